@@ -1,0 +1,234 @@
+"""Which errors does this project raise, and who has to act on them?
+
+    IterationError
+    ├── UsageError              the caller's mistake; nothing was changed (exit code 2)
+    │   ├── DefinitionError       the iteration's wiring
+    │   ├── IterationNotFoundError  module:object that is not there
+    │   ├── ParameterError        unknown, missing or ill-typed parameter
+    │   ├── RunMismatchError      the run key belongs to other parameters or other code
+    │   ├── RunNotFoundError
+    │   ├── InputError            input data missing, empty or changed
+    │   ├── SchemaMismatchError   a feedback's schema is not its variable's
+    │   ├── MetricError           a metric that is not a finite number
+    │   ├── OperatorResultError   an operator returned what no stream can hold
+    │   ├── StateLocationError    the state location cannot be used
+    │   ├── StoreUnavailableError   no store answers at the address
+    │   ├── StoreVersionError     the store's schema is not this version's
+    │   └── JavaNotFoundError
+    ├── LeaseHeldError          another attempt is live; wait, or take over (exit code 3)
+    ├── SupersededError         a newer attempt holds the run; stop now, write nothing (exit code 3)
+    ├── OutcomeUnknownError     the connection was lost; the call may be repeated, nothing may be deleted
+    ├── ExecutionLostError      Spark's JVM, an executor's blocks or the parent process is gone; a retry resumes
+    ├── OperatorFailedError     the user's function raised
+    ├── StateCorruptedError     a state file is missing or is not the bytes that were written
+    └── ProtocolViolationError  our bug: an event that no legal caller sends
+
+Every error carries its fields and one sentence that ends with what to do next.
+"""
+
+from __future__ import annotations
+
+
+class IterationError(Exception):
+    """Root of every error that this project raises."""
+
+    exit_code = 1
+
+
+class UsageError(IterationError):
+    """The caller has to change something; nothing was lost or half written."""
+
+    exit_code = 2
+
+
+class DefinitionError(UsageError):
+    """The iteration's operators do not fit together."""
+
+    def __init__(self, iteration: str, problem: str, *, operator_id: str | None = None) -> None:
+        self.iteration = iteration
+        self.operator_id = operator_id
+        where = f"iteration {iteration!r}" + (f", operator {operator_id!r}" if operator_id else "")
+        super().__init__(f"{where}: {problem}")
+
+
+class IterationNotFoundError(UsageError):
+    """The reference `module:object` does not lead to an iteration."""
+
+    def __init__(self, reference: str, problem: str) -> None:
+        self.reference = reference
+        super().__init__(f"{reference!r}: {problem}")
+
+
+class ParameterError(UsageError):
+    """A parameter is unknown, missing or has a value of the wrong type."""
+
+    def __init__(self, problem: str, *, name: str | None = None) -> None:
+        self.name = name
+        super().__init__(problem)
+
+
+class RunMismatchError(UsageError):
+    """The run key is taken by a run with other parameters or other code."""
+
+    def __init__(self, run_key: str, differences: tuple[str, ...]) -> None:
+        self.run_key = run_key
+        self.differences = differences
+        shown = "\n".join(f"  - {difference}" for difference in differences)
+        super().__init__(
+            f"run key {run_key!r} belongs to a run that differs:\n{shown}\n"
+            "Use another --run-key, or the same parameters and code to resume that run."
+        )
+
+
+class RunNotFoundError(UsageError):
+    """No run has this id or key."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(f"no run has the id or the key {run!r}; `iteration list` shows what there is")
+
+
+class InputError(UsageError):
+    """Input data is missing, empty, or not what was pinned when the run started."""
+
+
+class SchemaMismatchError(UsageError):
+    """A feedback's schema is not its variable's."""
+
+    def __init__(self, *, variable: str, operator_id: str, expected: str, found: str) -> None:
+        self.variable = variable
+        self.operator_id = operator_id
+        super().__init__(
+            f"operator {operator_id!r} feeds back ({found}), but its variable {variable!r} is ({expected}); "
+            "return the same columns with the same types"
+        )
+
+
+class MetricError(UsageError):
+    """A metric is not a finite number."""
+
+    def __init__(self, *, name: str, value: object, operator_id: str) -> None:
+        self.name = name
+        self.operator_id = operator_id
+        super().__init__(
+            f"operator {operator_id!r} reported the metric {name!r} as {value!r}; a metric is a finite number, "
+            "so check the input for NaN and the operator for overflow"
+        )
+
+
+class OperatorResultError(UsageError):
+    """An operator returned something that a stream cannot hold."""
+
+    def __init__(self, *, operator_id: str, problem: str) -> None:
+        self.operator_id = operator_id
+        super().__init__(f"operator {operator_id!r} {problem}")
+
+
+class StateLocationError(UsageError):
+    """The state location cannot be written or read."""
+
+    def __init__(self, uri: str, problem: str) -> None:
+        self.uri = uri
+        super().__init__(f"state location {uri!r} {problem}; choose another with --state or ITERATION_STATE_URI")
+
+
+class StoreUnavailableError(UsageError):
+    """No metadata store answers at the address."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        self.address = address
+        super().__init__(
+            f"the store at {address} does not answer ({problem}); start it, or name another with --store or "
+            "ITERATION_STORE_URL"
+        )
+
+
+class StoreVersionError(UsageError):
+    """The store's schema version is not one that this code knows."""
+
+    def __init__(self, *, found: int | None, expected: int) -> None:
+        self.found = found
+        self.expected = expected
+        if found is None:
+            advice = "holds no iteration tables; run `iteration db upgrade`"
+        elif found < expected:
+            advice = f"has schema version {found}, this code needs {expected}; run `iteration db upgrade`"
+        else:
+            advice = f"has schema version {found}, this code knows only {expected}; install a newer iteration-lib"
+        super().__init__(f"the store {advice}")
+
+
+class JavaNotFoundError(UsageError):
+    """No Java that can run Spark."""
+
+
+class LeaseHeldError(IterationError):
+    """Another attempt is live and its lease has not run out."""
+
+    exit_code = 3
+
+    def __init__(self, *, run_id: str, holder: str, expires_at: str) -> None:
+        self.run_id = run_id
+        self.holder = holder
+        super().__init__(
+            f"run {run_id} is being driven by {holder} (lease until {expires_at}); wait for it, or take over with "
+            "--takeover if you know that it is gone"
+        )
+
+
+class SupersededError(IterationError):
+    """A newer attempt holds the run: this one must stop and may publish nothing."""
+
+    exit_code = 3
+
+    def __init__(self, *, run_id: str, held: int, current: int | None) -> None:
+        self.run_id = run_id
+        self.held = held
+        self.current = current
+        newer = f"token {current} is in force" if current is not None else "the attempt has ended"
+        super().__init__(
+            f"superseded: this attempt holds token {held} of run {run_id}, but {newer}; "
+            "nothing of it was committed after that, and the newer attempt goes on"
+        )
+
+
+class OutcomeUnknownError(IterationError):
+    """The connection was lost: the transaction may or may not have committed."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"lost the connection to the store ({problem}); run the same command again to resume")
+
+
+class ExecutionLostError(IterationError):
+    """What ran the operators is gone; the run's durable epochs are not affected."""
+
+    exit_code = 4
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what}; run the same command again to resume from the last durable epoch")
+
+
+class OperatorFailedError(IterationError):
+    """A user's operator raised; the cause is chained."""
+
+    def __init__(self, *, operator_id: str, epoch: int | None, cause: str) -> None:
+        self.operator_id = operator_id
+        self.epoch = epoch
+        when = f" in epoch {epoch}" if epoch is not None else ""
+        super().__init__(
+            f"operator {operator_id!r} failed{when}: {cause}; run the same command again to resume from the last "
+            "durable epoch"
+        )
+
+
+class StateCorruptedError(IterationError):
+    """A state file is missing or its digest is not the one in the manifest."""
+
+    def __init__(self, uri: str, problem: str) -> None:
+        self.uri = uri
+        super().__init__(f"state file {uri} {problem}; restore the file, nothing was changed")
+
+
+class ProtocolViolationError(IterationError):
+    """An event that no legal caller sends in this state: a bug in this project."""

@@ -1,0 +1,1 @@
+"""What a user writes: the iteration's definition, checked, and nothing that runs it."""

@@ -1,0 +1,1 @@
+"""Execution: what runs operators. Two implementations, Spark and plain Python, under one contract."""

@@ -1,0 +1,116 @@
+"""What does the driver ask of whatever runs the operators?
+
+A Stream is a handle that its runner made and that only that runner looks into. A runner knows nothing of runs, stores
+or checkpoints: it computes, writes files where it is told to, and says exactly what it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from iteration_lib.model.metrics import Metrics
+from iteration_lib.model.operator import Kind, Operator
+from iteration_lib.state.saved import FileFormat, SavedStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedFile:
+    """One input file as it was when the run started. `version` changes when its bytes may have changed."""
+
+    path: str
+    size_bytes: int
+    version: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedData:
+    """A data stream, pinned: its rows are those of `files`, in order. `fingerprint` tells two pins apart."""
+
+    files: tuple[PinnedFile, ...]
+    columns: tuple[str, ...] | None
+    fingerprint: str
+
+    @property
+    def rows(self) -> int:
+        """The stream's records."""
+        return sum(file.rows for file in self.files)
+
+
+class Stream(Protocol):
+    """A stream as its runner holds it."""
+
+    @property
+    def kind(self) -> Kind:
+        """What it holds: VALUE, BUCKETS or FRAME (DATA for a data stream)."""
+        ...
+
+    @property
+    def schema(self) -> str | None:
+        """The columns and their types, readable, such as `centroid: fixed_size_list<double>[64]`; None for DATA."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """One operator in one epoch. `epoch` is None before epoch 0 (variables, operators that finish for good)."""
+
+    operator: Operator
+    inputs: Mapping[str, Stream]
+    params: object
+    epoch: int | None
+    metrics: Metrics
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materialised:
+    """A stream computed once. `records` counts each subtask's rows; `saved` says what was written, if anything."""
+
+    stream: Stream
+    records: tuple[int, ...]
+    saved: SavedStream | None
+
+
+class Runner(Protocol):
+    """Runs operators. Every method may raise OperatorFailedError, OperatorResultError or ExecutionLostError."""
+
+    def pin(self, operator: Operator, params: object, *, folder: str) -> PinnedData:
+        """Ask a data stream for its source and pin it: list its files and count their rows.
+
+        What has no files of its own (RecordsSource, a DataFrame) is written once into `folder`. Raises InputError that
+        names the path when it is missing, empty or lacks a column. Repeatable.
+        """
+        ...
+
+    def open_data(self, pinned: PinnedData) -> Stream:
+        """Return a pinned data stream; reads nothing yet. Raises InputError when a file is not as it was pinned."""
+        ...
+
+    def compute(self, invocation: Invocation) -> Stream:
+        """Run an operator on its inputs; BUCKETS and FRAME results may be computed later, when they are used."""
+        ...
+
+    def materialise(
+        self, stream: Stream, *, folder: str | None, file_format: FileFormat = FileFormat.ARROW
+    ) -> Materialised:
+        """Compute a stream exactly once, cut its lineage, count it and, with a folder, write it there.
+
+        The files are new (never replaced), fsynced where the location can, and named in `saved`; files that a failed
+        or repeated Spark task left behind are named by nothing. `folder` is relative to the run's folder.
+        """
+        ...
+
+    def restore(self, saved: SavedStream) -> Stream:
+        """Return a stream that was materialised before. Raises StateCorruptedError that names the file."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop what is running, from any thread; the call in progress raises ExecutionLostError. Repeatable."""
+        ...
+
+    def close(self) -> None:
+        """Release everything: sessions, caches, processes. Repeatable."""
+        ...

@@ -1,0 +1,1 @@
+"""Operator state: blocks, files with digests, manifests, and where they lie."""

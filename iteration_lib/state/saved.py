@@ -1,0 +1,73 @@
+"""What does a manifest say of a stream that was written to files?
+
+Every address is relative to the run's own folder, so that a checkpoint can be moved to another root.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+
+class FileFormat(enum.Enum):
+    """How rows lie in a file: Arrow IPC for state (mapped into memory, exact), Parquet for what is published."""
+
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedFile:
+    """One file, written once. `sha256` is of its bytes; `row_digest` (published files only) of its rows.
+
+    `first_bucket` and `end_bucket` bound the buckets inside, one Arrow record batch per bucket, in order; they are
+    None where the stream has no buckets.
+    """
+
+    path: str
+    size_bytes: int
+    sha256: str
+    rows: int
+    first_bucket: int | None = None
+    end_bucket: int | None = None
+    row_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedStream:
+    """A stream in files. `kind` is value, buckets or frame; `schema` is the Arrow schema's IPC bytes, in hex."""
+
+    kind: str
+    format: FileFormat
+    schema: str
+    files: tuple[SavedFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """The stream's records."""
+        return sum(file.rows for file in self.files)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the JSON that a manifest holds."""
+        return {
+            "kind": self.kind,
+            "format": self.format.value,
+            "schema": self.schema,
+            "files": [asdict(file) for file in self.files],
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, object]) -> SavedStream:
+        """Rebuild what `to_json` gave; fields that a newer version added are passed over."""
+        known = SavedFile.__dataclass_fields__
+        return cls(
+            kind=str(found["kind"]),
+            format=FileFormat(found["format"]),
+            schema=str(found["schema"]),
+            files=tuple(
+                SavedFile(**{name: value for name, value in file.items() if name in known})
+                for file in cast("list[dict[str, Any]]", found["files"])  # Any: JSON, checked by the dataclass's use
+            ),
+        )
