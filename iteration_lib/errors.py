@@ -14,6 +14,7 @@
     │   ├── StateLocationError    the state location cannot be used
     │   ├── StoreUnavailableError   no store answers at the address
     │   ├── StoreVersionError     the store's schema is not this version's
+    │   ├── EmbeddedStoreError    the embedded Postgres cannot be installed, started or shared
     │   └── JavaNotFoundError
     ├── LeaseHeldError          another attempt is live; wait, or take over (exit code 3)
     ├── SupersededError         a newer attempt holds the run; stop now, write nothing (exit code 3)
@@ -156,6 +157,10 @@ class StoreVersionError(UsageError):
         else:
             advice = f"has schema version {found}, this code knows only {expected}; install a newer iteration-lib"
         super().__init__(f"the store {advice}")
+
+
+class EmbeddedStoreError(UsageError):
+    """The embedded Postgres cannot be used: its programs, its folder or its start."""
 
 
 class JavaNotFoundError(UsageError):
