@@ -43,7 +43,8 @@ def load_iteration(reference: str) -> Iteration:
     if found is None:
         names = [name for name, value in vars(module).items() if isinstance(value, Iteration)]
         raise IterationNotFoundError(
-            reference, f"module {module_name!r} has no {object_name!r}; its iterations are: {', '.join(names) or 'none'}"
+            reference,
+            f"module {module_name!r} has no {object_name!r}; its iterations are: {', '.join(names) or 'none'}",
         )
     if not isinstance(found, Iteration):
         raise IterationNotFoundError(reference, f"{object_name!r} is a {type(found).__name__}, not an Iteration")
@@ -143,7 +144,9 @@ def _globals_named_by(function: FunctionType) -> Iterator[tuple[str, object]]:
 
 def _same_package(value: FunctionType | type, function: FunctionType) -> bool:
     ours = function.__module__.split(".")[0]
-    return value.__module__.split(".")[0] == ours and ours != "iteration_lib" or value.__module__ == function.__module__
+    if ours == "iteration_lib":  # our own operators follow the helpers of their module only
+        return value.__module__ == function.__module__
+    return value.__module__.split(".")[0] == ours
 
 
 def _syntax_of(found: object) -> str:

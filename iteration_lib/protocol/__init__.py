@@ -1,0 +1,54 @@
+"""What is true of a run: the protocol, pure.
+
+`decide(state, event, now) -> (state, commands)` is the whole of it. A caller holds the run's row locked, gives the
+state that it read there, writes the commands, and commits: all of a decision, or nothing. Nothing here reads a clock,
+draws a number or touches a disk.
+
+Theory
+------
+A run makes passes, *epochs*, from 0. In each epoch the operators of the body run once, and every *head* (each variable
+stream, and the criteria stream) reports, subtask by subtask, how many records it will feed back. An epoch is
+
+    OPEN      some subtask of some head has not reported;
+    ALIGNED   all have; in that same step it is decided, from the reports alone, whether the run terminates;
+    DURABLE   a completed checkpoint covers it: whatever happens, it is never run again.
+
+A *checkpoint* is taken at an aligned epoch. It is PENDING until each participant has acknowledged what it wrote and
+the manifest that names it all is there; then it is COMPLETED, once, or else ABORTED. A completed one is SUBSUMED by
+the next. Only what a completed checkpoint covers leaves the run: the decision to terminate binds when its epoch is
+durable.
+
+Whoever drives a run is an *attempt*. It gets a *fencing token*, one more than any before it, and every event that it
+sends carries the token. Opening an attempt supersedes the one before: epochs that are not durable become VOIDED (kept
+for audit) and pending checkpoints ABORTED. A lease says when an attempt may be taken for dead; it serves liveness
+alone, and no rule below depends on it.
+
+Invariants
+----------
+I1   At most one attempt of a run is live, and its token is the greatest ever issued for the run.
+I2   An event with any other token changes nothing and is refused (SupersededError).
+I3   Epochs follow each other without a gap: the next one is one more than the last that is not voided.
+I4   An epoch is ALIGNED exactly when each subtask of each head has reported it; this happens once per token. A repeated
+     report changes nothing; one that contradicts an earlier one, or names an unknown subtask, is refused.
+I5   The decision is a function of the reports and max_epochs; it is stored together with what it was made from.
+I6   The durable epochs are a prefix of the run, the last completed checkpoint's epoch is the last of them, and no
+     durable epoch is ever voided or run again.
+I7   Checkpoint ids grow strictly and are never used again, whatever became of the checkpoint.
+I8   A checkpoint completes only with every acknowledgement and its manifest; completing it subsumes all older completed
+     ones in the same step, so at most one is COMPLETED.
+I9   No epoch is opened after one that terminates the run.
+I10  A run is FINISHED only from TERMINATING: its last epoch is durable, nothing is pending, the outputs are named.
+I11  An operator is finished for good once; its marker names the files of its output and outlives every attempt.
+I12  A refused event leaves the state as it was.
+
+Sources: Flink FLIP-176 (iterations, epochs, termination), FLIP-147 (checkpoints after tasks finished), FLIP-76
+(unaligned checkpoints). Where we differ: the decision after pass e counts what pass e fed back, so epoch 0 needs no
+exception.
+"""
+
+from iteration_lib.protocol.command import Command
+from iteration_lib.protocol.event import Event
+from iteration_lib.protocol.run import decide
+from iteration_lib.protocol.state import RunState
+
+__all__ = ["Command", "Event", "RunState", "decide"]

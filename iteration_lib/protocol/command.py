@@ -1,0 +1,168 @@
+"""What has to be written, when an event is accepted? Each command is one guarded write of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from iteration_lib.protocol.state import AttemptId, Decision, Holder, Reports
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointKind, RunStatus, TerminatedBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAttempt:
+    """Issue the next fencing token to a new live attempt."""
+
+    attempt_id: AttemptId
+    fencing_token: int
+    holder: Holder
+    lease_expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndAttempt:
+    """End the live attempt that holds `fencing_token`."""
+
+    fencing_token: int
+    outcome: AttemptOutcome
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetRunStatus:
+    """Set the run's status; `terminated_by` is kept once it is set, `failure` is set on FAILED and cleared else."""
+
+    status: RunStatus
+    terminated_by: TerminatedBy | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinData:
+    """Record a data stream's pin."""
+
+    name: str
+    fingerprint: str
+    pin: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenEpoch:
+    """Insert an OPEN epoch with its heads, none of whose subtasks has reported."""
+
+    epoch: int
+    heads: tuple[Reports, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordReports:
+    """Store what the heads' subtasks have reported up to now."""
+
+    epoch: int
+    heads: tuple[Reports, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlignEpoch:
+    """OPEN → ALIGNED, with the decision and what it was made from."""
+
+    epoch: int
+    decision: Decision
+    metrics: Mapping[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoidEpochs:
+    """Every epoch after the last durable one → VOIDED."""
+
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeEpochsDurable:
+    """Every aligned epoch up to `through` → DURABLE; the run's last durable epoch becomes `through`."""
+
+    through: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishOperator:
+    """Mark an operator as finished for good, with the files of its output."""
+
+    operator_id: str
+    epoch: int
+    output: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerCheckpoint:
+    """Insert a PENDING checkpoint."""
+
+    checkpoint_id: int
+    epoch: int
+    kind: CheckpointKind
+    participants: tuple[Reports, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordAcknowledgements:
+    """Store who has acknowledged a pending checkpoint up to now."""
+
+    checkpoint_id: int
+    participants: tuple[Reports, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteCheckpoint:
+    """PENDING → COMPLETED, with its manifest."""
+
+    checkpoint_id: int
+    manifest_path: str
+    manifest_sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubsumeCheckpoint:
+    """COMPLETED → SUBSUMED."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortCheckpoint:
+    """PENDING → ABORTED, with the reason."""
+
+    checkpoint_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOutputs:
+    """Record where the outputs are, and their digest."""
+
+    outputs: Mapping[str, str]
+    state_digest: str
+
+
+Command: TypeAlias = (
+    OpenAttempt
+    | EndAttempt
+    | SetRunStatus
+    | PinData
+    | OpenEpoch
+    | RecordReports
+    | AlignEpoch
+    | VoidEpochs
+    | MakeEpochsDurable
+    | FinishOperator
+    | TriggerCheckpoint
+    | RecordAcknowledgements
+    | CompleteCheckpoint
+    | SubsumeCheckpoint
+    | AbortCheckpoint
+    | PublishOutputs
+)

@@ -1,0 +1,106 @@
+"""Who may drive a run, and what becomes of the one who drove it before?
+
+The lease's times are the database's, read under the run's lock. They decide only how long a dead holder keeps others
+waiting; what a superseded holder still does is stopped by its token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from iteration_lib.errors import LeaseHeldError, ProtocolViolationError, SupersededError
+from iteration_lib.protocol.checkpoint import abort_pending
+from iteration_lib.protocol.command import Command, EndAttempt, OpenAttempt, SetRunStatus, VoidEpochs
+from iteration_lib.protocol.event import AttemptEnded, AttemptOpened, GuardedEvent, OutputsPublished
+from iteration_lib.protocol.state import AttemptState, RunState
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus, check_transition
+
+
+def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[RunState, tuple[Command, ...]]:
+    """Issue the next token (I1) and void what the attempt before did not make durable (I6).
+
+    Raises LeaseHeldError while another attempt is live, unless its lease ran out, its holder is proved to be gone, or
+    a person takes over. Repeating it with the same attempt_id is harmless.
+    """
+    if state.status is RunStatus.FINISHED:
+        raise ProtocolViolationError("the run is finished; there is nothing to drive")
+    live = state.attempt
+    if live is not None and live.attempt_id == event.attempt_id:
+        return state, ()
+    commands: list[Command] = []
+    if live is not None:
+        if not (event.takeover or event.gone_attempt_id == live.attempt_id or live.lease_expires_at <= now):
+            raise LeaseHeldError(
+                run_id=state.run_id,
+                holder=live.holder.describe(),
+                expires_at=live.lease_expires_at.isoformat(timespec="seconds"),
+            )
+        reason = "taken over" if event.takeover else "its holder is gone or its lease ran out"
+        commands.append(EndAttempt(fencing_token=live.fencing_token, outcome=AttemptOutcome.SUPERSEDED, reason=reason))
+    state, aborted = abort_pending(state, "its attempt was superseded")
+    commands += aborted
+    if state.epochs:
+        commands.append(VoidEpochs(after=state.last_durable_epoch))
+    opened = AttemptState(
+        attempt_id=event.attempt_id,
+        fencing_token=state.fencing_token + 1,
+        holder=event.holder,
+        lease_expires_at=now + timedelta(seconds=event.lease_ttl_seconds),
+    )
+    commands.append(
+        OpenAttempt(
+            attempt_id=opened.attempt_id,
+            fencing_token=opened.fencing_token,
+            holder=opened.holder,
+            lease_expires_at=opened.lease_expires_at,
+        )
+    )
+    status = state.status
+    if status is RunStatus.FAILED:
+        status = RunStatus.RUNNING if state.terminated_by is None else RunStatus.TERMINATING
+        commands.append(SetRunStatus(status=status, terminated_by=state.terminated_by))
+    return (
+        replace(
+            state,
+            status=status,
+            fencing_token=opened.fencing_token,
+            attempt=opened,
+            ended_attempt_id=None,
+            epochs=(),
+        ),
+        tuple(commands),
+    )
+
+
+def check_token(state: RunState, event: GuardedEvent) -> None:
+    """Raise SupersededError unless the event comes from the live attempt (I2)."""
+    live = state.attempt
+    if live is None or (live.attempt_id, live.fencing_token) != (event.attempt_id, event.fencing_token):
+        raise SupersededError(
+            run_id=state.run_id,
+            held=event.fencing_token,
+            current=live.fencing_token if live is not None else None,
+        )
+
+
+def is_last_word_again(state: RunState, event: GuardedEvent) -> bool:
+    """Tell whether an attempt that has ended repeats what ended it, because it never heard the answer."""
+    return (
+        isinstance(event, AttemptEnded | OutputsPublished)
+        and state.attempt is None
+        and state.ended_attempt_id == event.attempt_id
+    )
+
+
+def end_attempt(state: RunState, event: AttemptEnded) -> tuple[RunState, tuple[Command, ...]]:
+    """End the live attempt; what it left pending is aborted, and its epochs wait to be voided by the next one."""
+    state, aborted = abort_pending(state, f"its attempt ended: {event.outcome.value}")
+    commands: list[Command] = [*aborted]
+    commands.append(EndAttempt(fencing_token=event.fencing_token, outcome=event.outcome, reason=event.reason))
+    status = state.status
+    if event.outcome is AttemptOutcome.FAILED:
+        check_transition(status, RunStatus.FAILED)
+        status = RunStatus.FAILED
+        commands.append(SetRunStatus(status=status, terminated_by=state.terminated_by, failure=event.reason))
+    return replace(state, status=status, attempt=None, ended_attempt_id=event.attempt_id), tuple(commands)

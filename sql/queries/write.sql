@@ -1,0 +1,129 @@
+-- Writes of the coordinator. The run's row is locked first, by lock_run; every write below names the token that it
+-- writes for and touches nothing where another token is in force. Who calls checks the number of rows.
+
+-- lock_run: wait for the run's row, then read what decides whether a cached state still holds, and the time
+WITH locked AS MATERIALIZED (
+    SELECT revision FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE
+)
+SELECT revision, clock_timestamp() AS now FROM locked;
+
+-- insert_run: create a run, unless its key is taken
+INSERT INTO runs (run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs)
+VALUES (:run_id, :run_key, :reference, :definition, :params, :state_uri, :max_buckets, :max_epochs)
+ON CONFLICT (run_key) DO NOTHING;
+
+-- insert_operators: list the operators of a new run
+INSERT INTO operators (run_id, operator_id, position, name, role, kind)
+SELECT :run_id, operator_id, position, name, role, kind
+FROM unnest(
+    CAST(:operator_ids AS text[]), CAST(:names AS text[]), CAST(:roles AS text[]), CAST(:kinds AS text[])
+) WITH ORDINALITY AS listed (operator_id, name, role, kind, position);
+
+-- touch_run: count a change of the run under its token
+UPDATE runs SET revision = revision + 1 WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- issue_token: make the next fencing token the one in force
+UPDATE runs SET fencing_token = :fencing_token, revision = revision + 1
+WHERE run_id = :run_id AND fencing_token = :fencing_token - 1;
+
+-- insert_attempt: list the attempt that holds the token in force
+INSERT INTO attempts (run_id, fencing_token, attempt_id, holder, lease_expires_at)
+SELECT run_id, fencing_token, :attempt_id, :holder, :lease_expires_at
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- end_attempt: end a live attempt
+UPDATE attempts SET ended_at = clock_timestamp(), outcome = :outcome, reason = :reason
+WHERE run_id = :run_id AND fencing_token = :fencing_token AND ended_at IS NULL;
+
+-- renew_lease: keep a live attempt alive; no row means that it was superseded
+UPDATE attempts SET lease_expires_at = clock_timestamp() + make_interval(secs => :lease_ttl_seconds)
+WHERE run_id = :run_id AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL;
+
+-- set_run_status: set the status, the rule that ended the run, and the failure
+UPDATE runs SET status = :status, terminated_by = :terminated_by, failure = :failure,
+    finished_at = CASE WHEN :status = 'FINISHED' THEN clock_timestamp() END,
+    outputs = :outputs, state_digest = :state_digest
+WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- insert_pin: record what a data stream reads
+INSERT INTO pins (run_id, name, fencing_token, fingerprint, pin)
+SELECT run_id, :name, fencing_token, :fingerprint, :pin
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- insert_epoch: open an epoch
+INSERT INTO epochs (run_id, epoch, fencing_token, expected_reports)
+SELECT run_id, :epoch, fencing_token, :expected_reports
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- record_reports: store what the subtasks of one head have reported
+INSERT INTO head_reports (run_id, epoch, fencing_token, head, records)
+SELECT run_id, :epoch, fencing_token, :head, CAST(:records AS bigint[])
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token
+ON CONFLICT (run_id, epoch, fencing_token, head) DO UPDATE SET records = EXCLUDED.records;
+
+-- count_reports: count the reports of an open epoch
+UPDATE epochs SET reports = :reports
+WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
+
+-- align_epoch: open → aligned, with the decision and what it was made from
+UPDATE epochs SET status = 'ALIGNED', reports = :reports, decision = :decision, metrics = :metrics,
+    seconds = :seconds, aligned_at = clock_timestamp()
+WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
+
+-- void_epochs: void what superseded attempts left that is not durable
+UPDATE epochs SET status = 'VOIDED'
+FROM runs
+WHERE epochs.run_id = :run_id AND epochs.epoch > :after AND epochs.status IN ('OPEN', 'ALIGNED')
+    AND runs.run_id = epochs.run_id AND runs.fencing_token = :fencing_token;
+
+-- make_epochs_durable: aligned → durable, up to the epoch that a checkpoint covers
+UPDATE epochs SET status = 'DURABLE', durable_at = clock_timestamp()
+WHERE run_id = :run_id AND epoch > :after AND epoch <= :through AND fencing_token = :fencing_token
+    AND status = 'ALIGNED';
+
+-- advance_run: the run's last durable epoch
+UPDATE runs SET last_durable_epoch = :through WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- finish_operator: mark an operator as finished for good, once
+UPDATE operators SET finished_epoch = :epoch, fencing_token = runs.fencing_token, output = :output,
+    finished_at = clock_timestamp()
+FROM runs
+WHERE operators.run_id = :run_id AND operators.operator_id = :operator_id AND operators.finished_at IS NULL
+    AND runs.run_id = operators.run_id AND runs.fencing_token = :fencing_token;
+
+-- insert_checkpoint: trigger a checkpoint
+INSERT INTO checkpoints (run_id, checkpoint_id, epoch, fencing_token, kind, expected)
+SELECT run_id, :checkpoint_id, :epoch, fencing_token, :kind, :expected
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- issue_checkpoint_id: the last checkpoint id that was given out
+UPDATE runs SET last_checkpoint_id = :checkpoint_id WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- record_acknowledgements: store which subtasks of one participant have acknowledged
+INSERT INTO acknowledgements (run_id, checkpoint_id, participant, subtasks)
+SELECT run_id, :checkpoint_id, :participant, CAST(:subtasks AS bigint[])
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token
+ON CONFLICT (run_id, checkpoint_id, participant) DO UPDATE SET subtasks = EXCLUDED.subtasks;
+
+-- count_acknowledgements: count the acknowledgements of a pending checkpoint
+UPDATE checkpoints SET acknowledged = :acknowledged
+WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';
+
+-- complete_checkpoint: pending → completed, only for the token in force
+UPDATE checkpoints SET status = 'COMPLETED', manifest_path = :manifest_path, manifest_sha256 = :manifest_sha256,
+    size_bytes = :size_bytes, ended_at = clock_timestamp()
+WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';
+
+-- subsume_checkpoint: completed → subsumed, when a newer one takes its place
+UPDATE checkpoints SET status = 'SUBSUMED'
+FROM runs
+WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id = :checkpoint_id
+    AND checkpoints.status = 'COMPLETED'
+    AND runs.run_id = checkpoints.run_id AND runs.fencing_token = :fencing_token;
+
+-- abort_checkpoint: pending → aborted, with the reason
+UPDATE checkpoints SET status = 'ABORTED', reason = :reason, ended_at = clock_timestamp()
+FROM runs
+WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id = :checkpoint_id
+    AND checkpoints.status = 'PENDING'
+    AND runs.run_id = checkpoints.run_id AND runs.fencing_token = :fencing_token;
