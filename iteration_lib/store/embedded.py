@@ -173,12 +173,11 @@ class EmbeddedPostgres:
         pid = postmaster.find_postmaster(data)
         if pid is not None and not self._is_reachable_as_asked():
             self._stop_for_tcp()
-            pid = None
-        if pid is None:
-            pid = self._launch()
-        else:
+        elif pid is not None and self._wait_until_ready(pid):  # False: it was just ending
             _logger.info("embedded_postgres_joined folder=%s pid=%s", self._folder, pid)
-        self._wait_until_ready(pid)
+            return
+        if not self._wait_until_ready(self._launch()):
+            raise EmbeddedStoreError(f"the server in {self._folder} ended; its last words: {self._layout.log_tail()}")
 
     def _is_reachable_as_asked(self) -> bool:
         data = self._layout.data
@@ -201,7 +200,7 @@ class EmbeddedPostgres:
         if written_by is None:
             make_data(layout, binaries, user=USER)
         elif not postmaster.clear_stale_note(
-            layout.data, cluster=layout.cluster, deadline=time.monotonic() + self._start_seconds
+            layout.data, layout.socket, cluster=layout.cluster, deadline=time.monotonic() + self._start_seconds
         ):
             raise EmbeddedStoreError(f"processes of an earlier server still work on {layout.data}; end them first")
         pid = launch_server(
@@ -214,7 +213,8 @@ class EmbeddedPostgres:
         _logger.info("embedded_postgres_started folder=%s pid=%s", self._folder, pid)
         return pid
 
-    def _wait_until_ready(self, pid: int) -> None:
+    def _wait_until_ready(self, pid: int) -> bool:
+        """Return True once the server accepts a connection, False when it has ended instead."""
         deadline = time.monotonic() + self._start_seconds
         while True:
             try:
@@ -222,13 +222,11 @@ class EmbeddedPostgres:
             except psycopg2.OperationalError as error:
                 problem = str(error).strip()
             else:
-                return
+                return True
             if "password authentication failed" in problem:
                 raise EmbeddedStoreError(f"the server in {self._folder} does not take the password kept beside it")
-            if not postmaster.is_alive(pid, self._layout.data):
-                raise EmbeddedStoreError(
-                    f"the server in {self._folder} ended; its last words: {self._layout.log_tail()}"
-                )
+            if postmaster.is_gone(pid):
+                return False
             if time.monotonic() > deadline:
                 raise EmbeddedStoreError(
                     f"the server in {self._folder} accepted no connection for {self._start_seconds:g} s "

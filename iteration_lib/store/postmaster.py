@@ -29,17 +29,18 @@ def find_postmaster(data: Path) -> int | None:
     return None
 
 
-def clear_stale_note(data: Path, *, cluster: str, deadline: float) -> bool:
-    """Remove the pid file of a server that is gone, once its last backend has ended; False when some did not in time.
+def clear_stale_note(data: Path, socket: Path, *, cluster: str, deadline: float) -> bool:
+    """Remove the pid files of a server that is gone, once its last backend has ended; False when some did not in time.
 
-    Postgres removes a stale file by itself where the number is free, and refuses to start where it is not. A backend
+    Postgres removes stale ones by itself where the number is free, and refuses to start where it is not. A backend
     that outlives its server notices within moments and ends; until then it may still write into the data folder.
     """
     while any(_leftovers(data, cluster)):
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL_SECONDS)
-    (data / "postmaster.pid").unlink(missing_ok=True)
+    for note in (data / "postmaster.pid", *socket.glob(".s.PGSQL.*")):
+        note.unlink(missing_ok=True)
     return True
 
 
@@ -59,6 +60,15 @@ def is_alive(pid: int, data: Path) -> bool:
     """Tell whether the process is a server on the data folder; a zombie is not, it has no command line left."""
     arguments = _command_line(pid).split(b"\0")
     return arguments[0].endswith(b"/postgres") and os.fsencode(data) in arguments
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether the process has ended, reaped or not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in {"Z", "X"}
 
 
 def shut_down(data: Path, *, seconds: float) -> bool:
