@@ -142,7 +142,7 @@ class AbortCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishOutputs:
-    """Record where the outputs are, and their digest."""
+    """TERMINATING → FINISHED, with where the outputs are, and their digest."""
 
     outputs: Mapping[str, str]
     state_digest: str

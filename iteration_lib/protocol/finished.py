@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from iteration_lib.errors import InputError, ProtocolViolationError
-from iteration_lib.protocol.command import Command, EndAttempt, FinishOperator, PinData, PublishOutputs, SetRunStatus
+from iteration_lib.protocol.command import Command, EndAttempt, FinishOperator, PinData, PublishOutputs
 from iteration_lib.protocol.event import DataPinned, OperatorFinished, OutputsPublished
 from iteration_lib.protocol.state import RunState
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus, check_transition
@@ -46,7 +46,6 @@ def publish_outputs(state: RunState, event: OutputsPublished) -> tuple[RunState,
         replace(state, status=RunStatus.FINISHED, attempt=None, ended_attempt_id=event.attempt_id),
         (
             PublishOutputs(outputs=event.outputs, state_digest=event.state_digest),
-            SetRunStatus(status=RunStatus.FINISHED, terminated_by=state.terminated_by),
             EndAttempt(fencing_token=event.fencing_token, outcome=AttemptOutcome.FINISHED, reason=None),
         ),
     )

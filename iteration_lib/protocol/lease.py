@@ -38,10 +38,6 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
             )
         reason = "taken over" if event.takeover else "its holder is gone or its lease ran out"
         commands.append(EndAttempt(fencing_token=live.fencing_token, outcome=AttemptOutcome.SUPERSEDED, reason=reason))
-    state, aborted = abort_pending(state, "its attempt was superseded")
-    commands += aborted
-    if state.epochs:
-        commands.append(VoidEpochs(after=state.last_durable_epoch))
     opened = AttemptState(
         attempt_id=event.attempt_id,
         fencing_token=state.fencing_token + 1,
@@ -56,6 +52,10 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
             lease_expires_at=opened.lease_expires_at,
         )
     )
+    state, aborted = abort_pending(state, "its attempt was superseded")
+    commands += aborted
+    if state.epochs:
+        commands.append(VoidEpochs(after=state.last_durable_epoch))
     status = state.status
     if status is RunStatus.FAILED:
         status = RunStatus.RUNNING if state.terminated_by is None else RunStatus.TERMINATING

@@ -23,7 +23,7 @@ FROM unnest(
 UPDATE runs SET revision = revision + 1 WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- issue_token: make the next fencing token the one in force
-UPDATE runs SET fencing_token = :fencing_token, revision = revision + 1
+UPDATE runs SET fencing_token = :fencing_token
 WHERE run_id = :run_id AND fencing_token = :fencing_token - 1;
 
 -- insert_attempt: list the attempt that holds the token in force
@@ -40,10 +40,13 @@ UPDATE attempts SET lease_expires_at = clock_timestamp() + make_interval(secs =>
 WHERE run_id = :run_id AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL;
 
 -- set_run_status: set the status, the rule that ended the run, and the failure
-UPDATE runs SET status = :status, terminated_by = :terminated_by, failure = :failure,
-    finished_at = CASE WHEN :status = 'FINISHED' THEN clock_timestamp() END,
-    outputs = :outputs, state_digest = :state_digest
+UPDATE runs SET status = :status, terminated_by = :terminated_by, failure = :failure
 WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- publish_outputs: terminating → finished, with where the outputs are
+UPDATE runs SET status = 'FINISHED', outputs = :outputs, state_digest = :state_digest,
+    finished_at = clock_timestamp()
+WHERE run_id = :run_id AND fencing_token = :fencing_token AND status = 'TERMINATING';
 
 -- insert_pin: record what a data stream reads
 INSERT INTO pins (run_id, name, fencing_token, fingerprint, pin)
@@ -66,8 +69,8 @@ UPDATE epochs SET reports = :reports
 WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
 
 -- align_epoch: open → aligned, with the decision and what it was made from
-UPDATE epochs SET status = 'ALIGNED', reports = :reports, decision = :decision, metrics = :metrics,
-    seconds = :seconds, aligned_at = clock_timestamp()
+UPDATE epochs SET status = 'ALIGNED', decision = :decision, metrics = :metrics, seconds = :seconds,
+    aligned_at = clock_timestamp()
 WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
 
 -- void_epochs: void what superseded attempts left that is not durable
@@ -78,8 +81,7 @@ WHERE epochs.run_id = :run_id AND epochs.epoch > :after AND epochs.status IN ('O
 
 -- make_epochs_durable: aligned → durable, up to the epoch that a checkpoint covers
 UPDATE epochs SET status = 'DURABLE', durable_at = clock_timestamp()
-WHERE run_id = :run_id AND epoch > :after AND epoch <= :through AND fencing_token = :fencing_token
-    AND status = 'ALIGNED';
+WHERE run_id = :run_id AND epoch <= :through AND fencing_token = :fencing_token AND status = 'ALIGNED';
 
 -- advance_run: the run's last durable epoch
 UPDATE runs SET last_durable_epoch = :through WHERE run_id = :run_id AND fencing_token = :fencing_token;

@@ -1,0 +1,193 @@
+"""How is a run kept in memory? The twin of the Postgres store, for unit tests and simulation; nothing survives.
+
+It keeps rows, not states, and rebuilds a state from them by the same functions as the Postgres store does, so that one
+contract suite can hold both to the same answers.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from iteration_lib.clock import Clock
+from iteration_lib.errors import ProtocolViolationError, RunNotFoundError
+from iteration_lib.protocol.command import Command
+from iteration_lib.protocol.state import AttemptId, RunId, RunState
+from iteration_lib.store import row as rows
+from iteration_lib.store.memory_write import MemoryRun, write_command
+from iteration_lib.store.record import (
+    AttemptRecord,
+    CheckpointRecord,
+    EpochRecord,
+    NewRun,
+    OperatorRecord,
+    PinRecord,
+    RunRecord,
+)
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    """A store in memory; implements Store and History."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Start empty; `clock` takes the place of the database's."""
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._runs: dict[str, MemoryRun] = {}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def add_run(self, run: NewRun) -> bool:
+        """Create a run; see Store."""
+        with self._lock:
+            if any(known.run["run_key"] == run.run_key for known in self._runs.values()):
+                return False
+            self._runs[run.run_id] = _new_run(run, self._clock.now())
+            return True
+
+    @contextmanager
+    def transaction(self, run_id: RunId) -> Iterator[MemoryTransaction]:
+        """Lock a run; see Store."""
+        with self._lock:
+            if run_id not in self._runs:
+                raise RunNotFoundError(run_id)
+            working = copy.deepcopy(self._runs[run_id])
+            yield MemoryTransaction(working, self._clock.now())
+            self._runs[run_id] = working
+
+    def renew_lease(
+        self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
+    ) -> bool:
+        """Extend a lease; see Store."""
+        with self._lock:
+            attempt = self._runs[run_id].attempts.get(fencing_token)
+            if attempt is None or attempt["attempt_id"] != attempt_id or attempt["ended_at"] is not None:
+                return False
+            attempt["lease_expires_at"] = self._clock.now() + timedelta(seconds=lease_ttl_seconds)
+            return True
+
+    def find_run(self, run: str) -> RunRecord | None:
+        """Return a run; see History."""
+        with self._lock:
+            known = [found.run for found in self._runs.values()]
+        by_key = [found for found in known if found["run_key"] == run]
+        return next((rows.run_record(found) for found in [*by_key, *known] if run in _names(found)), None)
+
+    def list_runs(self) -> tuple[RunRecord, ...]:
+        """Return every run; see History."""
+        with self._lock:
+            found = [rows.run_record(known.run) for known in self._runs.values()]
+        found.sort(key=lambda record: record.run_id)
+        found.sort(key=lambda record: record.created_at or datetime.min, reverse=True)
+        return tuple(found)
+
+    def list_attempts(self, run_id: RunId) -> tuple[AttemptRecord, ...]:
+        """Return a run's attempts; see History."""
+        return self._read(run_id, lambda run: [rows.attempt_record(a) for _, a in sorted(run.attempts.items())])
+
+    def list_epochs(self, run_id: RunId, first_epoch: int = 0) -> tuple[EpochRecord, ...]:
+        """Return a run's epochs; see History."""
+        return self._read(
+            run_id,
+            lambda run: [rows.epoch_record(e) for key, e in sorted(run.epochs.items()) if key[0] >= first_epoch],
+        )
+
+    def list_operators(self, run_id: RunId) -> tuple[OperatorRecord, ...]:
+        """Return a run's operators; see History."""
+        return self._read(run_id, lambda run: [rows.operator_record(o) for o in run.operators.values()])
+
+    def list_pins(self, run_id: RunId) -> tuple[PinRecord, ...]:
+        """Return a run's pins; see History."""
+        return self._read(run_id, lambda run: [rows.pin_record(p) for _, p in sorted(run.pins.items())])
+
+    def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
+        """Return a run's checkpoints; see History."""
+        return self._read(run_id, lambda run: [rows.checkpoint_record(c) for _, c in sorted(run.checkpoints.items())])
+
+    def _read(self, run_id: RunId, shape: Callable[[MemoryRun], list[T]]) -> tuple[T, ...]:
+        with self._lock:
+            return tuple(shape(self._runs[run_id])) if run_id in self._runs else ()
+
+
+class MemoryTransaction:
+    """One locked run: a copy of its rows that takes their place at the end."""
+
+    def __init__(self, run: MemoryRun, now: datetime) -> None:
+        """Work on `run`."""
+        self._run = run
+        self.now = now
+
+    @property
+    def revision(self) -> int:
+        """See Transaction."""
+        return int(self._run.run["revision"])
+
+    def read_state(self) -> RunState:
+        """Return the state; see Transaction."""
+        run = self._run
+        last = run.attempts[max(run.attempts)] if run.attempts else None
+        epochs = [
+            {**epoch, "head": head, "records": epoch["records"][head]}
+            for _, epoch in sorted(run.epochs.items())
+            if epoch["status"] in ("OPEN", "ALIGNED")
+            for head in sorted(epoch["records"])
+        ]
+        checkpoints = [
+            {**checkpoint, "participant": name, "subtasks": checkpoint["acknowledgements"][name]}
+            for _, checkpoint in sorted(run.checkpoints.items())
+            if checkpoint["status"] in ("PENDING", "COMPLETED")
+            for name in sorted(checkpoint["acknowledgements"])
+        ]
+        finished = [
+            {"what": "operator", "name": operator_id}
+            for operator_id, operator in run.operators.items()
+            if operator["finished_at"] is not None
+        ]
+        pins = [{"what": "pin", "name": n, "fingerprint": p["fingerprint"]} for n, p in run.pins.items()]
+        return rows.run_state(run.run, last, epochs, checkpoints, [*finished, *pins])
+
+    def write(self, commands: Sequence[Command], fencing_token: int) -> None:
+        """Write commands; see Transaction."""
+        for command in commands:
+            write_command(self._run, command, fencing_token, self.now)
+        if commands:
+            if self._run.run["fencing_token"] != fencing_token:
+                raise ProtocolViolationError("touch_run touched 0 rows, not 1; this is a bug, please report it")
+            self._run.run["revision"] += 1
+
+
+def _names(run: rows.Row) -> tuple[str, str]:
+    return run["run_key"], run["run_id"]
+
+
+def _new_run(run: NewRun, now: datetime) -> MemoryRun:
+    operators: Any = run.definition["operators"]  # Any: JSON that model.definition.describe made
+    nothing = dict.fromkeys(("terminated_by", "failure", "outputs", "state_digest", "finished_at"))
+    return MemoryRun(
+        run={
+            **dataclasses.asdict(run),
+            **nothing,
+            "status": "RUNNING",
+            "revision": 0,
+            "fencing_token": 0,
+            "last_durable_epoch": -1,
+            "last_checkpoint_id": 0,
+            "created_at": now,
+        },
+        operators={
+            operator_id: {
+                "operator_id": operator_id,
+                **{field: operator[field] for field in ("name", "role", "kind")},
+                **dict.fromkeys(("finished_epoch", "fencing_token", "output", "finished_at")),
+            }
+            for operator_id, operator in operators.items()
+        },
+    )

@@ -1,0 +1,123 @@
+"""What can be read back of a run? Frozen rows, for people and for the driver; nothing here decides anything."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import datetime
+
+from iteration_lib.model.params import Scalar
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, Holder, RunId
+from iteration_lib.protocol.status import (
+    AttemptOutcome,
+    CheckpointKind,
+    CheckpointStatus,
+    EpochStatus,
+    RunStatus,
+    TerminatedBy,
+)
+
+Json = Mapping[str, object]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run that does not exist yet."""
+
+    run_id: RunId
+    run_key: str
+    reference: str
+    definition: Json
+    params: Mapping[str, Scalar]
+    state_uri: str
+    max_buckets: int
+    max_epochs: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord(NewRun):
+    """A run. `outputs` maps an output's name to its URI, once the run is FINISHED."""
+
+    status: RunStatus
+    fencing_token: int = 0
+    last_durable_epoch: int = NO_EPOCH
+    last_checkpoint_id: int = 0
+    terminated_by: TerminatedBy | None = None
+    failure: str | None = None
+    outputs: Mapping[str, str] | None = None
+    state_digest: str | None = None
+    created_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def epochs(self) -> int:
+        """The number of passes that are durable."""
+        return self.last_durable_epoch + 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """Who drives, or drove, a run."""
+
+    fencing_token: int
+    attempt_id: AttemptId
+    holder: Holder
+    started_at: datetime
+    lease_expires_at: datetime
+    ended_at: datetime | None
+    outcome: AttemptOutcome | None
+    reason: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRecord:
+    """An epoch under one token. `records` counts, per head and subtask, what it fed back."""
+
+    epoch: int
+    fencing_token: int
+    status: EpochStatus
+    terminated_by: TerminatedBy | None
+    records: Mapping[str, tuple[int | None, ...]]
+    metrics: Mapping[str, float]
+    seconds: float | None
+    opened_at: datetime
+    aligned_at: datetime | None
+    durable_at: datetime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRecord:
+    """An operator. `output` names its files once it has finished for good."""
+
+    operator_id: str
+    name: str
+    role: str
+    kind: str
+    finished_epoch: int | None
+    output: Json | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PinRecord:
+    """What a data stream reads."""
+
+    name: str
+    fingerprint: str
+    pin: Json
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord:
+    """A checkpoint. `manifest_path` is relative to the run's folder."""
+
+    checkpoint_id: int
+    epoch: int
+    fencing_token: int
+    kind: CheckpointKind
+    status: CheckpointStatus
+    manifest_path: str | None
+    manifest_sha256: str | None
+    size_bytes: int | None
+    reason: str | None
+    triggered_at: datetime
+    ended_at: datetime | None

@@ -1,0 +1,103 @@
+"""What do the coordinator and the readers ask of a store?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from iteration_lib.protocol.command import Command
+from iteration_lib.protocol.state import AttemptId, RunId, RunState
+from iteration_lib.store.record import (
+    AttemptRecord,
+    CheckpointRecord,
+    EpochRecord,
+    NewRun,
+    OperatorRecord,
+    PinRecord,
+    RunRecord,
+)
+
+
+class Transaction(Protocol):
+    """One run, locked against every other writer until the transaction ends."""
+
+    @property
+    def revision(self) -> int:
+        """Grows with every change of the run: a state that was read at the same revision still holds."""
+        ...
+
+    @property
+    def now(self) -> datetime:
+        """The store's clock, read after the lock was had."""
+        ...
+
+    def read_state(self) -> RunState:
+        """Return the state, read after the lock was had."""
+        ...
+
+    def write(self, commands: Sequence[Command], fencing_token: int) -> None:
+        """Write commands for the token in force, all or none.
+
+        Raises ProtocolViolationError when a row does not go from where the protocol left it.
+        """
+        ...
+
+
+class Store(Protocol):
+    """Where runs are written. Everything raises OutcomeUnknownError when the connection is lost."""
+
+    def add_run(self, run: NewRun) -> bool:
+        """Create a run, atomically; False if its key is taken, and then nothing has changed."""
+        ...
+
+    def transaction(self, run_id: RunId) -> AbstractContextManager[Transaction]:
+        """Lock a run; commit at the end, roll back on an exception."""
+        ...
+
+    def renew_lease(
+        self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
+    ) -> bool:
+        """Extend a live attempt's lease without waiting for the run's lock; False if the attempt has ended."""
+        ...
+
+    def close(self) -> None:
+        """Give back every connection. Repeatable."""
+        ...
+
+
+class History(Protocol):
+    """Where runs are read: what was committed, without a lock."""
+
+    def find_run(self, run: str) -> RunRecord | None:
+        """Return the run with this key or id."""
+        ...
+
+    def list_runs(self) -> tuple[RunRecord, ...]:
+        """Return every run, newest first."""
+        ...
+
+    def list_attempts(self, run_id: RunId) -> tuple[AttemptRecord, ...]:
+        """Return a run's attempts by token."""
+        ...
+
+    def list_epochs(self, run_id: RunId, first_epoch: int = 0) -> tuple[EpochRecord, ...]:
+        """Return a run's epochs from `first_epoch` on, voided ones too, by epoch and token."""
+        ...
+
+    def list_operators(self, run_id: RunId) -> tuple[OperatorRecord, ...]:
+        """Return a run's operators in running order."""
+        ...
+
+    def list_pins(self, run_id: RunId) -> tuple[PinRecord, ...]:
+        """Return what a run's data streams read, by name."""
+        ...
+
+    def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
+        """Return a run's checkpoints by id."""
+        ...
+
+
+class StoreWithHistory(Store, History, Protocol):
+    """A store that is written and read."""
