@@ -1,0 +1,258 @@
+"""What does an operator see of a stream, and what may it return?
+
+A block is a dict of numpy arrays of one length: the columns. A stream holds record batches; an operator always receives
+blocks that were made from one, whether or not the run was restored in between, so that it cannot see a difference.
+Conversions are exact: a block that becomes a batch and a block again holds the same bytes.
+
+    numbers, bool, datetime64, timedelta64   the Arrow type of the same width
+    strings, bytes                           string and binary; a block holds them as arrays of objects
+    arrays of two and more dimensions        fixed_size_list of the flattened rest, its shape in the field's metadata
+    lists of one length (Parquet)            read as arrays of two dimensions
+
+Refused, naming the column: nulls (what a null means is the caller's choice), lists of several lengths, structs, maps,
+decimals, Python objects. Arrays that an operator receives are read-only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from iteration_lib.errors import OperatorResultError
+
+# Any: a column may have any element type that the module's docstring lists.
+Column = npt.NDArray[Any]
+Block = dict[str, Column]
+
+_SHAPE = b"iteration.shape"
+_KEPT_TYPES = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_timestamp,
+    pa.types.is_date32,
+    pa.types.is_duration,
+)
+
+
+class ColumnError(ValueError):
+    """A column that no block can hold; whoever knows where it came from turns it into an error of this project."""
+
+    def __init__(self, column: str, problem: str) -> None:
+        super().__init__(f"column {column!r} {problem}")
+
+
+def block_of(batch: pa.RecordBatch) -> Block:
+    """Return a batch as a block of read-only arrays; numbers are not copied. Raises ColumnError."""
+    return {field.name: _array_of(column, field) for field, column in zip(batch.schema, batch.columns, strict=True)}
+
+
+def batch_of(block: Mapping[str, Column]) -> pa.RecordBatch:
+    """Return a block as one record batch. Raises ColumnError."""
+    fields, columns = [], []
+    for name, array in block.items():
+        column, metadata = _column_of(name, np.asarray(array))
+        fields.append(pa.field(name, column.type, metadata=metadata))
+        columns.append(column)
+    lengths = {name: len(column) for name, column in zip(block, columns, strict=True)}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise ColumnError(next(iter(lengths)), f"has another length than the others ({shown})")
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def batch_of_result(result: object, *, operator_id: str) -> pa.RecordBatch:
+    """Return what an operator returned as one record batch; raises OperatorResultError.
+
+    A mapping is a block, and a scalar in it a column of one row. A bare array, list or scalar is the one column
+    `value`. Arrow tables and batches are taken as they are. None is a stream without columns and without records.
+    A bare bool is refused: it would be one record, true or false, where "no records" was probably meant.
+    """
+    try:
+        if result is None:
+            return batch_of({})
+        if isinstance(result, pa.Table | pa.RecordBatch):
+            return normal_batch(result)
+        return batch_of(_block_of_result(result))
+    except (ColumnError, pa.ArrowException) as err:
+        raise OperatorResultError(
+            operator_id=operator_id,
+            problem=f"returned what no stream can hold: {err}; return a dict of numpy arrays of one length",
+        ) from err
+
+
+def normal_batch(table: pa.Table | pa.RecordBatch, *, like: pa.Schema | None = None) -> pa.RecordBatch:
+    """Return a table or batch as one batch in the form that `batch_of` gives; raises ColumnError.
+
+    With `like`, the result has that schema: a list column without rows then still has its width.
+    """
+    whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+    for name in whole.schema.names:
+        if whole.schema.names.count(name) > 1:
+            raise ColumnError(name, "is there twice")
+    batches = whole.combine_chunks().to_batches()
+    columns = batches[0].columns if batches else [pa.array([], field.type) for field in whole.schema]
+    fields, normal = [], []
+    for index, field in enumerate(whole.schema):
+        wanted = like.field(index) if like is not None else None
+        column, metadata = _normal_column(columns[index], field, wanted)
+        fields.append(pa.field(field.name, column.type, metadata=metadata))
+        normal.append(column)
+    return pa.RecordBatch.from_arrays(normal, schema=pa.schema(fields))
+
+
+def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return batches of one schema as one batch, in order; there is at least one."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def describe_schema(schema: pa.Schema) -> str:
+    """Return the columns and their types, such as `centroid: fixed_size_list<double>[64], size: int64`."""
+    return ", ".join(f"{field.name}: {_describe_type(field)}" for field in schema) or "no columns"
+
+
+def _describe_type(field: pa.Field) -> str:
+    if pa.types.is_fixed_size_list(field.type):
+        shape = ", ".join(str(length) for length in _shape_of(field))
+        return f"fixed_size_list<{field.type.value_type}>[{shape}]"
+    return str(field.type)
+
+
+def _shape_of(field: pa.Field) -> tuple[int, ...]:
+    stored = (field.metadata or {}).get(_SHAPE)
+    return tuple(json.loads(stored)) if stored is not None else (field.type.list_size,)
+
+
+def _array_of(column: pa.Array, field: pa.Field) -> Column:
+    if column.null_count:
+        raise ColumnError(field.name, f"holds {column.null_count} nulls; fill or drop them before")
+    if pa.types.is_fixed_size_list(column.type):
+        flat = _array_of(column.flatten(), pa.field(field.name, column.type.value_type))
+        return flat.reshape(len(column), *_shape_of(field))
+    array: Column = column.to_numpy(zero_copy_only=False)
+    array.flags.writeable = False
+    return array
+
+
+def _column_of(name: str, array: Column) -> tuple[pa.Array, dict[bytes, bytes] | None]:
+    if array.ndim == 0:
+        array = array.reshape(1)
+    if 0 in array.shape[1:]:
+        raise ColumnError(name, f"has the shape {array.shape}; only the first dimension may be 0")
+    flat = _flat_column(name, np.ascontiguousarray(array).reshape(-1))
+    if array.ndim == 1:
+        return flat, None
+    column = pa.FixedSizeListArray.from_arrays(flat, int(np.prod(array.shape[1:])))
+    return column, {_SHAPE: json.dumps(array.shape[1:]).encode()} if array.ndim > 2 else None  # noqa: PLR2004 - 2-D is plain
+
+
+def _flat_column(name: str, flat: Column) -> pa.Array:
+    if not flat.dtype.isnative:
+        flat = flat.astype(flat.dtype.newbyteorder("="))
+    if flat.dtype.kind == "O":
+        return _flat_objects(name, flat)
+    if flat.dtype.kind not in "biufUSTmM":
+        raise ColumnError(name, f"has the type {flat.dtype}, which Arrow has not")
+    column = pa.array(flat.tolist(), pa.string()) if flat.dtype.kind == "T" else pa.array(flat, from_pandas=False)
+    if column.null_count:  # NaT
+        raise ColumnError(name, f"holds {column.null_count} nulls; fill or drop them before")
+    return column
+
+
+def _flat_objects(name: str, flat: Column) -> pa.Array:
+    kinds = {type(value) for value in flat}
+    if kinds <= {str, np.str_}:
+        return pa.array(flat, pa.string(), from_pandas=False)
+    if kinds <= {bytes, np.bytes_}:
+        return pa.array(flat, pa.binary(), from_pandas=False)
+    shown = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise ColumnError(name, f"holds Python objects ({shown}); only str or bytes, one of them, can be stored")
+
+
+def _normal_column(
+    column: pa.Array, field: pa.Field, wanted: pa.Field | None
+) -> tuple[pa.Array, dict[bytes, bytes] | None]:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count:
+        raise ColumnError(field.name, f"holds {column.null_count} nulls; fill or drop them before")
+    if _is_list(column.type):
+        column = _fixed_lists(column, field.name, wanted)
+    shape = (field.metadata or {}).get(_SHAPE)
+    plain = _plain_type(column.type, field.name)
+    return (column if plain == column.type else column.cast(plain)), {_SHAPE: shape} if shape is not None else None
+
+
+def _fixed_lists(column: pa.Array, name: str, wanted: pa.Field | None) -> pa.Array:
+    """Return a list column as fixed_size_list; its rows must have one length."""
+    if pa.types.is_fixed_size_list(column.type):
+        width = column.type.list_size
+    elif wanted is not None and pa.types.is_fixed_size_list(wanted.type) and len(column) == 0:
+        width = wanted.type.list_size
+    else:
+        lengths = np.unique(np.diff(column.offsets.to_numpy()))
+        if len(lengths) == 0:
+            raise ColumnError(name, "holds lists, but no row that tells their length; return a two-dimensional array")
+        if len(lengths) > 1 or lengths[0] == 0:
+            shown = f"{lengths.min()} to {lengths.max()}"
+            raise ColumnError(name, f"holds lists of {shown} elements; every row must be a list of one length")
+        width = int(lengths[0])
+    values = column.flatten()
+    if values.null_count:
+        raise ColumnError(name, f"holds {values.null_count} nulls in its lists; fill or drop them before")
+    return pa.FixedSizeListArray.from_arrays(values, width)
+
+
+def _plain_type(found: pa.DataType, name: str) -> pa.DataType:
+    """Return the one type that stands for all of Arrow's ways to hold the same values."""
+    if pa.types.is_fixed_size_list(found):
+        return pa.list_(_plain_type(found.value_type, name), found.list_size)
+    if pa.types.is_large_string(found) or pa.types.is_string_view(found):
+        return pa.string()
+    if pa.types.is_large_binary(found) or pa.types.is_binary_view(found) or pa.types.is_fixed_size_binary(found):
+        return pa.binary()
+    if pa.types.is_timestamp(found):
+        return pa.timestamp(found.unit)  # an instant in UTC, as numpy has it
+    if pa.types.is_date64(found):
+        return pa.timestamp("ms")
+    if any(is_kept(found) for is_kept in _KEPT_TYPES):
+        return found
+    raise ColumnError(name, f"has the type {found}, which no numpy array holds; cast it when you read it")
+
+
+def _is_list(found: pa.DataType) -> bool:
+    return bool(pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))
+
+
+def _block_of_result(result: object) -> Block:
+    if isinstance(result, bool | np.bool_):
+        raise ColumnError("value", "is one bare bool, which is a record either way; return None for no records")
+    columns = result if isinstance(result, Mapping) else {"value": result}
+    return {_name_of(name): _array_of_result(name, column) for name, column in columns.items()}
+
+
+def _name_of(name: object) -> str:
+    if not isinstance(name, str):
+        raise ColumnError(str(name), f"is named by a {type(name).__name__}; a column's name is a str")
+    return name
+
+
+def _array_of_result(name: object, column: object) -> Column:
+    if isinstance(column, np.ndarray | np.generic | bool | int | float | str | bytes):
+        return np.asarray(column)
+    if not isinstance(column, list | tuple):
+        raise ColumnError(str(name), f"is a {type(column).__name__}; make it a numpy array")
+    try:
+        array = np.asarray(column) if len(column) else np.zeros(0)
+    except ValueError as err:
+        raise ColumnError(str(name), "is a list of lists of several lengths") from err
+    if array.dtype.kind in "US" and any(not isinstance(value, str | bytes) for value in column):
+        raise ColumnError(str(name), "is a list of several types")
+    return array

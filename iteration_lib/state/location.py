@@ -1,0 +1,105 @@
+"""Where do state files lie, and what may a path be?
+
+A StateLocation is a root: a local folder, or any address that fsspec opens. Everything below it is named by relative
+paths of plain characters, so that nothing can climb out of the root. This room alone imports fsspec.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from iteration_lib.errors import StateLocationError
+
+_PUNCTUATION = frozenset("._-=+")
+
+
+@dataclass(frozen=True, slots=True)
+class StateLocation:
+    """A root folder for state files; it can be sent to executors."""
+
+    uri: str
+
+    def __post_init__(self) -> None:
+        filesystem, path = filesystem_of(self.uri)
+        if isinstance(filesystem, LocalFileSystem):
+            object.__setattr__(self, "uri", path)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its files are on this machine's own disks, where they can be renamed, fsynced and mapped."""
+        return "://" not in self.uri
+
+    def below(self, relative: str) -> StateLocation:
+        """Return the location of a folder inside this one."""
+        return StateLocation(self.path(relative))
+
+    def path(self, relative: str) -> str:
+        """Return the full address of a relative path. Raises StateLocationError if it could lead out of the root."""
+        problem = _path_problem(relative)
+        if problem is not None:
+            raise StateLocationError(self.uri, f"cannot hold the path {relative!r}: {problem}")
+        full = f"{self.uri.rstrip('/')}/{relative}"
+        if self.is_local and not _is_inside(full, self.uri):
+            raise StateLocationError(self.uri, f"cannot hold the path {relative!r}: a link leads out of the root")
+        return full
+
+    def check_writable(self) -> None:
+        """Write a small file and remove it again. Raises StateLocationError if that fails."""
+        probe = f"writable-{secrets.token_hex(8)}"
+        try:
+            filesystem, path = filesystem_of(self.path(probe))
+            filesystem.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH120 - an address, not a local path
+            filesystem.pipe_file(path, b"writable")
+            filesystem.rm_file(path)
+        except (OSError, ValueError, ImportError) as err:
+            raise StateLocationError(self.uri, f"cannot be written ({err})") from err
+
+    def list_files(self, folder: str = "") -> tuple[str, ...]:
+        """Return the relative path of every file below a folder, sorted; none if there is no such folder."""
+        filesystem, root = filesystem_of(self.uri)
+        _, start = filesystem_of(self.path(folder) if folder else self.uri)
+        filesystem.invalidate_cache()
+        if not filesystem.exists(start):
+            return ()
+        return tuple(sorted(found[len(root.rstrip("/")) + 1 :] for found in filesystem.find(start)))
+
+    def remove(self, relative: str) -> None:
+        """Remove a file, or a folder and what is in it; repeating the call is harmless."""
+        filesystem, path = filesystem_of(self.path(relative))
+        try:
+            filesystem.rm(path, recursive=True)
+        except FileNotFoundError:
+            return
+
+
+# Any: fsspec is not annotated, and its file systems differ.
+def filesystem_of(address: str) -> tuple[Any, str]:
+    """Return the file system of an address and the path inside it. Raises StateLocationError for an unknown one."""
+    if not address or "\0" in address:
+        raise StateLocationError(address, "is no address")
+    try:
+        filesystem, path = fsspec.core.url_to_fs(address)
+    except (ValueError, ImportError) as err:
+        raise StateLocationError(address, f"cannot be opened ({err})") from err
+    return filesystem, path
+
+
+def _path_problem(relative: str) -> str | None:
+    for part in relative.split("/"):
+        if part in ("", ".", ".."):
+            return "every part of a path is a plain name"
+        for character in part:
+            if not character.isalnum() and character not in _PUNCTUATION:
+                return f"the character {character!r} is not allowed"
+    return None
+
+
+def _is_inside(path: str, root: str) -> bool:
+    real_root = os.path.realpath(root)
+    return os.path.commonpath([real_root, os.path.realpath(path)]) == real_root

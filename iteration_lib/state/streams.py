@@ -1,0 +1,120 @@
+"""How do a stream's batches lie in a file, and how does one bucket come back?
+
+An Arrow file holds one record batch per bucket, uncompressed, so that a bucket is mapped into memory by itself. A
+Parquet file is what is published: its rows have a digest, and its metadata says how many rows each bucket has.
+Parquet's dictionaries are off for floating point, because they take NaNs of different bits for one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from iteration_lib.errors import StateCorruptedError
+from iteration_lib.state.block import concat_batches
+from iteration_lib.state.digest import row_digest
+from iteration_lib.state.files import NewFile, create_file, open_verified
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
+
+_BUCKET_ROWS = b"iteration.bucket_rows"
+
+
+def save_batches(
+    location: StateLocation,
+    path: str,
+    batches: Sequence[pa.RecordBatch],
+    *,
+    file_format: FileFormat,
+    buckets: range | None = None,
+) -> SavedFile:
+    """Write batches of one schema into a new file; with `buckets`, there is one batch for each of them, in order."""
+    with create_file(location, path) as new:
+        if file_format is FileFormat.ARROW:
+            _write_arrow(new, batches)
+        else:
+            _write_parquet(new, batches, in_buckets=buckets is not None)
+    return SavedFile(
+        path=path,
+        size_bytes=new.written.size_bytes,
+        sha256=new.written.sha256,
+        rows=sum(batch.num_rows for batch in batches),
+        first_bucket=buckets.start if buckets is not None else None,
+        end_bucket=buckets.stop if buckets is not None else None,
+        row_digest=row_digest(batches).hex if file_format is FileFormat.PARQUET else None,
+    )
+
+
+def load_whole(location: StateLocation, stream: SavedStream) -> pa.RecordBatch:
+    """Return all rows of a stream as one batch, in order. Raises StateCorruptedError that names the file."""
+    batches = [batch for file in stream.files for batch in _batches(location, stream, file)]
+    return concat_batches(batches or [pa.RecordBatch.from_pylist([], schema=load_schema(stream))])
+
+
+def load_bucket(location: StateLocation, stream: SavedStream, bucket: int) -> pa.RecordBatch:
+    """Return one bucket of a stream. Raises StateCorruptedError that names the file."""
+    for file in stream.files:
+        if file.first_bucket is not None and file.end_bucket is not None and bucket < file.end_bucket:
+            return _batch(location, stream, file, bucket - file.first_bucket)
+    raise StateCorruptedError(location.uri, f"holds no bucket {bucket}")
+
+
+def load_schema(stream: SavedStream) -> pa.Schema:
+    """Return the Arrow schema of a saved stream."""
+    return pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(stream.schema)))
+
+
+def dump_schema(schema: pa.Schema) -> str:
+    """Return an Arrow schema as a saved stream holds it."""
+    text: str = schema.serialize().to_pybytes().hex()
+    return text
+
+
+def _write_arrow(new: NewFile, batches: Sequence[pa.RecordBatch]) -> None:
+    with pa.ipc.new_file(new, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_parquet(new: NewFile, batches: Sequence[pa.RecordBatch], *, in_buckets: bool) -> None:
+    schema = batches[0].schema
+    dictionaries = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+    with pq.ParquetWriter(new, schema, use_dictionary=dictionaries or False) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+        if in_buckets:
+            writer.add_key_value_metadata({_BUCKET_ROWS: json.dumps([batch.num_rows for batch in batches])})
+
+
+def _batches(location: StateLocation, stream: SavedStream, file: SavedFile) -> Iterable[pa.RecordBatch]:
+    if stream.format is FileFormat.ARROW:
+        reader = _open_arrow(location, file)
+        return [reader.get_batch(index) for index in range(reader.num_record_batches)]
+    return [_read_parquet(location, file)] if file.rows else []
+
+
+def _batch(location: StateLocation, stream: SavedStream, file: SavedFile, index: int) -> pa.RecordBatch:
+    if stream.format is FileFormat.ARROW:
+        return _open_arrow(location, file).get_batch(index)
+    with _open_parquet(location, file) as parquet:
+        counts = json.loads(parquet.metadata.metadata[_BUCKET_ROWS])
+    return _read_parquet(location, file).slice(sum(counts[:index]), counts[index])
+
+
+def _read_parquet(location: StateLocation, file: SavedFile) -> pa.RecordBatch:
+    with _open_parquet(location, file) as parquet:
+        table = parquet.read().replace_schema_metadata(None).combine_chunks()
+    return (table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)])[0]
+
+
+def _open_arrow(location: StateLocation, file: SavedFile) -> pa.RecordBatchFileReader:
+    source = open_verified(location, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+    return pa.ipc.open_file(source)
+
+
+def _open_parquet(location: StateLocation, file: SavedFile) -> pq.ParquetFile:
+    source = open_verified(location, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+    return pq.ParquetFile(source)
