@@ -27,6 +27,11 @@ def subtask_buckets(subtask: int, *, parallelism: int, count: int) -> range:
     return range(_ceil_div(subtask * count, parallelism), _ceil_div((subtask + 1) * count, parallelism))
 
 
+def subtask_count(declared: int | None, *, default: int, count: int) -> int:
+    """Return how many subtasks share `count` buckets: what the operator declares, else the default; never more."""
+    return min(count, declared if declared is not None else default)
+
+
 def subtask_ranges(*, parallelism: int, count: int) -> tuple[range, ...]:
     """Return every subtask's buckets, in order."""
     return tuple(subtask_buckets(subtask, parallelism=parallelism, count=count) for subtask in range(parallelism))

@@ -49,13 +49,20 @@ class Stream(Protocol):
 
     @property
     def schema(self) -> str | None:
-        """The columns and their types, readable, such as `centroid: fixed_size_list<double>[64]`; None for DATA."""
+        """The columns and their types, readable, such as `centroid: fixed_size_list<double>[64]`.
+
+        None for DATA, and for BUCKETS that are still to be computed; a materialised stream has one.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """One operator in one epoch. `epoch` is None before epoch 0 (variables, operators that finish for good)."""
+    """One operator in one epoch. `epoch` is None before epoch 0 (variables, operators that finish for good).
+
+    `consumers` is how many will use the result: operators, and one for each feedback, criteria and output. A result
+    with one consumer may be computed inside it; a result with several is computed once and kept for them.
+    """
 
     operator: Operator
     inputs: Mapping[str, Stream]
@@ -63,6 +70,7 @@ class Invocation:
     epoch: int | None
     metrics: Metrics
     description: str
+    consumers: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +106,9 @@ class Runner(Protocol):
     ) -> Materialised:
         """Compute a stream exactly once, cut its lineage, count it and, with a folder, write it there.
 
-        The files are new (never replaced), fsynced where the location can, and named in `saved`; files that a failed
-        or repeated Spark task left behind are named by nothing. `folder` is relative to the run's folder.
+        The stream handed in may still be used, and is not computed again either. The files are new (never replaced),
+        fsynced where the location can, and named in `saved`; files that a failed or repeated Spark task left behind are
+        named by nothing. `folder` is relative to the run's folder.
         """
         ...
 

@@ -97,8 +97,7 @@ def normal_batch(table: pa.Table | pa.RecordBatch, *, like: pa.Schema | None = N
     for name in whole.schema.names:
         if whole.schema.names.count(name) > 1:
             raise ColumnError(name, "is there twice")
-    batches = whole.combine_chunks().to_batches()
-    columns = batches[0].columns if batches else [pa.array([], field.type) for field in whole.schema]
+    columns = one_batch(whole).columns
     fields, normal = [], []
     for index, field in enumerate(whole.schema):
         wanted = like.field(index) if like is not None else None
@@ -106,6 +105,14 @@ def normal_batch(table: pa.Table | pa.RecordBatch, *, like: pa.Schema | None = N
         fields.append(pa.field(field.name, column.type, metadata=metadata))
         normal.append(column)
     return pa.RecordBatch.from_arrays(normal, schema=pa.schema(fields))
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch; raises ColumnError for more text than one batch can hold."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise ColumnError(table.schema.names[0], "and its neighbours hold more than 2 GiB of text; use more buckets")
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
 def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

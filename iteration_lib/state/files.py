@@ -88,12 +88,13 @@ def write_bytes(location: StateLocation, path: str, content: bytes) -> Written:
     return new.written
 
 
-def read_bytes(location: StateLocation, path: str, *, size_bytes: int, sha256: str) -> bytes:
+def read_bytes(location: StateLocation, path: str, *, sha256: str, size_bytes: int | None = None) -> bytes:
     """Return a file's bytes, verified; raises StateCorruptedError that names the file."""
     full = location.path(path)
     filesystem, inner = filesystem_of(full)
     try:
-        _check_size(full, found=filesystem.size(inner), size_bytes=size_bytes)
+        if size_bytes is not None:
+            _check_size(full, found=filesystem.size(inner), size_bytes=size_bytes)
         content: bytes = filesystem.cat_file(inner)
     except OSError as err:
         raise _unreadable(full, err) from err

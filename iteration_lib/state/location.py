@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import dataclass
-from typing import Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from iteration_lib.errors import StateLocationError
+
+FileSystem = fsspec.AbstractFileSystem
 
 _PUNCTUATION = frozenset("._-=+")
 
@@ -78,8 +79,7 @@ class StateLocation:
             return
 
 
-# Any: fsspec is not annotated, and its file systems differ.
-def filesystem_of(address: str) -> tuple[Any, str]:
+def filesystem_of(address: str) -> tuple[FileSystem, str]:
     """Return the file system of an address and the path inside it. Raises StateLocationError for an unknown one."""
     if not address or "\0" in address:
         raise StateLocationError(address, "is no address")

@@ -8,13 +8,14 @@ Parquet's dictionaries are off for floating point, because they take NaNs of dif
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iteration_lib.errors import StateCorruptedError
-from iteration_lib.state.block import concat_batches
+from iteration_lib.state.block import concat_batches, one_batch
 from iteration_lib.state.digest import row_digest
 from iteration_lib.state.files import NewFile, create_file, open_verified
 from iteration_lib.state.location import StateLocation
@@ -46,6 +47,11 @@ def save_batches(
         end_bucket=buckets.stop if buckets is not None else None,
         row_digest=row_digest(batches).hex if file_format is FileFormat.PARQUET else None,
     )
+
+
+def new_part_path(folder: str, subtask: int, file_format: FileFormat) -> str:
+    """Return a path that no other write has: a repeated task must not meet the file of its first try."""
+    return f"{folder}/part-{subtask:05d}-{secrets.token_hex(8)}.{file_format.value}"
 
 
 def load_whole(location: StateLocation, stream: SavedStream) -> pa.RecordBatch:
@@ -106,8 +112,7 @@ def _batch(location: StateLocation, stream: SavedStream, file: SavedFile, index:
 
 def _read_parquet(location: StateLocation, file: SavedFile) -> pa.RecordBatch:
     with _open_parquet(location, file) as parquet:
-        table = parquet.read().replace_schema_metadata(None).combine_chunks()
-    return (table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)])[0]
+        return one_batch(parquet.read().replace_schema_metadata(None))
 
 
 def _open_arrow(location: StateLocation, file: SavedFile) -> pa.RecordBatchFileReader:

@@ -1,0 +1,83 @@
+"""How is one operator's function called, and what happens to what it returns or raises?
+
+The same for every runner and on every machine: inputs arrive as blocks, the result leaves as a record batch. While it
+runs, BLAS and OpenMP use one thread: how many share a sum decides its rounding, and a run has to give the same bits on
+a machine with other cores. Cores are used by running buckets side by side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no annotations
+
+from iteration_lib.errors import IterationError, OperatorFailedError
+from iteration_lib.model.bucket import Bucket
+from iteration_lib.model.operator import Operator
+from iteration_lib.state.block import batch_of_result, block_of
+
+
+def call_on_blocks(
+    operator: Operator, inputs: Mapping[str, pa.RecordBatch], injected: Mapping[str, object]
+) -> pa.RecordBatch:
+    """Call an operator with blocks and return its result as a batch.
+
+    Raises OperatorFailedError with the user's exception chained, OperatorResultError, or whatever error of this project
+    the function raised itself.
+    """
+    with user_errors(operator, injected.get("epoch")):
+        blocks = {name: block_of(batch) for name, batch in inputs.items()}
+        result = operator.function(**blocks, **{name: injected[name] for name in operator.injected})
+    return batch_of_result(result, operator_id=operator.operator_id)
+
+
+@contextmanager
+def user_errors(operator: Operator, epoch: object) -> Iterator[None]:
+    """Turn what a user's function raises into OperatorFailedError; errors of this project pass as they are."""
+    try:
+        yield
+    except IterationError:
+        raise
+    except Exception as err:  # the border to the user's code: whatever it raises
+        raise operator_failed(operator, epoch, err) from err
+
+
+def operator_failed(operator: Operator, epoch: object, err: Exception) -> OperatorFailedError:
+    """Return the error that says what a user's function raised."""
+    cause = f"{type(err).__name__}: {err}".strip(": ")
+    number = epoch if isinstance(epoch, int) else None
+    return OperatorFailedError(operator_id=operator.operator_id, epoch=number, cause=cause)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep numerical libraries to one thread inside the block."""
+    with threadpool_limits(limits=1):
+        yield
+
+
+def injectable(
+    operator: Operator, *, params: object, epoch: int | None, bucket: Bucket | None = None
+) -> dict[str, object]:
+    """Return what every operator may ask for by name; `metrics` and `spark` are their runner's to add."""
+    found: dict[str, object] = {"params": params, "epoch": epoch, "bucket": bucket}
+    if "rng" in operator.injected:
+        found["rng"] = generator(operator, params=params, epoch=epoch, bucket=bucket)
+    return found
+
+
+def generator(operator: Operator, *, params: object, epoch: int | None, bucket: Bucket | None) -> np.random.Generator:
+    """Return the random numbers of one call: equal for equal (seed parameter, operator, epoch, bucket)."""
+    seed = getattr(params, "seed", None)
+    identity = hashlib.sha256(operator.operator_id.encode()).digest()
+    entropy = [
+        (seed if isinstance(seed, int) else 0) % 2**64,
+        int.from_bytes(identity[:8], "little"),
+        0 if epoch is None else epoch + 1,
+        0 if bucket is None else bucket.index + 1,
+    ]
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))

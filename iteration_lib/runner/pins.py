@@ -1,0 +1,176 @@
+"""Which files is a data stream made of, and are they still what they were when the run started?
+
+A pinned path that is relative lies in the run's own folder: it was written there from records or from a DataFrame, and
+its version is its SHA-256. Any other path is the user's: on a local disk its version is the time of its last change,
+elsewhere whatever the store tells two versions by. Rows are numbered by the files' order, then by place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from iteration_lib.errors import InputError, OperatorResultError, StateCorruptedError, StateLocationError
+from iteration_lib.model.operator import Operator
+from iteration_lib.model.source import ParquetSource, RecordsSource
+from iteration_lib.runner.seam import PinnedData, PinnedFile
+from iteration_lib.state.block import batch_of_result
+from iteration_lib.state.files import verify_file
+from iteration_lib.state.location import FileSystem, StateLocation, filesystem_of
+from iteration_lib.state.saved import FileFormat, SavedFile
+from iteration_lib.state.streams import new_part_path, save_batches
+
+
+def pin_source(source: object, *, operator: Operator, location: StateLocation, folder: str) -> PinnedData:
+    """Pin what a data stream's function returned; raises OperatorResultError for what is no source."""
+    if isinstance(source, ParquetSource):
+        return pin_parquet(source)
+    if not isinstance(source, RecordsSource):
+        raise OperatorResultError(
+            operator_id=operator.operator_id,
+            problem=f"returned a {type(source).__name__}; return parquet(...) or records(...), or on Spark a DataFrame",
+        )
+    batch = batch_of_result(source.columns, operator_id=operator.operator_id)
+    path = new_part_path(folder, 0, FileFormat.PARQUET)
+    file = save_batches(location, path, [batch], file_format=FileFormat.PARQUET)
+    return pin_saved([file], operator_id=operator.operator_id)
+
+
+def pin_parquet(source: ParquetSource) -> PinnedData:
+    """List a source's files and count their rows; raises InputError that names the path."""
+    filesystem, root = _open(source.path)
+    with _readable(source.path):
+        paths = _list_parquet(filesystem, root, source.path)
+        files, schemas = [], []
+        for path in paths:
+            schema, rows = _read_footer(filesystem, path, source.columns)
+            address = path if _is_local(filesystem) else filesystem.unstrip_protocol(path)
+            size, version = _version(filesystem, path)
+            files.append(PinnedFile(path=address, size_bytes=size, version=version, rows=rows))
+            schemas.append(schema)
+    _check_one_schema([file.path for file in files], schemas)
+    if not any(file.rows for file in files):
+        raise InputError(f"{source.path} holds no rows; give an input that has some")
+    return _pinned(files, source.columns)
+
+
+def pin_saved(files: Sequence[SavedFile], *, operator_id: str) -> PinnedData:
+    """Pin Parquet files that were written into the run's own folder; raises InputError when they hold no rows."""
+    if not any(file.rows for file in files):
+        raise InputError(f"the data stream {operator_id!r} holds no rows; give an input that has some")
+    pinned = [PinnedFile(path=f.path, size_bytes=f.size_bytes, version=f.sha256, rows=f.rows) for f in files]
+    return _pinned(pinned, None)
+
+
+def check_pinned(location: StateLocation, pinned: PinnedData) -> None:
+    """Check that every file is still as it was pinned; raises InputError that names the file and the change."""
+    for file in pinned.files:
+        if is_own(file.path):
+            try:
+                verify_file(location, file.path, size_bytes=file.size_bytes, sha256=file.version)
+            except StateCorruptedError as err:
+                raise InputError(str(err)) from err
+            continue
+        filesystem, path = _open(file.path)
+        with _readable(file.path):
+            size, version = _version(filesystem, path)
+        if (size, version) != (file.size_bytes, file.version):
+            change = f"from {file.size_bytes} to {size} bytes" if size != file.size_bytes else "(it was written again)"
+            raise InputError(
+                f"input file {file.path} has changed {change} since the run started; put the old file back, or start "
+                "another run with another run key"
+            )
+
+
+def resolve(location: StateLocation, path: str) -> tuple[FileSystem, str]:
+    """Return the file system and the path of a pinned file."""
+    return filesystem_of(location.path(path) if is_own(path) else path)
+
+
+def is_own(path: str) -> bool:
+    """Whether a pinned path lies in the run's own folder."""
+    return "://" not in path and not path.startswith("/")
+
+
+def _pinned(files: Sequence[PinnedFile], columns: tuple[str, ...] | None) -> PinnedData:
+    described = json.dumps([[asdict(file) for file in files], columns], sort_keys=True)
+    fingerprint = hashlib.sha256(described.encode()).hexdigest()
+    return PinnedData(files=tuple(files), columns=columns, fingerprint=fingerprint)
+
+
+def _open(path: str) -> tuple[FileSystem, str]:
+    try:
+        return filesystem_of(path)
+    except StateLocationError as err:
+        raise InputError(f"input {path!r} cannot be opened; give a path or an address that fsspec knows") from err
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as err:
+        raise InputError(f"input {path} is not there; check the path") from err
+    except OSError as err:
+        raise InputError(f"input {path} cannot be read ({err})") from err
+
+
+def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
+    filesystem.invalidate_cache()
+    if not filesystem.isdir(root):
+        return [root]
+    found: list[str] = []
+    for path in sorted(filesystem.find(root)):
+        parts = path[len(root) :].strip("/").split("/")
+        if any(part.startswith(("_", ".")) for part in parts) or not parts[-1].endswith(".parquet"):
+            continue
+        if any("=" in part for part in parts[:-1]):
+            raise InputError(f"input {given} is partitioned by folders ({'/'.join(parts)}); name one of the folders")
+        found.append(path)
+    if not found:
+        raise InputError(f"input {given} is a folder without *.parquet files")
+    return found
+
+
+def _read_footer(filesystem: FileSystem, path: str, columns: Sequence[str] | None) -> tuple[pa.Schema, int]:
+    try:
+        with filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
+            schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
+    except pa.ArrowInvalid as err:
+        raise InputError(f"input {path} is not a Parquet file ({str(err).splitlines()[0]})") from err
+    names = list(columns) if columns is not None else schema.names
+    for name in names:
+        if name not in schema.names:
+            raise InputError(f"input {path} has no column {name!r}; it has: {', '.join(schema.names)}")
+    return pa.schema([schema.field(name).remove_metadata() for name in names]), rows
+
+
+def _version(filesystem: FileSystem, path: str) -> tuple[int, str]:
+    if _is_local(filesystem):
+        found = os.stat(path)  # noqa: PTH116 - text everywhere else
+        return found.st_size, str(found.st_mtime_ns)
+    filesystem.invalidate_cache()
+    return int(filesystem.size(path)), str(filesystem.ukey(path))
+
+
+def _is_local(filesystem: FileSystem) -> bool:
+    return "file" in (filesystem.protocol if isinstance(filesystem.protocol, tuple) else (filesystem.protocol,))
+
+
+def _check_one_schema(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> None:
+    for path, schema in zip(paths, schemas, strict=True):
+        if not schema.equals(schemas[0]):
+            raise InputError(
+                f"input {path} has other columns than {paths[0]}: {_names(schema)}, not {_names(schemas[0])}"
+            )
+
+
+def _names(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
