@@ -1,8 +1,9 @@
 """How does an event become committed rows? The one shell around the protocol.
 
-Lock the run, read its state (or reuse the one of the last commit, when the run's revision says that nobody wrote since),
-decide, write, commit. When the connection is lost at the commit the outcome is unknown: the same events are sent again,
-which the protocol answers without a change if they were committed. What has to happen after a commit is the caller's.
+Lock the run, read its state (or reuse the one of the last commit, when the run's revision says that nobody wrote
+since), decide, write, commit. When the connection is lost at the commit the outcome is unknown: the same events are
+sent again, which the protocol answers without a change if they were committed. What has to happen after a commit is
+the caller's.
 """
 
 from __future__ import annotations

@@ -1,0 +1,207 @@
+"""Which commands are there? Each opens the store, asks, prints, and maps errors to exit codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import click
+from rich.console import Console
+
+from iteration_lib import view
+from iteration_lib.cli.output import print_fields, print_json, print_table
+from iteration_lib.cli.progress import ProgressBar
+from iteration_lib.config import Settings, read_settings
+from iteration_lib.engine import Engine, EngineKind
+from iteration_lib.errors import IterationError, ParameterError
+from iteration_lib.launch import DEFAULT_MAX_BUCKETS, Drive, Request, drive_run, find_run, open_run, open_store
+from iteration_lib.process import this_holder
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.migrate import upgrade
+from iteration_lib.store.postgres import PostgresStore, open_engine
+from iteration_lib.store.record import RunRecord
+
+F = TypeVar("F", bound=Callable[..., None])
+
+_INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line; never returns."""
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - modules of the current folder, as python -m finds them
+    logging.basicConfig(level=os.environ.get("ITERATION_LOG_LEVEL", "WARNING"), format="%(levelname)s %(message)s")
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as err:
+        err.show()
+        sys.exit(err.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; run the same command again to resume", err=True)
+        sys.exit(_INTERRUPTED)
+    except IterationError as err:
+        click.echo(f"error: {err}", err=True)
+        sys.exit(err.exit_code)
+    sys.exit(0)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="iteration-lib")
+def cli() -> None:
+    """Durable iterations on Spark: every epoch recorded, checkpointed and resumable."""
+
+
+def store_options(command: F) -> F:
+    """Give a command --store and --json."""
+
+    @click.option("--store", "store_url", metavar="URL", help="The store [ITERATION_STORE_URL, else an embedded one].")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @wraps(command)
+    def decorated(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the command itself
+        command(**options)
+
+    return cast("F", decorated)
+
+
+@cli.command()
+@click.argument("reference", metavar="MODULE:OBJECT")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter; repeat for more.")
+@click.option("--run-key", help="The run's own name; the same key again resumes the run [default: a new one].")
+@click.option("--state", "state_uri", metavar="URI", help="Where state files go [ITERATION_STATE_URI].")
+@click.option("--master", metavar="URL", help="The Spark master [default: local[*], or that of spark-submit].")
+@click.option("--runner", type=click.Choice([kind.value for kind in EngineKind]), default="spark", show_default=True)
+@click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks per operator [default: the cores].")
+@click.option("--max-buckets", type=click.IntRange(min=1), default=DEFAULT_MAX_BUCKETS, show_default=True)
+@click.option("--takeover", is_flag=True, help="Take the run from an attempt that you know is gone.")
+@store_options
+def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
+    """Run an iteration, or go on with the run of this key from its last durable epoch."""
+    settings = read_settings(os.environ, store_url=store_url, state_uri=options["state_uri"])
+    request = Request(
+        reference=reference,
+        run_key=run_key or f"{reference.rpartition(':')[2]}-{uuid.uuid4().hex[:8]}",
+        params=_parse(options["params"]),
+        max_buckets=options["max_buckets"],
+    )
+    engine = Engine(kind=EngineKind(options["runner"]), master=options["master"], parallelism=options["parallelism"])
+    with open_store(settings) as store:
+        found = open_run(store, settings, request)
+        if found.status is RunStatus.FINISHED:
+            click.echo(f"run {found.run_key} is finished; nothing to run", err=True)
+        else:
+            found = _drive(store, settings, found, engine, takeover=options["takeover"])
+    if as_json:
+        print_json(view.result_json(found))
+    else:
+        print_fields(view.result_json(found))
+
+
+def _drive(store: PostgresStore, settings: Settings, found: RunRecord, engine: Engine, *, takeover: bool) -> RunRecord:
+    with ProgressBar(Console(stderr=True)) as observer:
+        drive = Drive(
+            holder=this_holder(),
+            make_runner=engine.make_runner,
+            parallelism=engine.default_parallelism,
+            takeover=takeover,
+            observer=observer,
+        )
+        return drive_run(store, settings, found, drive)
+
+
+@cli.command("list")
+@store_options
+def list_runs(store_url: str | None, *, as_json: bool) -> None:
+    """List the runs, newest first."""
+    with open_store(_settings(store_url)) as store:
+        runs = [view.run_json(found) for found in store.list_runs()]
+    if as_json:
+        print_json(runs)
+    else:
+        print_table("runs", runs, ("run_key", "status", "epochs", "terminated_by", "reference", "created_at", "run_id"))
+
+
+@cli.command()
+@click.argument("run_name", metavar="RUN")
+@store_options
+def show(run_name: str, store_url: str | None, *, as_json: bool) -> None:
+    """Show a run (by id or key): its attempts, epochs, operators and checkpoints."""
+    with open_store(_settings(store_url)) as store:
+        found = find_run(store, run_name)
+        epochs = store.list_epochs(found.run_id)
+        answer: view.Json = {
+            "run": view.run_json(found),
+            "attempts": [view.attempt_json(attempt) for attempt in store.list_attempts(found.run_id)],
+            "epochs": [view.epoch_json(epoch) for epoch in epochs],
+            "operators": view.operators_json(found, store.list_operators(found.run_id), epochs),
+            "checkpoints": [view.checkpoint_json(known) for known in store.list_checkpoints(found.run_id)],
+        }
+    if as_json:
+        print_json(answer)
+        return
+    print_fields(cast("view.Json", answer["run"]))
+    for title, columns in _SHOWN.items():
+        click.echo()
+        print_table(title, cast("list[view.Json]", answer[title]), columns)
+
+
+_SHOWN = {
+    "attempts": ("attempt", "holder", "started_at", "outcome", "reason"),
+    "epochs": ("epoch", "status", "attempt", "seconds", "records", "metrics"),
+    "operators": ("operator_id", "epoch", "status"),
+    "checkpoints": ("checkpoint_id", "epoch", "attempt", "kind", "status", "size_bytes", "seconds"),
+}
+
+
+@cli.command()
+@click.argument("run_name", metavar="RUN")
+@store_options
+def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
+    """List a run's checkpoints."""
+    with open_store(_settings(store_url)) as store:
+        found = find_run(store, run_name)
+        rows = [view.checkpoint_json(known) for known in store.list_checkpoints(found.run_id)]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(f"checkpoints of {found.run_key}", rows, (*_SHOWN["checkpoints"], "manifest", "reason"))
+
+
+@cli.group()
+def db() -> None:
+    """Look after the store's schema."""
+
+
+@db.command("upgrade")
+@store_options
+def db_upgrade(store_url: str | None, *, as_json: bool) -> None:
+    """Bring the store's schema to this version; repeating it is harmless."""
+    settings = _settings(store_url)
+    if settings.store_url is None:
+        with open_store(settings):  # the embedded store is upgraded whenever it is opened
+            applied: list[str] = []
+    else:
+        engine = open_engine(settings.store_url)
+        applied = [f"{migration.version:04d}_{migration.name}" for migration in upgrade(engine)]
+        engine.dispose()
+    if as_json:
+        print_json({"applied": applied})
+    else:
+        click.echo(f"applied: {', '.join(applied)}" if applied else "the store's schema is up to date")
+
+
+def _settings(store_url: str | None) -> Settings:
+    return read_settings(os.environ, store_url=store_url)
+
+
+def _parse(params: tuple[str, ...]) -> dict[str, object]:
+    parsed: dict[str, object] = {}
+    for param in params:
+        name, separator, value = param.partition("=")
+        if not separator:
+            raise ParameterError(f"--param {param!r} has no value; write it as NAME=VALUE", name=name)
+        parsed[name] = value
+    return parsed

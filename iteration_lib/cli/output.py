@@ -1,0 +1,45 @@
+"""How is an answer printed? As JSON for programs, as a table for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from iteration_lib.view import Json
+
+
+def print_json(answer: object) -> None:
+    """Print JSON to standard output."""
+    click.echo(json.dumps(answer, indent=2))
+
+
+def print_table(title: str, rows: Sequence[Json], columns: Sequence[str]) -> None:
+    """Print some columns of some rows to standard output."""
+    table = Table(title=title, title_justify="left", show_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    Console(width=None).print(table, markup=False) if False else Console().print(table)
+
+
+def print_fields(fields: Json) -> None:
+    """Print names and values, a line each; values that are empty are left out."""
+    width = max(len(name) for name in fields)
+    for name, value in fields.items():
+        if value not in (None, {}, ()):
+            click.echo(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return "  ".join(f"{key}={_cell(item)}" for key, item in value.items())
+    return str(value)

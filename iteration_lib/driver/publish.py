@@ -1,0 +1,75 @@
+"""How do the outputs of a terminating run become public? By one pointer, written last. Starts no Spark.
+
+The last epoch's attempt has written the outputs' files and named them in the FINAL checkpoint's manifest. Publishing
+checks them, removes what failed Spark tasks left beside them, writes the pointer `outputs.json` into the run's folder
+and then marks the run FINISHED. Each step may be repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import PurePosixPath
+
+from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.context import Attempt
+from iteration_lib.driver.restore import read_completed_manifest
+from iteration_lib.errors import StateCorruptedError
+from iteration_lib.protocol import RunState
+from iteration_lib.protocol.event import OutputsPublished
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.state.digest import state_digest
+from iteration_lib.state.files import verify_file, write_bytes
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import SavedStream
+
+POINTER = "outputs.json"
+
+
+def publish_outputs(attempt: Attempt, state: RunState) -> RunState:
+    """Publish the outputs of a run that is TERMINATING; a run in any other status is left as it is."""
+    if state.status is not RunStatus.TERMINATING:
+        return state
+    context = attempt.context
+    manifest = read_completed_manifest(context, state)
+    folders = {output: _checked_folder(context.location, saved) for output, saved in manifest.outputs.items()}
+    digest = state_digest(manifest.outputs)
+    pointer = {
+        "run_id": context.run.run_id,
+        "run_key": context.run.run_key,
+        "checkpoint_id": manifest.checkpoint_id,
+        "epoch": manifest.epoch,
+        "outputs": folders,
+        "state_digest": digest,
+    }
+    _write_pointer(context.location, json.dumps(pointer, indent=1, sort_keys=True).encode())
+    context.crash_plan.reach(CrashPoint.POINTER_WRITTEN)
+    state = attempt.apply(
+        OutputsPublished(
+            **attempt.guard,
+            outputs={output: context.location.path(folder) for output, folder in folders.items()},
+            state_digest=digest,
+        )
+    )
+    context.crash_plan.reach(CrashPoint.RUN_FINISHED)
+    return state
+
+
+def _checked_folder(location: StateLocation, saved: SavedStream) -> str:
+    """Return an output's folder, after it holds the files of the manifest and no others."""
+    for file in saved.files:
+        verify_file(location, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+    folder = str(PurePosixPath(saved.files[0].path).parent)
+    named = {file.path for file in saved.files}
+    for stray in location.list_files(folder):
+        if stray not in named:
+            location.remove(stray)
+    return folder
+
+
+def _write_pointer(location: StateLocation, content: bytes) -> None:
+    """Write the pointer, unless an attempt before this one did: the final checkpoint leaves only one content."""
+    try:
+        verify_file(location, POINTER, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    except StateCorruptedError:
+        write_bytes(location, POINTER, content)

@@ -1,0 +1,114 @@
+"""Where does an operator's input come from? From pins, finished operators, restored variables, or a computation.
+
+Streams that never change within an attempt (data, operators that finish for good) are had when they are first asked
+for, and kept. On a resumed run an operator that finished is read back from its files; its function is not called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.context import Attempt
+from iteration_lib.model.metrics import Metrics
+from iteration_lib.model.operator import Operator, Role
+from iteration_lib.protocol.event import DataPinned, OperatorFinished
+from iteration_lib.runner.seam import Invocation, PinnedData, PinnedFile, Stream
+from iteration_lib.state.saved import SavedStream
+
+_logger = logging.getLogger(__name__)
+
+
+class Streams:
+    """The streams of one attempt that outlive an epoch. `finished` names the files of finished operators."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        """Read what the run has pinned and finished so far; opens no file yet."""
+        self._attempt = attempt
+        self._context = attempt.context
+        run_id = self._context.run.run_id
+        store = self._context.store
+        self._pins = {pin.name: pinned_from_json(pin.pin) for pin in store.list_pins(run_id)}
+        self.finished = {
+            operator.name: SavedStream.from_json(operator.output)
+            for operator in store.list_operators(run_id)
+            if operator.output is not None
+        }
+        self._kept: dict[str, Stream] = {}
+
+    def check_pins(self) -> None:
+        """Pin every data stream that has no pin yet, and check that the others still read what was pinned."""
+        for operator in self._context.graph.data:
+            self.get(operator.name)
+
+    def first_values(self) -> dict[str, Stream]:
+        """Return the variables as epoch 0 receives them."""
+        return {operator.name: self._compute(operator) for operator in self._context.graph.variables}
+
+    def get(self, name: str) -> Stream:
+        """Return a data stream or the output of an operator that finishes for good."""
+        if name not in self._kept:
+            operator = self._context.graph.operator(name)
+            self._kept[name] = self._open(operator) if operator.role is Role.DATA else self._finish(operator)
+        return self._kept[name]
+
+    def _open(self, operator: Operator) -> Stream:
+        pinned = self._pins.get(operator.name)
+        if pinned is None:
+            folder = f"{self._attempt.folder}/pins/{operator.operator_id}"
+            pinned = self._context.runner.pin(operator, self._context.params, folder=folder)
+            self._attempt.apply(
+                DataPinned(
+                    **self._attempt.guard,
+                    name=operator.name,
+                    fingerprint=pinned.fingerprint,
+                    pin=dataclasses.asdict(pinned),
+                )
+            )
+            self._pins[operator.name] = pinned
+            self._context.crash_plan.reach(CrashPoint.DATA_PINNED)
+        return self._context.runner.open_data(pinned)
+
+    def _finish(self, operator: Operator) -> Stream:
+        """Return the output of an operator that finishes for good: from its files, or computed, written and marked."""
+        saved = self.finished.get(operator.name)
+        if saved is not None:
+            _logger.info("event=operator_skipped operator_id=%s reason=finished", operator.operator_id)
+            return self._context.runner.restore(saved)
+        materialised = self._context.runner.materialise(
+            self._compute(operator), folder=f"{self._attempt.folder}/finished/{operator.operator_id}"
+        )
+        written = cast("SavedStream", materialised.saved)  # a folder was given
+        self._context.crash_plan.reach(CrashPoint.OPERATOR_WRITTEN)
+        self._attempt.apply(
+            OperatorFinished(**self._attempt.guard, operator_id=operator.operator_id, output=written.to_json())
+        )
+        self.finished[operator.name] = written
+        self._context.crash_plan.reach(CrashPoint.OPERATOR_FINISHED)
+        return materialised.stream
+
+    def _compute(self, operator: Operator) -> Stream:
+        return self._context.runner.compute(
+            Invocation(
+                operator=operator,
+                inputs={name: self.get(name) for name in operator.inputs},
+                params=self._context.params,
+                epoch=None,
+                metrics=Metrics(operator_id=operator.operator_id),
+                description=f"{self._context.run.run_key}/start/{operator.operator_id}",
+            )
+        )
+
+
+def pinned_from_json(pin: Mapping[str, object]) -> PinnedData:
+    """Rebuild a pin as the store keeps it."""
+    found = cast("dict[str, Any]", pin)  # Any: JSON that dataclasses.asdict made
+    columns = found["columns"]
+    return PinnedData(
+        files=tuple(PinnedFile(**file) for file in found["files"]),
+        columns=tuple(columns) if columns is not None else None,
+        fingerprint=found["fingerprint"],
+    )

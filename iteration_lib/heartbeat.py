@@ -1,0 +1,62 @@
+"""Is this attempt still the one in force? A thread renews its lease, and tells when it is not.
+
+It serves liveness: a superseded attempt stops computing soon, instead of finding out at its next commit, which its
+token would refuse anyway. While the store is away nothing is concluded.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from iteration_lib.errors import IterationError
+
+_logger = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """Calls `renew` every third of the lease time until it answers False; then calls `on_superseded`, once."""
+
+    def __init__(
+        self, *, renew: Callable[[], bool], lease_ttl_seconds: float, on_superseded: Callable[[], None]
+    ) -> None:
+        """Prepare; the thread runs inside the `with` block."""
+        self._renew = renew
+        self._interval_seconds = lease_ttl_seconds / 3
+        self._on_superseded = on_superseded
+        self._stopped = threading.Event()
+        self._superseded = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    @property
+    def is_superseded(self) -> bool:
+        """Tell whether another attempt has taken the run."""
+        return self._superseded.is_set()
+
+    def __enter__(self) -> Self:
+        """Start beating."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, and wait for a beat under way."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval_seconds):
+            try:
+                renewed = self._renew()
+            except IterationError as err:
+                _logger.warning("event=lease_not_renewed error=%s", err)
+                continue
+            if not renewed and not self._stopped.is_set():
+                _logger.error("event=superseded")
+                self._superseded.set()
+                self._on_superseded()
+                return

@@ -1,0 +1,189 @@
+"""What does it take to run an iteration from settings? The one place that puts the rooms together.
+
+The command line, the Spark application and the Airflow operators all come through here:
+`open_store`, `open_run`, `run_epochs`, `publish_run`, `find_run`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from iteration_lib.clock import SystemClock
+from iteration_lib.config import Settings
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.driver.context import Observer, RunContext, Silent
+from iteration_lib.driver.drive import Claim, drive_epochs, open_attempt
+from iteration_lib.driver.publish import publish_outputs
+from iteration_lib.errors import RunMismatchError, RunNotFoundError
+from iteration_lib.model.definition import definition_differences, describe, load_iteration, params_differences
+from iteration_lib.model.graph import Graph
+from iteration_lib.model.params import Scalar, params_json, parse_params
+from iteration_lib.process import is_gone
+from iteration_lib.protocol.state import AttemptId, Holder, RunId
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.runner.local import LocalRunner
+from iteration_lib.runner.seam import Runner
+from iteration_lib.state.location import StateLocation
+from iteration_lib.store.migrate import upgrade
+from iteration_lib.store.postgres import PostgresStore, open_engine
+from iteration_lib.store.record import NewRun, RunRecord
+from iteration_lib.store.seam import StoreWithHistory
+
+DEFAULT_MAX_BUCKETS = 16
+_EMBEDDED_DATABASE = "iteration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A run as somebody asks for it. `params` are values or texts; `max_buckets` cannot change while the run lives."""
+
+    reference: str
+    run_key: str
+    params: Mapping[str, object] = field(default_factory=dict)
+    max_buckets: int = DEFAULT_MAX_BUCKETS
+
+
+# Makes a runner for a run whose files go to a location, with a default parallelism; who asked for it closes it.
+RunnerFactory = Callable[[RunRecord, StateLocation], Runner]
+
+
+@contextmanager
+def open_store(settings: Settings) -> Iterator[PostgresStore]:
+    """Connect to the store of the settings; the embedded one is started, and brought to this version, on the way.
+
+    Raises StoreUnavailableError or StoreVersionError.
+    """
+    with ExitStack() as stack:
+        url = settings.store_url
+        if url is None:
+            from iteration_lib.store.embedded import EmbeddedPostgres, default_folder  # noqa: PLC0415 - an extra
+
+            server = stack.enter_context(EmbeddedPostgres(default_folder()))
+            server.ensure_database(_EMBEDDED_DATABASE)
+            url = server.url(_EMBEDDED_DATABASE)
+            engine = open_engine(url)
+            upgrade(engine)
+            engine.dispose()
+        store = PostgresStore(url)
+        stack.callback(store.close)
+        yield store
+
+
+def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> RunRecord:
+    """Return the run of this key, made now if there is none; starts nothing.
+
+    Raises IterationNotFoundError, DefinitionError, ParameterError or StateLocationError before anything is written, and
+    RunMismatchError when the key belongs to a run of other parameters or other code.
+    """
+    iteration = load_iteration(request.reference)
+    graph = iteration.graph()
+    params = params_json(parse_params(iteration.params, request.params))
+    definition = describe(graph)
+    found = store.find_run(request.run_key)
+    if found is None:
+        location = StateLocation(settings.state_uri)
+        location.check_writable()
+        max_epochs = params.get("max_epochs")
+        new = NewRun(
+            run_id=RunId(str(uuid.uuid4())),
+            run_key=request.run_key,
+            reference=request.reference,
+            definition=definition,
+            params=params,
+            state_uri=location.uri,
+            max_buckets=request.max_buckets,
+            max_epochs=max_epochs if isinstance(max_epochs, int) else None,
+        )
+        store.add_run(new)
+        found = find_run(store, request.run_key)
+    _check_same(found, reference=request.reference, params=params, graph=graph)
+    return found
+
+
+def find_run(store: StoreWithHistory, run: str) -> RunRecord:
+    """Return the run with this key or id; raises RunNotFoundError."""
+    found = store.find_run(run)
+    if found is None:
+        raise RunNotFoundError(run)
+    return found
+
+
+def _check_same(run: RunRecord, *, reference: str, params: Mapping[str, Scalar], graph: Graph) -> None:
+    """Raise RunMismatchError when a run would go on with other parameters or other code."""
+    references = () if run.reference == reference else (f"iteration was {run.reference}, now {reference}",)
+    differences = (
+        *references,
+        *params_differences(run.params, params),
+        *definition_differences(run.definition, describe(graph)),
+    )
+    if differences:
+        raise RunMismatchError(run.run_key, differences)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """How a run is to be driven: who does it, how far, on what."""
+
+    holder: Holder
+    make_runner: RunnerFactory
+    parallelism: int
+    until_epoch: int | None = None
+    publish: bool = True
+    takeover: bool = False
+    observer: Observer = field(default_factory=Silent)
+
+
+def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive: Drive) -> RunRecord:
+    """Run epochs up to `until_epoch` (exclusive), or to the end and then publish; return the run as it is then.
+
+    Raises LeaseHeldError, SupersededError, and what the operators' execution raises; the run can be resumed after any.
+    """
+    if run.status is RunStatus.FINISHED or (drive.until_epoch is not None and run.epochs >= drive.until_epoch):
+        return run
+    iteration = load_iteration(run.reference)
+    graph = iteration.graph()
+    _check_same(run, reference=run.reference, params=run.params, graph=graph)
+    location = StateLocation(run.state_uri).below(run.run_id)
+    terminating = run.terminated_by is not None  # no epochs left: publishing starts no Spark
+    runner = _idle(run, location) if terminating else drive.make_runner(run, location)
+    context = RunContext(
+        run=run,
+        graph=graph,
+        params=parse_params(iteration.params, run.params),
+        runner=runner,
+        store=store,
+        coordinator=Coordinator(store),
+        location=location,
+        clock=SystemClock(),
+        parallelism=drive.parallelism,
+        observer=drive.observer,
+        crash_plan=settings.crash_plan,
+    )
+    try:
+        with open_attempt(context, _claim(store, run, drive)) as (attempt, state):
+            reached = drive_epochs(attempt, state, until_epoch=drive.until_epoch)
+            if drive.publish:
+                publish_outputs(attempt, reached)
+    finally:
+        runner.close()
+    return find_run(store, run.run_id)
+
+
+def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive) -> Claim:
+    """Claim a run, naming its live attempt as gone where this machine can prove that its process is."""
+    live = [attempt for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
+    gone = [attempt.attempt_id for attempt in live if is_gone(attempt.holder)]
+    return Claim(
+        attempt_id=AttemptId(str(uuid.uuid4())),
+        holder=drive.holder,
+        gone_attempt_id=gone[0] if gone else None,
+        takeover=drive.takeover,
+    )
+
+
+def _idle(run: RunRecord, location: StateLocation) -> Runner:
+    """Return a runner for a run that has no epochs left."""
+    return LocalRunner(location, max_buckets=run.max_buckets, parallelism=1)

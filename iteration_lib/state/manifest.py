@@ -1,0 +1,76 @@
+"""What does a checkpoint consist of? One JSON file that names every file of it, with digests.
+
+A manifest is written once and never changed. `format_version` grows when a reader has to know; fields are only ever
+added within a version, and readers pass over what they do not know. Paths are relative to the run's folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from iteration_lib.errors import StateCorruptedError
+from iteration_lib.state.saved import SavedStream
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A checkpoint of `epoch`: the variables as the next epoch receives them, and what had finished by then.
+
+    `outputs` holds the published files, in the FINAL checkpoint only; `operators` maps an operator to RUNNING,
+    PARTIALLY_FINISHED or FINISHED.
+    """
+
+    run_id: str
+    run_key: str
+    reference: str
+    checkpoint_id: int
+    epoch: int
+    fencing_token: int
+    max_buckets: int
+    variables: Mapping[str, SavedStream]
+    finished: Mapping[str, SavedStream]
+    operators: Mapping[str, str]
+    outputs: Mapping[str, SavedStream]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the files that this checkpoint wrote: variables and outputs."""
+        streams = (*self.variables.values(), *self.outputs.values())
+        return sum(file.size_bytes for stream in streams for file in stream.files)
+
+    def to_bytes(self) -> bytes:
+        """Return the file's bytes; equal manifests give equal bytes."""
+        found: dict[str, object] = {
+            "format_version": FORMAT_VERSION,
+            **{name: getattr(self, name) for name in _SCALARS},
+            "operators": dict(self.operators),
+            **{name: {key: s.to_json() for key, s in getattr(self, name).items()} for name in _STREAMS},
+        }
+        return json.dumps(found, sort_keys=True, indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, *, path: str) -> Manifest:
+        """Rebuild a manifest of any version that this code knows; raises StateCorruptedError that names the file."""
+        try:
+            found = cast("dict[str, Any]", json.loads(content))  # Any: JSON, checked below
+            version = found["format_version"]
+            if version > FORMAT_VERSION:
+                raise StateCorruptedError(
+                    path, f"has format version {version}, this code reads up to {FORMAT_VERSION}; upgrade iteration-lib"
+                )
+            return cls(
+                **{name: found[name] for name in _SCALARS},
+                operators=found["operators"],
+                **{name: {key: SavedStream.from_json(s) for key, s in found[name].items()} for name in _STREAMS},
+            )
+        except (ValueError, KeyError, TypeError) as err:
+            raise StateCorruptedError(path, f"is no manifest ({err!r})") from err
+
+
+_SCALARS = ("run_id", "run_key", "reference", "checkpoint_id", "epoch", "fencing_token", "max_buckets")
+_STREAMS = ("variables", "finished", "outputs")

@@ -1,0 +1,103 @@
+"""How are a run and its history shown? Pure: records in, plain JSON out, for the command line and the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from iteration_lib.protocol.status import EpochStatus, RunStatus
+from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord, RunRecord
+
+Json = dict[str, object]
+
+
+def result_json(run: RunRecord) -> Json:
+    """Return what `iteration run` answers with. `epochs` is the number of durable passes."""
+    return {
+        "run_id": run.run_id,
+        "run_key": run.run_key,
+        "status": run.status.value,
+        "epochs": run.epochs,
+        "terminated_by": run.terminated_by.value if run.terminated_by is not None else None,
+        "outputs": dict(run.outputs or {}),
+        "state_digest": run.state_digest,
+    }
+
+
+def run_json(run: RunRecord) -> Json:
+    """Return a run."""
+    return {
+        **result_json(run),
+        "reference": run.reference,
+        "params": dict(run.params),
+        "state_uri": run.state_uri,
+        "max_buckets": run.max_buckets,
+        "failure": run.failure,
+        "created_at": _instant(run.created_at),
+        "finished_at": _instant(run.finished_at),
+    }
+
+
+def attempt_json(attempt: AttemptRecord) -> Json:
+    """Return an attempt; `outcome` is None while it is live."""
+    return {
+        "attempt": attempt.fencing_token,
+        "attempt_id": attempt.attempt_id,
+        "holder": attempt.holder.describe(),
+        "started_at": _instant(attempt.started_at),
+        "lease_expires_at": _instant(attempt.lease_expires_at),
+        "ended_at": _instant(attempt.ended_at),
+        "outcome": attempt.outcome.value if attempt.outcome is not None else None,
+        "reason": attempt.reason,
+    }
+
+
+def epoch_json(epoch: EpochRecord) -> Json:
+    """Return an epoch; `attempt` is the fencing token it ran under, `records` the feedback per head."""
+    return {
+        "epoch": epoch.epoch,
+        "status": epoch.status.value,
+        "attempt": epoch.fencing_token,
+        "seconds": epoch.seconds,
+        "records": {head: sum(count or 0 for count in counts) for head, counts in epoch.records.items()},
+        "metrics": dict(epoch.metrics),
+        "terminated_by": epoch.terminated_by.value if epoch.terminated_by is not None else None,
+    }
+
+
+def operators_json(run: RunRecord, operators: Sequence[OperatorRecord], epochs: Sequence[EpochRecord]) -> list[Json]:
+    """Return the operators: FINISHED in the epoch that they finished in, or RUNNING in the last epoch that aligned."""
+    aligned = [e.epoch for e in epochs if e.status in (EpochStatus.ALIGNED, EpochStatus.DURABLE)]
+    last = max(aligned, default=None)
+    over = run.status is RunStatus.FINISHED
+    return [
+        {
+            "operator_id": operator.operator_id,
+            "role": operator.role,
+            "epoch": operator.finished_epoch if operator.finished_epoch is not None else last,
+            "status": "FINISHED" if over or operator.finished_epoch is not None else "RUNNING",
+        }
+        for operator in operators
+        if operator.role == "operator"
+    ]
+
+
+def checkpoint_json(checkpoint: CheckpointRecord) -> Json:
+    """Return a checkpoint; `seconds` is how long it was pending."""
+    seconds = (checkpoint.ended_at - checkpoint.triggered_at).total_seconds() if checkpoint.ended_at else None
+    return {
+        "checkpoint_id": checkpoint.checkpoint_id,
+        "epoch": checkpoint.epoch,
+        "attempt": checkpoint.fencing_token,
+        "kind": checkpoint.kind.value,
+        "status": checkpoint.status.value,
+        "size_bytes": checkpoint.size_bytes,
+        "seconds": seconds,
+        "manifest": checkpoint.manifest_path,
+        "reason": checkpoint.reason,
+        "triggered_at": _instant(checkpoint.triggered_at),
+    }
+
+
+def _instant(at: datetime | None) -> str | None:
+    return at.isoformat(timespec="milliseconds") if at is not None else None
