@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from iteration_lib.errors import EmbeddedStoreError
 from iteration_lib.store.embedded import EmbeddedPostgres
+from iteration_lib.store.server_folder import SYSTEM_FOLDER
 
 pytestmark = pytest.mark.postgres
 
@@ -34,6 +37,8 @@ with EmbeddedPostgres(Path(sys.argv[1])):
 print("out", flush=True)
 """
 
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'CREATE DATABASE%'"
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
@@ -41,8 +46,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def awkward_folder(tmp_path: Path) -> Iterator[Path]:
-    yield from _removed_afterwards(tmp_path / ("a store, 'long' & odd " + "x" * 100))
+def long_system_folder() -> Iterator[Path]:
+    """A place for root's data, as deep as an ordinary user's own folder may be; not used otherwise."""
+    folder = SYSTEM_FOLDER / f"test-{secrets.token_hex(4)}" / ("x" * 90)
+    yield folder
+    if folder.parent.exists():
+        shutil.rmtree(folder.parent)
 
 
 def test_database_is_reached_by_psycopg2_and_asyncpg(folder: Path) -> None:
@@ -145,19 +154,38 @@ def test_many_users_starting_at_once_share_one_server(folder: Path) -> None:
     for thread in threads:
         thread.join()
 
-    databases = [threading.Thread(target=server.ensure_database, args=["one"]) for server in servers]
-    for thread in databases:
-        thread.start()
-    for thread in databases:
-        thread.join()
-
     pid = _server_pid(folder)
-    assert ["one"] * 6 == [_query(server, "one")[0] for server in servers]
+    assert ["postgres"] * 6 == [_query(server, "postgres")[0] for server in servers]
     for server in servers[:-1]:
         server.stop()
     assert _is_running(pid)
     servers[-1].stop()
     assert not _is_running(pid)
+
+
+def test_database_asked_for_by_several_at_once_is_made_once(folder: Path) -> None:
+    """All of them see that it is missing before any of them makes it: a lock on the catalogue holds them there."""
+    refused: list[BaseException] = []
+
+    def ensure() -> None:
+        try:
+            server.ensure_database("one")
+        except psycopg2.Error as error:
+            refused.append(error)
+
+    with EmbeddedPostgres(folder) as server:
+        engine = sqlalchemy.create_engine(server.url("postgres"), poolclass=sqlalchemy.NullPool)
+        threads = [threading.Thread(target=ensure) for _ in range(3)]
+        with engine.begin() as catalogue:
+            catalogue.exec_driver_sql("LOCK TABLE pg_database IN SHARE MODE")
+            for thread in threads:
+                thread.start()
+            _until(lambda: _query(server, "postgres", _WAITING) == (3,))
+        for thread in threads:
+            thread.join()
+
+        assert [] == refused
+        assert "one" == _query(server, "one")[0]
 
 
 def test_forked_child_cannot_stop_server_of_its_parent(folder: Path) -> None:
@@ -191,8 +219,8 @@ def test_nobody_else_may_read_password_or_enter_server_folder(folder: Path) -> N
 
 def test_tcp_is_offered_on_loopback_alone_and_only_on_request(folder: Path) -> None:
     port = _free_port()
-    with EmbeddedPostgres(folder):
-        assert not _is_listening("127.0.0.1", port)
+    with EmbeddedPostgres(folder) as server:
+        assert ("", "") == _query(server, "postgres", "SELECT current_setting('listen_addresses'), ''")
 
         with pytest.raises(EmbeddedStoreError, match=f"in use without TCP port {port}"):
             EmbeddedPostgres(folder, tcp_port=port).start()
@@ -205,15 +233,19 @@ def test_tcp_is_offered_on_loopback_alone_and_only_on_request(folder: Path) -> N
         assert "postgres" == _query(joined, "postgres")[0]
 
 
-def test_folder_that_no_socket_fits_gets_short_private_socket_folder(awkward_folder: Path) -> None:
-    with EmbeddedPostgres(awkward_folder) as server:
-        place = Path(str(sqlalchemy.make_url(server.url("postgres")).query["host"]))
+def test_folder_that_no_socket_fits_gets_short_private_socket_folder(tmp_path: Path, long_system_folder: Path) -> None:
+    folder = tmp_path / ("a store, 'long' & odd " + "x" * 100)
+    server = EmbeddedPostgres(folder, system_folder=long_system_folder)
+    try:
+        with server:
+            place = Path(str(sqlalchemy.make_url(server.url("postgres")).query["host"]))
 
-        assert "postgres" == _query(server, "postgres")[0]
-        assert 0o700 == place.stat().st_mode & 0o777
-        assert server.url("postgres").count("%") == 0
+            assert "postgres" == _query(server, "postgres")[0]
+            assert 0o700 == place.stat().st_mode & 0o777
+            assert "%" not in server.url("postgres")
+    finally:
+        server.destroy()
 
-    server.destroy()
     assert not place.exists()
 
 
