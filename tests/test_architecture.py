@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 FLOORS = (
-    ("errors", "clock", "protocol"),
-    ("model", "state", "config", "heartbeat"),
+    ("errors", "clock", "crash_point", "protocol"),
+    ("model", "state", "process", "config", "heartbeat"),
     ("runner", "store", "sinks", "library"),
-    ("coordinator", "plugins"),
+    ("coordinator", "engine", "view", "plugins"),
     ("driver",),
+    ("launch", "loading"),
     ("airflow", "cli"),
     ("dags",),
 )
@@ -124,6 +125,8 @@ def _problem(room: str, target: str) -> str | None:
     target_room = {"iteration_ui": "plugins", "dags": "dags"}.get(package)
     if package == "iteration_lib":
         target_room = rest[0] if rest and rest[0] in _HEIGHT else None
+        if target_room is None and rest and (_ROOT / package / f"{rest[0]}.py").exists():
+            return f"{rest[0]!r} has no floor"
         if target_room is None:
             return None if room in PUBLIC_API_USERS else "the public API is for those above"
     if target_room is not None:
