@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.context import Observer, RunContext, Silent
 from iteration_lib.driver.drive import Claim, drive_epochs, open_attempt
 from iteration_lib.driver.publish import publish_outputs
+from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.errors import RunMismatchError, RunNotFoundError
 from iteration_lib.model.definition import definition_differences, describe, load_iteration, params_differences
 from iteration_lib.model.graph import Graph
@@ -27,6 +30,7 @@ from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
+from iteration_lib.state.streams import load_whole
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import NewRun, RunRecord
@@ -121,6 +125,13 @@ def _check_same(run: RunRecord, *, reference: str, params: Mapping[str, Scalar],
     )
     if differences:
         raise RunMismatchError(run.run_key, differences)
+
+
+def read_outputs(store: StoreWithHistory, run: RunRecord) -> dict[str, pa.Table]:
+    """Return the outputs of a FINISHED run, by name; raises StateCorruptedError that names the file."""
+    location = StateLocation(run.state_uri).below(run.run_id)
+    manifest = read_completed_manifest(store, run, location)
+    return {name: pa.Table.from_batches([load_whole(location, saved)]) for name, saved in manifest.outputs.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

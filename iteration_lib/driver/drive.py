@@ -105,7 +105,7 @@ def drive_epochs(attempt: Attempt, state: RunState, *, until_epoch: int | None =
     streams = Streams(attempt)
     streams.check_pins()
     variables: Mapping[str, Stream] = (
-        restore_variables(context, state) if state.completed is not None else streams.first_values()
+        restore_variables(context) if state.completed is not None else streams.first_values()
     )
     context.observer.run_restored(context.run, next_epoch=epoch)
     attempt.apply(EpochOpened(**attempt.guard, epoch=epoch, heads=context.heads()))

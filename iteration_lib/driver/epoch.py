@@ -83,6 +83,7 @@ class EpochRunner:
                 epoch=self._epoch,
                 metrics=metrics,
                 description=f"{self._context.run.run_key}/{self._epoch}/{operator.operator_id}",
+                consumers=self._context.graph.uses(operator.name),
             )
         )
         self._metrics |= metrics.values()

@@ -31,7 +31,7 @@ def publish_outputs(attempt: Attempt, state: RunState) -> RunState:
     if state.status is not RunStatus.TERMINATING:
         return state
     context = attempt.context
-    manifest = read_completed_manifest(context, state)
+    manifest = read_completed_manifest(context.store, context.run, context.location)
     folders = {output: _checked_folder(context.location, saved) for output, saved in manifest.outputs.items()}
     digest = state_digest(manifest.outputs)
     pointer = {

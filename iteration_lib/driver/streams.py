@@ -45,8 +45,11 @@ class Streams:
             self.get(operator.name)
 
     def first_values(self) -> dict[str, Stream]:
-        """Return the variables as epoch 0 receives them."""
-        return {operator.name: self._compute(operator) for operator in self._context.graph.variables}
+        """Return the variables as epoch 0 receives them, each computed once."""
+        return {
+            operator.name: self._context.runner.materialise(self._compute(operator), folder=None).stream
+            for operator in self._context.graph.variables
+        }
 
     def get(self, name: str) -> Stream:
         """Return a data stream or the output of an operator that finishes for good."""
@@ -99,6 +102,7 @@ class Streams:
                 epoch=None,
                 metrics=Metrics(operator_id=operator.operator_id),
                 description=f"{self._context.run.run_key}/start/{operator.operator_id}",
+                consumers=self._context.graph.uses(operator.name),
             )
         )
 

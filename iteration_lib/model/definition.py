@@ -39,6 +39,10 @@ def load_iteration(reference: str) -> Iteration:
                 reference, f"there is no module {err.name!r} on the Python path; check the name, or set PYTHONPATH"
             ) from err
         raise IterationNotFoundError(reference, f"its module needs {err.name!r}, which is not installed") from err
+    except Exception as err:  # the module is the user's, and may raise anything while it is imported
+        raise IterationNotFoundError(
+            reference, f"its module cannot be imported: {type(err).__name__}: {err}; mend it first"
+        ) from err
     found = getattr(module, object_name, None)
     if found is None:
         names = [name for name, value in vars(module).items() if isinstance(value, Iteration)]

@@ -52,6 +52,11 @@ class Graph:
         """Return the operators that take the stream `name`."""
         return tuple(operator for operator in self.operators if name in operator.inputs)
 
+    def uses(self, name: str) -> int:
+        """Return how often the stream `name` is used in an epoch: by operators, as feedback, and as the criteria."""
+        fed_back = list(self.feedback.values()).count(name)
+        return len(self.consumers(name)) + fed_back + (1 if self.criteria == name else 0)
+
     def per_epoch(self) -> tuple[Operator, ...]:
         """Return the operators that run in every epoch, in order."""
         return tuple(o for o in self.operators if o.role is Role.OPERATOR and not o.finishes)

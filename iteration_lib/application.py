@@ -1,0 +1,58 @@
+"""What does spark-submit run? The driver of one run, for some of its epochs.
+
+    spark-submit ... application.py RUN_ID --until-epoch 20
+
+The store's address comes in ITERATION_STORE_URL, never in arguments or Spark's conf, which other people see.
+ITERATION_PARENT_PID names the process that wants the result: when it is gone, so is this application, within seconds.
+ITERATION_TASK names the Airflow task instance, for whoever looks at the attempts. Exit codes are those of
+iteration_lib.errors: 2 the user has to change something, 3 superseded, 4 what ran the operators is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import click
+
+from iteration_lib.config import read_settings
+from iteration_lib.engine import Engine, EngineKind
+from iteration_lib.errors import IterationError
+from iteration_lib.launch import Drive, drive_run, find_run, open_store
+from iteration_lib.process import this_holder
+
+PARENT_PID_VARIABLE = "ITERATION_PARENT_PID"
+TASK_VARIABLE = "ITERATION_TASK"
+
+_logger = logging.getLogger("iteration_lib.application")
+
+
+@click.command()
+@click.argument("run_id")
+@click.option("--until-epoch", type=click.IntRange(min=1), help="Stop before this epoch [default: the run's end].")
+@click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks per operator [default: the cores].")
+def main(run_id: str, until_epoch: int | None, parallelism: int | None) -> None:
+    """Drive a run on Spark; its outputs are left to whoever asked for the epochs."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    settings = read_settings(os.environ)
+    parent = os.environ.get(PARENT_PID_VARIABLE)
+    engine = Engine(kind=EngineKind.SPARK, parallelism=parallelism, parent_pid=int(parent) if parent else None)
+    try:
+        with open_store(settings) as store:
+            drive = Drive(
+                holder=this_holder(os.environ.get(TASK_VARIABLE)),
+                make_runner=engine.make_runner,
+                parallelism=engine.default_parallelism,
+                until_epoch=until_epoch,
+                publish=False,
+            )
+            drive_run(store, settings, find_run(store, run_id), drive)
+    except IterationError as err:
+        _logger.error("event=application_failed error=%s", err)  # noqa: TRY400 - the sentence says it, no trace
+        sys.exit(err.exit_code)
+
+
+if __name__ == "__main__":
+    main()
