@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 
 import click
@@ -25,6 +26,8 @@ from iteration_lib.process import this_holder
 PARENT_PID_VARIABLE = "ITERATION_PARENT_PID"
 TASK_VARIABLE = "ITERATION_TASK"
 
+_TERMINATED = 143
+
 _logger = logging.getLogger("iteration_lib.application")
 
 
@@ -34,6 +37,7 @@ _logger = logging.getLogger("iteration_lib.application")
 @click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks per operator [default: the cores].")
 def main(run_id: str, until_epoch: int | None, parallelism: int | None) -> None:
     """Drive a run on Spark; its outputs are left to whoever asked for the epochs."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # ends the attempt in order
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     settings = read_settings(os.environ)

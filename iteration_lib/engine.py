@@ -21,11 +21,16 @@ class EngineKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """Makes runners. `master` None means that of spark-submit, else local[*]; `parallelism` None means the cores."""
+    """Makes runners.
+
+    `master` None means that of spark-submit, else local[*]; `parallelism` None means the cores. With `parent_pid`,
+    Spark ends when that process is gone.
+    """
 
     kind: EngineKind
     master: str | None = None
     parallelism: int | None = None
+    parent_pid: int | None = None
 
     @property
     def default_parallelism(self) -> int:

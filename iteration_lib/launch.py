@@ -20,7 +20,7 @@ from iteration_lib.driver.context import Observer, RunContext, Silent
 from iteration_lib.driver.drive import Claim, drive_epochs, open_attempt
 from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.restore import read_completed_manifest
-from iteration_lib.errors import RunMismatchError, RunNotFoundError
+from iteration_lib.errors import ParameterError, RunMismatchError, RunNotFoundError
 from iteration_lib.model.definition import definition_differences, describe, load_iteration, params_differences
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.params import Scalar, params_json, parse_params
@@ -42,12 +42,12 @@ _EMBEDDED_DATABASE = "iteration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A run as somebody asks for it. `params` are values or texts; `max_buckets` cannot change while the run lives."""
+    """A run as somebody asks for it. `params` are values or texts; `max_buckets` never changes while the run lives."""
 
     reference: str
     run_key: str
     params: Mapping[str, object] = field(default_factory=dict)
-    max_buckets: int = DEFAULT_MAX_BUCKETS
+    max_buckets: int | None = None
 
 
 # Makes a runner for a run whose files go to a location, with a default parallelism; who asked for it closes it.
@@ -90,7 +90,7 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
     if found is None:
         location = StateLocation(settings.state_uri)
         location.check_writable()
-        max_epochs = params.get("max_epochs")
+        max_epochs = _max_epochs(params)
         new = NewRun(
             run_id=RunId(str(uuid.uuid4())),
             run_key=request.run_key,
@@ -98,12 +98,12 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
             definition=definition,
             params=params,
             state_uri=location.uri,
-            max_buckets=request.max_buckets,
-            max_epochs=max_epochs if isinstance(max_epochs, int) else None,
+            max_buckets=request.max_buckets or DEFAULT_MAX_BUCKETS,
+            max_epochs=max_epochs,
         )
         store.add_run(new)
         found = find_run(store, request.run_key)
-    _check_same(found, reference=request.reference, params=params, graph=graph)
+    _check_same(found, reference=request.reference, params=params, graph=graph, max_buckets=request.max_buckets)
     return found
 
 
@@ -115,11 +115,23 @@ def find_run(store: StoreWithHistory, run: str) -> RunRecord:
     return found
 
 
-def _check_same(run: RunRecord, *, reference: str, params: Mapping[str, Scalar], graph: Graph) -> None:
+def _max_epochs(params: Mapping[str, Scalar]) -> int | None:
+    """Return the parameter of that name, which is the protocol's too."""
+    found = params.get("max_epochs")
+    if found is None:
+        return None
+    if not isinstance(found, int) or found < 1:
+        raise ParameterError(f"parameter 'max_epochs' is {found!r}; it is a whole number from 1", name="max_epochs")
+    return found
+
+
+def _check_same(
+    run: RunRecord, *, reference: str, params: Mapping[str, Scalar], graph: Graph, max_buckets: int | None
+) -> None:
     """Raise RunMismatchError when a run would go on with other parameters or other code."""
-    references = () if run.reference == reference else (f"iteration was {run.reference}, now {reference}",)
+    asked = ((run.reference, reference, "iteration"), (run.max_buckets, max_buckets or run.max_buckets, "max_buckets"))
     differences = (
-        *references,
+        *(f"{what} was {before}, now {after}" for before, after, what in asked if before != after),
         *params_differences(run.params, params),
         *definition_differences(run.definition, describe(graph)),
     )
@@ -152,13 +164,14 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
 
     Raises LeaseHeldError, SupersededError, and what the operators' execution raises; the run can be resumed after any.
     """
-    if run.status is RunStatus.FINISHED or (drive.until_epoch is not None and run.epochs >= drive.until_epoch):
+    terminating = run.terminated_by is not None  # no epochs are left: publishing starts no Spark
+    reached = drive.until_epoch is not None and run.epochs >= drive.until_epoch
+    if run.status is RunStatus.FINISHED or reached or (terminating and not drive.publish):
         return run
     iteration = load_iteration(run.reference)
     graph = iteration.graph()
-    _check_same(run, reference=run.reference, params=run.params, graph=graph)
+    _check_same(run, reference=run.reference, params=run.params, graph=graph, max_buckets=None)
     location = StateLocation(run.state_uri).below(run.run_id)
-    terminating = run.terminated_by is not None  # no epochs left: publishing starts no Spark
     runner = _idle(run, location) if terminating else drive.make_runner(run, location)
     context = RunContext(
         run=run,
@@ -175,18 +188,24 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     )
     try:
         with open_attempt(context, _claim(store, run, drive)) as (attempt, state):
-            reached = drive_epochs(attempt, state, until_epoch=drive.until_epoch)
+            driven = drive_epochs(attempt, state, until_epoch=drive.until_epoch)
             if drive.publish:
-                publish_outputs(attempt, reached)
+                publish_outputs(attempt, driven)
     finally:
         runner.close()
     return find_run(store, run.run_id)
 
 
 def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive) -> Claim:
-    """Claim a run, naming its live attempt as gone where this machine can prove that its process is."""
+    """Claim a run, naming its live attempt as gone where that is proved.
+
+    This machine proves it by its process, Airflow by running the next task of the same DAG run: it runs one at a time,
+    and should the older one still be alive after all, its token stops it.
+    """
     live = [attempt for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
-    gone = [attempt.attempt_id for attempt in live if is_gone(attempt.holder)]
+    gone = [
+        attempt.attempt_id for attempt in live if is_gone(attempt.holder) or attempt.holder.is_of_dag_run(drive.holder)
+    ]
     return Claim(
         attempt_id=AttemptId(str(uuid.uuid4())),
         holder=drive.holder,

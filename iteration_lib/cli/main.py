@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Callable
@@ -29,11 +30,13 @@ from iteration_lib.store.record import RunRecord
 F = TypeVar("F", bound=Callable[..., None])
 
 _INTERRUPTED = 130
+_TERMINATED = 143
 
 
 def main() -> None:
     """Run the command line; never returns."""
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - modules of the current folder, as python -m finds them
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # ends the attempt in order
     logging.basicConfig(level=os.environ.get("ITERATION_LOG_LEVEL", "WARNING"), format="%(levelname)s %(message)s")
     try:
         cli.main(standalone_mode=False)
@@ -75,7 +78,9 @@ def store_options(command: F) -> F:
 @click.option("--master", metavar="URL", help="The Spark master [default: local[*], or that of spark-submit].")
 @click.option("--runner", type=click.Choice([kind.value for kind in EngineKind]), default="spark", show_default=True)
 @click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks per operator [default: the cores].")
-@click.option("--max-buckets", type=click.IntRange(min=1), default=DEFAULT_MAX_BUCKETS, show_default=True)
+@click.option(
+    "--max-buckets", type=click.IntRange(min=1), help=f"Buckets of a stream [default: {DEFAULT_MAX_BUCKETS}]."
+)
 @click.option("--takeover", is_flag=True, help="Take the run from an attempt that you know is gone.")
 @store_options
 def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401

@@ -24,7 +24,7 @@ def print_table(title: str, rows: Sequence[Json], columns: Sequence[str]) -> Non
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row.get(column)) for column in columns))
-    Console(width=None).print(table, markup=False) if False else Console().print(table)
+    Console().print(table)
 
 
 def print_fields(fields: Json) -> None:

@@ -165,7 +165,17 @@ def _syntax_of(found: object) -> str:
             node.body = node.body[1:]
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             node.decorator_list = []
-    return ast.dump(tree)
+    return _dump(tree)
+
+
+def _dump(node: object) -> str:
+    """Return a syntax tree as text that is the same for every Python version: what is empty is left out."""
+    if isinstance(node, list):
+        return "[" + ",".join(_dump(item) for item in node) + "]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = (f"{name}={_dump(value)}" for name, value in ast.iter_fields(node) if value is not None and value != [])
+    return f"{type(node).__name__}({','.join(fields)})"
 
 
 def module_file(reference: str) -> str | None:

@@ -28,6 +28,12 @@ class Holder:
     process_started: str
     task: str | None = None
 
+    def is_of_dag_run(self, other: Holder) -> bool:
+        """Tell whether both are tasks of one Airflow DAG run."""
+        if self.task is None or other.task is None:
+            return False
+        return self.task.rsplit("/", 2)[0] == other.task.rsplit("/", 2)[0]
+
     def describe(self) -> str:
         """Return it in words."""
         process = f"process {self.pid} on {self.host}"

@@ -6,7 +6,6 @@ contract suite can hold both to the same answers.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +58,7 @@ class MemoryStore:
         with self._lock:
             if run_id not in self._runs:
                 raise RunNotFoundError(run_id)
-            working = copy.deepcopy(self._runs[run_id])
+            working = self._runs[run_id].copy()
             yield MemoryTransaction(working, self._clock.now())
             self._runs[run_id] = working
 

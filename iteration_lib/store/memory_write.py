@@ -43,6 +43,17 @@ class MemoryRun:
     epochs: dict[tuple[int, int], MutableRow] = field(default_factory=dict)
     checkpoints: dict[int, MutableRow] = field(default_factory=dict)
 
+    def copy(self) -> MemoryRun:
+        """Return rows that can be changed apart from these; what a column holds is replaced, never changed."""
+        return MemoryRun(
+            run=dict(self.run),
+            attempts={key: dict(row) for key, row in self.attempts.items()},
+            operators={key: dict(row) for key, row in self.operators.items()},
+            pins={key: dict(row) for key, row in self.pins.items()},
+            epochs={key: dict(row) for key, row in self.epochs.items()},
+            checkpoints={key: dict(row) for key, row in self.checkpoints.items()},
+        )
+
 
 def write_command(run: MemoryRun, command: Command, fencing_token: int, now: datetime) -> None:
     """Write one command; raises ProtocolViolationError when a row was not where the protocol left it."""
