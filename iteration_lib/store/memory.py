@@ -85,7 +85,7 @@ class MemoryStore:
         with self._lock:
             found = [rows.run_record(known.run) for known in self._runs.values()]
         found.sort(key=lambda record: record.run_id)
-        found.sort(key=lambda record: record.created_at or datetime.min, reverse=True)
+        found.sort(key=lambda record: record.created_at, reverse=True)
         return tuple(found)
 
     def list_attempts(self, run_id: RunId) -> tuple[AttemptRecord, ...]:

@@ -46,7 +46,7 @@ class RunRecord(NewRun):
     failure: str | None = None
     outputs: Mapping[str, str] | None = None
     state_digest: str | None = None
-    created_at: datetime | None = None
+    created_at: datetime
     finished_at: datetime | None = None
 
     @property
