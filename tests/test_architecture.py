@@ -19,7 +19,7 @@ FLOORS = (
     ("coordinator", "engine", "view", "plugins"),
     ("driver",),
     ("launch", "loading"),
-    ("airflow", "cli"),
+    ("application", "airflow", "cli"),
     ("dags",),
 )
 PURE_ROOMS = ("errors", "clock", "protocol", "model")  # the standard library only

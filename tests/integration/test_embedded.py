@@ -37,7 +37,7 @@ with EmbeddedPostgres(Path(sys.argv[1])):
 print("out", flush=True)
 """
 
-_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'CREATE DATABASE%'"
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'CREATE DATABASE%%'"
 
 
 @pytest.fixture
