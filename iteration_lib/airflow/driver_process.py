@@ -1,0 +1,102 @@
+"""How does a task start the Spark application that drives its epochs, follow it and end it?
+
+Through the provider's SparkSubmitHook and a connection of type spark. The driver gets the store's address by its
+environment alone; it watches the task's process and ends when that is gone. In cluster deploy mode neither would
+reach it, so that mode is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.sdk.exceptions import AirflowException
+
+from iteration_lib.airflow.submission import Submission
+from iteration_lib.errors import ExecutionLostError, UsageError
+from iteration_lib.runner.java import find_java_home
+
+_GRACE_SECONDS = 3  # Airflow kills a task that takes longer to end than five
+_DEFAULT_CONF = {
+    "spark.log.level": "WARN",  # a task's log is for the driver's own lines
+    "spark.ui.showConsoleProgress": "false",
+}
+_EXIT_CODE = re.compile(r"Error code is: (\d+)")
+
+
+class DriverProcess(SparkSubmitHook):
+    """One submission, from `run()` until its driver has ended."""
+
+    def __init__(self, submission: Submission) -> None:
+        super().__init__(
+            conn_id=submission.conn_id,
+            conf={**_DEFAULT_CONF, **submission.conf},
+            name=submission.name,
+            py_files=",".join(str(path) for path in submission.py_files) or None,
+            application_args=list(submission.arguments),
+        )
+        self._submission = submission
+        self._submit_sp: subprocess.Popen[str] | None = None
+
+    def run(self, *, environ: Mapping[str, str] = os.environ) -> None:
+        """Submit, log the driver's lines, and return once it has ended well.
+
+        Raises UsageError when the driver calls it the user's mistake, ExecutionLostError for any other end. Whether
+        its epochs are durable is for the store to say.
+        """
+        if self._connection["deploy_mode"] == "cluster":
+            raise UsageError(
+                f"the connection {self._submission.conn_id!r} asks for deploy mode cluster, in which a driver gets no "
+                "environment and so no store; use client mode"
+            )
+        environment = {**environ, **spark_environment(environ), **self._submission.environment}
+        try:
+            self.submit(str(self._submission.application), env=environment, start_new_session=True)
+        except AirflowException as error:
+            code = _EXIT_CODE.search(str(error))
+            if code is not None and int(code[1]) == UsageError.exit_code:
+                raise UsageError(str(error)) from error
+            raise ExecutionLostError(str(error)) from error
+        finally:
+            self.on_kill()
+
+    def on_kill(self) -> None:
+        """End the driver with its JVM and its Python; harmless when they have ended."""
+        submitted = self._submit_sp
+        if submitted is None:
+            return
+        _signal_group(submitted.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            submitted.wait(_GRACE_SECONDS)
+        _signal_group(submitted.pid, signal.SIGKILL)
+        super().on_kill()
+
+
+def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what spark-submit needs to find: Java, Spark, this Python; what the environment names already stays."""
+    found = {"JAVA_HOME": str(find_java_home(environ))}
+    spec = importlib.util.find_spec("pyspark")
+    installed = next(iter(spec.submodule_search_locations or ()), None) if spec is not None else None
+    spark_home = environ.get("SPARK_HOME") or installed
+    if spark_home is not None:
+        found["SPARK_HOME"] = spark_home
+    found["PYSPARK_PYTHON"] = environ.get("PYSPARK_PYTHON") or sys.executable
+    found["PYSPARK_DRIVER_PYTHON"] = environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable
+    found["PYTHONSAFEPATH"] = "1"  # else the application's own folder comes first, and hides a user's module `model`
+    folders = [str(Path(sys.executable).parent), environ.get("PATH", os.defpath)]
+    if spark_home is not None:
+        folders.insert(0, str(Path(spark_home) / "bin"))
+    return {**found, "PATH": os.pathsep.join(folders)}
+
+
+def _signal_group(pid: int, signal_number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal_number)

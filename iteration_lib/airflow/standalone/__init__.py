@@ -1,0 +1,11 @@
+"""How does a whole Airflow run on one machine, for the demo and for tests, and how does all of it end again?
+
+    settings   where its folder lies and which settings it runs with
+    processes  start, wait until healthy, end
+    marked     which processes descend from us, even when their parents are gone
+    api        a few calls of Airflow's REST interface
+
+Not an installation for a team: one user, plain passwords in a private folder, everything on the loopback address.
+"""
+
+from __future__ import annotations

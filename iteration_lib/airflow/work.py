@@ -1,0 +1,171 @@
+"""What do the three kinds of task do when they run?
+
+Airflow is told nothing that the store does not say: before a task starts anything, and again before it succeeds, it
+asks where the run is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from iteration_lib.airflow.chain import Action, Progress, decide_action
+from iteration_lib.airflow.driver_process import DriverProcess
+from iteration_lib.airflow.failure import without_retry_of_mistakes
+from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
+from iteration_lib.airflow.submission import TaskIdentity, make_submission
+from iteration_lib.config import Settings, read_settings
+from iteration_lib.engine import Engine, EngineKind
+from iteration_lib.errors import ExecutionLostError, ParameterError, UsageError
+from iteration_lib.launch import Drive, Request, drive_run, find_run, open_store
+from iteration_lib.launch import open_run as find_or_create_run
+from iteration_lib.process import this_holder
+from iteration_lib.store.record import RunRecord
+from iteration_lib.store.seam import StoreWithHistory
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+    from pydantic import JsonValue
+
+    from iteration_lib.airflow.operators import EpochsOperator, FinishRunOperator, IterationOperator, OpenRunOperator
+
+_LOCAL = Engine(kind=EngineKind.LOCAL)
+
+_logger = logging.getLogger(__name__)
+
+
+def open_run(operator: OpenRunOperator, *, params: Mapping[str, object]) -> dict[str, object]:
+    """Create or find the run; raises AirflowFailException for what the user has to change."""
+    with without_retry_of_mistakes():
+        _check_length(params, operator.longest)
+        with _store_of(operator, state_uri=find_state_uri(operator.state_uri)) as (store, settings):
+            request = Request(reference=operator.reference, run_key=operator.run_key, params=params)
+            run = find_or_create_run(store, settings, request)
+    _logger.info("event=run_opened run_id=%s last_durable_epoch=%s", run.run_id, run.last_durable_epoch)
+    return {"run_id": run.run_id, "run_key": run.run_key}
+
+
+def finish_run(operator: FinishRunOperator, *, task_instance: RuntimeTaskInstanceProtocol) -> dict[str, JsonValue]:
+    """Publish the outputs and return what identifies them; repeating the call publishes nothing twice."""
+    with without_retry_of_mistakes(), _store_of(operator) as (store, settings):
+        run = find_run(store, operator.run_key)
+        if run.terminated_by is None:
+            raise UsageError(
+                f"run {run.run_id} is {run.status.value} with {run.epochs} durable epochs: it has not terminated, so "
+                "there is nothing to publish; clear the first epoch task that did not run its epochs"
+            )
+        identity = TaskIdentity.of(task_instance)
+        drive = Drive(
+            holder=this_holder(identity.describe()),
+            open_runner=_LOCAL.open_runner,  # there is nothing left to compute
+            parallelism=_LOCAL.default_parallelism,
+            takeover=_is_left_by_this_dag_run(store, run, identity),
+        )
+        run = drive_run(store, settings, run, drive)
+    return {
+        "run_id": run.run_id,
+        "run_key": run.run_key,
+        "checkpoint_id": run.last_checkpoint_id,
+        "epoch": run.last_durable_epoch,
+        "terminated_by": run.terminated_by.value if run.terminated_by is not None else None,
+        "state_digest": run.state_digest,
+        "outputs": dict(run.outputs or {}),
+    }
+
+
+class RunningEpochs:
+    """One try of one epochs task, from `run()` to its end or to `kill()`."""
+
+    def __init__(self, operator: EpochsOperator, *, task_instance: RuntimeTaskInstanceProtocol) -> None:
+        self._operator = operator
+        self._identity = TaskIdentity.of(task_instance)
+        self._driver: DriverProcess | None = None
+
+    def run(self) -> Action:
+        """Drive the epochs unless they are durable; raises when the store does not say so afterwards."""
+        with without_retry_of_mistakes(), _store_of(self._operator) as (store, settings):
+            run = find_run(store, self._operator.run_key)
+            action = self._action(run)
+            if action is Action.DRIVE:
+                self._drive(store, settings, run)
+                run = find_run(store, run.run_id)
+                action = self._action(run)
+                if action is Action.DRIVE:
+                    raise ExecutionLostError(f"the driver has ended, but epoch {self._last_epoch} is not durable")
+                action = Action.STOP if action is Action.SKIP else action  # it drove the end that others had left
+            _logger.info(
+                "event=epochs_done run_id=%s action=%s last_durable_epoch=%s terminated_by=%s",
+                run.run_id,
+                action.value,
+                run.last_durable_epoch,
+                run.terminated_by.value if run.terminated_by is not None else None,
+            )
+        return action
+
+    def kill(self) -> None:
+        """End the driver, or interrupt the epochs that this process runs itself."""
+        if self._driver is not None:
+            self._driver.on_kill()
+        else:
+            raise ExecutionLostError("the task was asked to end")
+
+    @property
+    def _last_epoch(self) -> int:
+        return self._operator.end_epoch - 1
+
+    def _action(self, run: RunRecord) -> Action:
+        progress = Progress(last_durable_epoch=run.last_durable_epoch, is_terminated=run.terminated_by is not None)
+        return decide_action(progress, first_epoch=self._operator.first_epoch, end_epoch=self._operator.end_epoch)
+
+    def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord) -> None:
+        takeover = _is_left_by_this_dag_run(store, run, self._identity)
+        if self._operator.runner == EngineKind.LOCAL.value:
+            drive = Drive(
+                holder=this_holder(self._identity.describe()),
+                open_runner=_LOCAL.open_runner,
+                parallelism=_LOCAL.default_parallelism,
+                until_epoch=self._operator.end_epoch,
+                publish=False,
+                takeover=takeover,
+            )
+            drive_run(store, settings, run, drive)
+            return
+        submission = make_submission(
+            self._operator, run, identity=self._identity, store_url=settings.store_url, takeover=takeover
+        )
+        self._driver = DriverProcess(submission)
+        self._driver.run()
+
+
+@contextmanager
+def _store_of(
+    operator: IterationOperator, *, state_uri: str | None = None
+) -> Iterator[tuple[StoreWithHistory, Settings]]:
+    url = IterationStoreHook(operator.store_conn_id).get_url()
+    settings = read_settings(os.environ, store_url=url, state_uri=state_uri)
+    with open_store(settings) as store:
+        yield store, settings
+
+
+def _is_left_by_this_dag_run(store: StoreWithHistory, run: RunRecord, identity: TaskIdentity) -> bool:
+    """Tell whether the attempt that holds the run is one of this DAG run's own.
+
+    Its tasks run one after the other, so whoever of them still holds the run was given up by Airflow; if it is not
+    dead, its token stops it. An attempt of anybody else (a command line) keeps its lease.
+    """
+    live = [attempt for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
+    return any(attempt.holder.task is not None and identity.is_same_dag_run(attempt.holder.task) for attempt in live)
+
+
+def _check_length(params: Mapping[str, object], longest: int | None) -> None:
+    """Refuse a run that is longer than the chain; Airflow does so at the trigger, unless it was told not to look."""
+    wanted = params.get("max_epochs")
+    if longest is not None and isinstance(wanted, int) and wanted > longest:
+        raise ParameterError(
+            f"max_epochs is {wanted}, but this DAG has tasks for {longest} epochs; trigger it with fewer, or raise "
+            "max_epochs or epochs_per_task in the DAG file",
+            name="max_epochs",
+        )
