@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from iteration_lib.process import Watchdog
 from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import RunRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class EngineKind(enum.Enum):
@@ -21,7 +28,7 @@ class EngineKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """Makes runners.
+    """Opens runners.
 
     `master` None means that of spark-submit, else local[*]; `parallelism` None means the cores. With `parent_pid`,
     Spark ends when that process is gone.
@@ -37,8 +44,46 @@ class Engine:
         """The number of subtasks of an operator that names none."""
         return self.parallelism or os.cpu_count() or 1
 
-    def make_runner(self, run: RunRecord, location: StateLocation) -> Runner:
-        """Return a runner for a run; the caller closes it. Raises JavaNotFoundError."""
+    @contextmanager
+    def open_runner(self, run: RunRecord, location: StateLocation) -> Iterator[Runner]:
+        """Open a runner for a run and close it afterwards. Raises JavaNotFoundError."""
         if self.kind is EngineKind.LOCAL:
-            return LocalRunner(location, max_buckets=run.max_buckets, parallelism=self.default_parallelism)
-        raise NotImplementedError
+            runner = LocalRunner(location, max_buckets=run.max_buckets, parallelism=self.default_parallelism)
+            try:
+                yield runner
+            finally:
+                runner.close()
+        else:
+            with self._open_spark(run, location) as spark_runner:
+                yield spark_runner
+
+    @contextmanager
+    def _open_spark(self, run: RunRecord, location: StateLocation) -> Iterator[Runner]:
+        # Imported here: pyspark takes a second that plain Python runs and publishing tasks need not wait.
+        from iteration_lib.runner.code_shipping import ship_code  # noqa: PLC0415
+        from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415
+        from iteration_lib.runner.spark_session import open_session  # noqa: PLC0415
+
+        session = open_session(self.master, f"iteration {run.run_key}")
+        ship_code(session, run.reference)
+        runner = SparkRunner(session, location, max_buckets=run.max_buckets, parallelism=self.default_parallelism)
+        watchdog = self._watch(session, runner)
+        try:
+            yield runner
+        finally:
+            runner.close()
+            watchdog.stop()
+            session.stop()
+
+    def _watch(self, session: SparkSession, runner: Runner) -> Watchdog:
+        """Watch what this driver cannot live without, its JVM and whoever wants the result."""
+        from iteration_lib.runner.spark_session import jvm_pid  # noqa: PLC0415 - as above
+
+        jvm = jvm_pid(session)
+        watched = {
+            **({"Spark's JVM": jvm} if jvm is not None else {}),
+            **({"the process that submitted this application": self.parent_pid} if self.parent_pid else {}),
+        }
+        watchdog = Watchdog(watched, owned=[jvm] if jvm is not None else [], on_lost=lambda _what: runner.cancel())
+        watchdog.start()
+        return watchdog

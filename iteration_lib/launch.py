@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -50,8 +50,8 @@ class Request:
     max_buckets: int | None = None
 
 
-# Makes a runner for a run whose files go to a location, with a default parallelism; who asked for it closes it.
-RunnerFactory = Callable[[RunRecord, StateLocation], Runner]
+# Opens a runner for a run whose files go to a location, and closes it afterwards.
+RunnerFactory = Callable[[RunRecord, StateLocation], AbstractContextManager[Runner]]
 
 
 @contextmanager
@@ -151,7 +151,7 @@ class Drive:
     """How a run is to be driven: who does it, how far, on what."""
 
     holder: Holder
-    make_runner: RunnerFactory
+    open_runner: RunnerFactory
     parallelism: int
     until_epoch: int | None = None
     publish: bool = True
@@ -172,27 +172,25 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     graph = iteration.graph()
     _check_same(run, reference=run.reference, params=run.params, graph=graph, max_buckets=None)
     location = StateLocation(run.state_uri).below(run.run_id)
-    runner = _idle(run, location) if terminating else drive.make_runner(run, location)
-    context = RunContext(
-        run=run,
-        graph=graph,
-        params=parse_params(iteration.params, run.params),
-        runner=runner,
-        store=store,
-        coordinator=Coordinator(store),
-        location=location,
-        clock=SystemClock(),
-        parallelism=drive.parallelism,
-        observer=drive.observer,
-        crash_plan=settings.crash_plan,
-    )
-    try:
+    opened = _open_idle(run, location) if terminating else drive.open_runner(run, location)
+    with opened as runner:
+        context = RunContext(
+            run=run,
+            graph=graph,
+            params=parse_params(iteration.params, run.params),
+            runner=runner,
+            store=store,
+            coordinator=Coordinator(store),
+            location=location,
+            clock=SystemClock(),
+            parallelism=drive.parallelism,
+            observer=drive.observer,
+            crash_plan=settings.crash_plan,
+        )
         with open_attempt(context, _claim(store, run, drive)) as (attempt, state):
             driven = drive_epochs(attempt, state, until_epoch=drive.until_epoch)
             if drive.publish:
                 publish_outputs(attempt, driven)
-    finally:
-        runner.close()
     return find_run(store, run.run_id)
 
 
@@ -214,6 +212,6 @@ def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive) -> Claim:
     )
 
 
-def _idle(run: RunRecord, location: StateLocation) -> Runner:
-    """Return a runner for a run that has no epochs left."""
-    return LocalRunner(location, max_buckets=run.max_buckets, parallelism=1)
+def _open_idle(run: RunRecord, location: StateLocation) -> AbstractContextManager[Runner]:
+    """Open a runner for a run that has no epochs left."""
+    return closing(LocalRunner(location, max_buckets=run.max_buckets, parallelism=1))

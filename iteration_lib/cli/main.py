@@ -109,7 +109,7 @@ def _drive(store: PostgresStore, settings: Settings, found: RunRecord, engine: E
     with ProgressBar(Console(stderr=True)) as observer:
         drive = Drive(
             holder=this_holder(),
-            make_runner=engine.make_runner,
+            open_runner=engine.open_runner,
             parallelism=engine.default_parallelism,
             takeover=takeover,
             observer=observer,
