@@ -18,23 +18,30 @@ _logger = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Calls `renew` every third of the lease time until it answers False; then calls `on_superseded`, once."""
+    """Calls `renew` at an interval until it answers False; then calls what was asked for, once."""
 
-    def __init__(
-        self, *, renew: Callable[[], bool], lease_ttl_seconds: float, on_superseded: Callable[[], None]
-    ) -> None:
+    def __init__(self, *, renew: Callable[[], bool], interval_seconds: float) -> None:
         """Prepare; the thread runs inside the `with` block."""
         self._renew = renew
-        self._interval_seconds = lease_ttl_seconds / 3
-        self._on_superseded = on_superseded
+        self._interval_seconds = interval_seconds
         self._stopped = threading.Event()
         self._superseded = threading.Event()
+        self._lock = threading.Lock()
+        self._on_superseded: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     @property
     def is_superseded(self) -> bool:
         """Tell whether another attempt has taken the run."""
         return self._superseded.is_set()
+
+    def when_superseded(self, call: Callable[[], None]) -> None:
+        """Have `call` called when another attempt takes the run; at once, if one has already."""
+        with self._lock:
+            self._on_superseded = call
+            if not self._superseded.is_set():
+                return
+        call()
 
     def __enter__(self) -> Self:
         """Start beating."""
@@ -57,6 +64,9 @@ class Heartbeat:
                 continue
             if not renewed and not self._stopped.is_set():
                 _logger.error("event=superseded")
-                self._superseded.set()
-                self._on_superseded()
+                with self._lock:
+                    self._superseded.set()
+                    call = self._on_superseded
+                if call is not None:
+                    call()
                 return

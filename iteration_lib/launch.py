@@ -16,8 +16,10 @@ import pyarrow as pa
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.attempt import Claim, open_attempt
 from iteration_lib.driver.context import Observer, RunContext, Silent
-from iteration_lib.driver.drive import Claim, drive_epochs, open_attempt
+from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.errors import ParameterError, RunMismatchError, RunNotFoundError
@@ -172,25 +174,30 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     graph = iteration.graph()
     _check_same(run, reference=run.reference, params=run.params, graph=graph, max_buckets=None)
     location = StateLocation(run.state_uri).below(run.run_id)
-    opened = _open_idle(run, location) if terminating else drive.open_runner(run, location)
-    with opened as runner:
+    coordinator = Coordinator(store)
+    open_runner = _open_idle if terminating else drive.open_runner
+    with (
+        open_attempt(store, coordinator, run.run_id, _claim(store, run, drive)) as attempt,
+        open_runner(run, location) as runner,
+    ):
+        attempt.heartbeat.when_superseded(runner.cancel)
+        settings.crash_plan.reach(CrashPoint.ATTEMPT_OPENED)
         context = RunContext(
             run=run,
+            attempt=attempt,
             graph=graph,
             params=parse_params(iteration.params, run.params),
             runner=runner,
             store=store,
-            coordinator=Coordinator(store),
             location=location,
             clock=SystemClock(),
             parallelism=drive.parallelism,
             observer=drive.observer,
             crash_plan=settings.crash_plan,
         )
-        with open_attempt(context, _claim(store, run, drive)) as (attempt, state):
-            driven = drive_epochs(attempt, state, until_epoch=drive.until_epoch)
-            if drive.publish:
-                publish_outputs(attempt, driven)
+        driven = drive_epochs(context, until_epoch=drive.until_epoch)
+        if drive.publish:
+            publish_outputs(context, driven)
     return find_run(store, run.run_id)
 
 

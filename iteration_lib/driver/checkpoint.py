@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iteration_lib.driver.context import Attempt
+from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.epoch import EpochResult
 from iteration_lib.driver.streams import Streams
 from iteration_lib.protocol import RunState
@@ -15,11 +15,10 @@ from iteration_lib.state.saved import SavedStream
 
 
 def write_manifest(
-    attempt: Attempt, state: RunState, result: EpochResult, streams: Streams, outputs: Mapping[str, SavedStream]
+    context: RunContext, state: RunState, result: EpochResult, streams: Streams, outputs: Mapping[str, SavedStream]
 ) -> CheckpointAcknowledged:
     """Write the pending checkpoint's manifest and return what completes it."""
-    context = attempt.context
-    run = context.run
+    attempt, run = context.attempt, context.run
     checkpoint = next(known for known in state.pending if known.epoch == result.epoch)
     finished = {
         operator.operator_id: streams.finished[operator.name]

@@ -15,94 +15,35 @@ of the last durable one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.checkpoint import write_manifest
-from iteration_lib.driver.context import Attempt, RunContext
+from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.epoch import EpochResult, EpochRunner
 from iteration_lib.driver.restore import restore_variables
 from iteration_lib.driver.streams import Streams
-from iteration_lib.errors import IterationError, ProtocolViolationError, SupersededError
-from iteration_lib.heartbeat import Heartbeat
+from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.event import (
-    AttemptEnded,
-    AttemptOpened,
     CheckpointTriggered,
     EpochOpened,
     SubtasksAligned,
 )
-from iteration_lib.protocol.state import AttemptId, Decision, Holder
-from iteration_lib.protocol.status import AttemptOutcome, RunStatus
+from iteration_lib.protocol.state import Decision
+from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.seam import Stream
 
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """Who asks to drive, and by what right if another attempt still holds the run; see AttemptOpened."""
-
-    attempt_id: AttemptId
-    holder: Holder
-    gone_attempt_id: AttemptId | None = None
-    takeover: bool = False
-    lease_ttl_seconds: float = 30.0
-
-
-@contextmanager
-def open_attempt(context: RunContext, claim: Claim) -> Iterator[tuple[Attempt, RunState]]:
-    """Open an attempt and keep its lease; on the way out it has ended, FAILED when an error passed.
-
-    Raises LeaseHeldError; SupersededError when another attempt took the run meanwhile.
-    """
-    run_id = context.run.run_id
-    state = context.coordinator.apply(
-        run_id,
-        AttemptOpened(
-            attempt_id=claim.attempt_id,
-            holder=claim.holder,
-            lease_ttl_seconds=claim.lease_ttl_seconds,
-            gone_attempt_id=claim.gone_attempt_id,
-            takeover=claim.takeover,
-        ),
-    )
-    attempt = Attempt(context=context, attempt_id=claim.attempt_id, fencing_token=state.fencing_token)
-    _logger.info("event=attempt_opened run_id=%s token=%s", run_id, attempt.fencing_token)
-    heartbeat = Heartbeat(
-        renew=lambda: context.store.renew_lease(
-            run_id,
-            attempt.attempt_id,
-            fencing_token=attempt.fencing_token,
-            lease_ttl_seconds=claim.lease_ttl_seconds,
-        ),
-        lease_ttl_seconds=claim.lease_ttl_seconds,
-        on_superseded=context.runner.cancel,
-    )
-    with heartbeat:
-        try:
-            context.crash_plan.reach(CrashPoint.ATTEMPT_OPENED)
-            yield attempt, state
-        except SupersededError:
-            raise
-        except BaseException as err:
-            if heartbeat.is_superseded:
-                raise SupersededError(run_id=run_id, held=attempt.fencing_token, current=None) from err
-            _end_after(attempt, err)
-            raise
-    attempt.apply(AttemptEnded(**attempt.guard, outcome=AttemptOutcome.RELEASED))
-
-
-def drive_epochs(attempt: Attempt, state: RunState, *, until_epoch: int | None = None) -> RunState:
+def drive_epochs(context: RunContext, *, until_epoch: int | None = None) -> RunState:
     """Run epochs until the run terminates or `until_epoch` (exclusive) is reached; all of them are durable then."""
-    context = attempt.context
+    attempt, state = context.attempt, context.attempt.opened
     epoch = state.last_durable_epoch + 1
     if state.status is not RunStatus.RUNNING or (until_epoch is not None and epoch >= until_epoch):
         return state
-    streams = Streams(attempt)
+    streams = Streams(context)
     streams.check_pins()
     variables: Mapping[str, Stream] = (
         restore_variables(context) if state.completed is not None else streams.first_values()
@@ -111,14 +52,14 @@ def drive_epochs(attempt: Attempt, state: RunState, *, until_epoch: int | None =
     attempt.apply(EpochOpened(**attempt.guard, epoch=epoch, heads=context.heads()))
     while True:
         context.crash_plan.reach(CrashPoint.EPOCH_OPENED, epoch)
-        runner = EpochRunner(attempt, streams, variables, epoch=epoch)
+        runner = EpochRunner(context, streams, variables, epoch=epoch)
         result = runner.run()
         context.crash_plan.reach(CrashPoint.EPOCH_WRITTEN, epoch)
-        state, decision = _align(attempt, result)
+        state, decision = _align(context, result)
         context.crash_plan.reach(CrashPoint.EPOCH_ALIGNED, epoch)
         outputs = runner.write_outputs() if decision.terminated_by is not None else {}
         context.crash_plan.reach(CrashPoint.OUTPUTS_WRITTEN, epoch)
-        acknowledged = write_manifest(attempt, state, result, streams, outputs)
+        acknowledged = write_manifest(context, state, result, streams, outputs)
         context.crash_plan.reach(CrashPoint.MANIFEST_WRITTEN, epoch)
         goes_on = decision.terminated_by is None and (until_epoch is None or epoch + 1 < until_epoch)
         following = [EpochOpened(**attempt.guard, epoch=epoch + 1, heads=context.heads())] if goes_on else []
@@ -131,8 +72,9 @@ def drive_epochs(attempt: Attempt, state: RunState, *, until_epoch: int | None =
         epoch += 1
 
 
-def _align(attempt: Attempt, result: EpochResult) -> tuple[RunState, Decision]:
+def _align(context: RunContext, result: EpochResult) -> tuple[RunState, Decision]:
     """Report every head's subtasks and trigger the checkpoint, in one transaction."""
+    attempt = context.attempt
     state = attempt.apply(
         SubtasksAligned(
             **attempt.guard,
@@ -158,15 +100,3 @@ def _align(attempt: Attempt, result: EpochResult) -> tuple[RunState, Decision]:
         decision.terminated_by.value if decision.terminated_by is not None else None,
     )
     return state, decision
-
-
-def _end_after(attempt: Attempt, err: BaseException) -> None:
-    """End an attempt that an error stopped; an interrupt is no failure of the run."""
-    if isinstance(err, KeyboardInterrupt | SystemExit):
-        outcome, reason = AttemptOutcome.RELEASED, "interrupted"
-    else:
-        outcome, reason = AttemptOutcome.FAILED, str(err) or type(err).__name__
-    try:
-        attempt.apply(AttemptEnded(**attempt.guard, outcome=outcome, reason=reason))
-    except IterationError as second:  # the first error is the one to show
-        _logger.warning("event=attempt_not_ended run_id=%s error=%s", attempt.context.run.run_id, second)

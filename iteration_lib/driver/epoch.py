@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from iteration_lib.driver.context import Attempt
+from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.streams import Streams
 from iteration_lib.errors import SchemaMismatchError
 from iteration_lib.model.metrics import Metrics
@@ -31,10 +31,10 @@ class EpochResult:
 class EpochRunner:
     """Runs one epoch of an attempt."""
 
-    def __init__(self, attempt: Attempt, streams: Streams, variables: Mapping[str, Stream], *, epoch: int) -> None:
+    def __init__(self, context: RunContext, streams: Streams, variables: Mapping[str, Stream], *, epoch: int) -> None:
         """Prepare `epoch`, which receives `variables`."""
-        self._attempt = attempt
-        self._context = attempt.context
+        self._context = context
+        self._attempt = context.attempt
         self._streams = streams
         self._variables = variables
         self._epoch = epoch

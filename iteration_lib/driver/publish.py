@@ -12,7 +12,7 @@ import json
 from pathlib import PurePosixPath
 
 from iteration_lib.crash_point import CrashPoint
-from iteration_lib.driver.context import Attempt
+from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.protocol import RunState
@@ -26,11 +26,10 @@ from iteration_lib.state.saved import SavedStream
 POINTER = "outputs.json"
 
 
-def publish_outputs(attempt: Attempt, state: RunState) -> RunState:
+def publish_outputs(context: RunContext, state: RunState) -> RunState:
     """Publish the outputs of a run that is TERMINATING; a run in any other status is left as it is."""
     if state.status is not RunStatus.TERMINATING:
         return state
-    context = attempt.context
     manifest = read_completed_manifest(context.store, context.run, context.location)
     folders = {output: _checked_folder(context.location, saved) for output, saved in manifest.outputs.items()}
     digest = state_digest(manifest.outputs)
@@ -44,9 +43,9 @@ def publish_outputs(attempt: Attempt, state: RunState) -> RunState:
     }
     _write_pointer(context.location, json.dumps(pointer, indent=1, sort_keys=True).encode())
     context.crash_plan.reach(CrashPoint.POINTER_WRITTEN)
-    state = attempt.apply(
+    state = context.attempt.apply(
         OutputsPublished(
-            **attempt.guard,
+            **context.attempt.guard,
             outputs={output: context.location.path(folder) for output, folder in folders.items()},
             state_digest=digest,
         )

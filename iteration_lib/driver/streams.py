@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from iteration_lib.crash_point import CrashPoint
-from iteration_lib.driver.context import Attempt
+from iteration_lib.driver.context import RunContext
 from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.operator import Operator, Role
 from iteration_lib.protocol.event import DataPinned, OperatorFinished
@@ -25,10 +25,10 @@ _logger = logging.getLogger(__name__)
 class Streams:
     """The streams of one attempt that outlive an epoch. `finished` names the files of finished operators."""
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, context: RunContext) -> None:
         """Read what the run has pinned and finished so far; opens no file yet."""
-        self._attempt = attempt
-        self._context = attempt.context
+        self._context = context
+        self._attempt = context.attempt
         run_id = self._context.run.run_id
         store = self._context.store
         self._pins = {pin.name: pinned_from_json(pin.pin) for pin in store.list_pins(run_id)}

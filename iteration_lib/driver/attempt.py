@@ -1,0 +1,123 @@
+"""Who drives a run? An attempt: opened under a token of its own, kept alive by a heartbeat, ended in every case."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypedDict
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import IterationError, SupersededError
+from iteration_lib.heartbeat import Heartbeat
+from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.event import AttemptEnded, AttemptOpened
+from iteration_lib.protocol.state import AttemptId, Holder, RunId
+from iteration_lib.protocol.status import AttemptOutcome
+from iteration_lib.store.seam import Store
+
+_logger = logging.getLogger(__name__)
+
+
+class Guard(TypedDict):
+    """What an event carries so that it is known whose it is (I2)."""
+
+    attempt_id: AttemptId
+    fencing_token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who asks to drive, and by what right if another attempt still holds the run; see AttemptOpened."""
+
+    attempt_id: AttemptId
+    holder: Holder
+    gone_attempt_id: AttemptId | None = None
+    takeover: bool = False
+    lease_ttl_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An open attempt. `opened` is the run as it was taken over."""
+
+    run_id: RunId
+    attempt_id: AttemptId
+    fencing_token: int
+    opened: RunState
+    coordinator: Coordinator
+    heartbeat: Heartbeat
+
+    @property
+    def guard(self) -> Guard:
+        """Return what every event of this attempt carries."""
+        return {"attempt_id": self.attempt_id, "fencing_token": self.fencing_token}
+
+    @property
+    def folder(self) -> str:
+        """The attempt's own folder, relative to the run's: no two attempts ever write to the same path."""
+        return f"{self.fencing_token:06d}-{self.attempt_id[:8]}"
+
+    def apply(self, *events: Event) -> RunState:
+        """Apply events in one transaction."""
+        return self.coordinator.apply(self.run_id, *events)
+
+
+@contextmanager
+def open_attempt(store: Store, coordinator: Coordinator, run_id: RunId, claim: Claim) -> Iterator[Attempt]:
+    """Open an attempt and keep its lease; on the way out it has ended, FAILED when an error passed.
+
+    Raises LeaseHeldError; SupersededError when another attempt took the run meanwhile.
+    """
+    state = coordinator.apply(
+        run_id,
+        AttemptOpened(
+            attempt_id=claim.attempt_id,
+            holder=claim.holder,
+            lease_ttl_seconds=claim.lease_ttl_seconds,
+            gone_attempt_id=claim.gone_attempt_id,
+            takeover=claim.takeover,
+        ),
+    )
+    heartbeat = Heartbeat(
+        renew=lambda: store.renew_lease(
+            run_id,
+            claim.attempt_id,
+            fencing_token=state.fencing_token,
+            lease_ttl_seconds=claim.lease_ttl_seconds,
+        ),
+        interval_seconds=claim.lease_ttl_seconds / 3,
+    )
+    attempt = Attempt(
+        run_id=run_id,
+        attempt_id=claim.attempt_id,
+        fencing_token=state.fencing_token,
+        opened=state,
+        coordinator=coordinator,
+        heartbeat=heartbeat,
+    )
+    _logger.info("event=attempt_opened run_id=%s token=%s", run_id, attempt.fencing_token)
+    with heartbeat:
+        try:
+            yield attempt
+        except SupersededError:
+            raise
+        except BaseException as err:
+            if heartbeat.is_superseded:
+                raise SupersededError(run_id=run_id, held=attempt.fencing_token, current=None) from err
+            _end_after(attempt, err)
+            raise
+    attempt.apply(AttemptEnded(**attempt.guard, outcome=AttemptOutcome.RELEASED))
+
+
+def _end_after(attempt: Attempt, err: BaseException) -> None:
+    """End an attempt that an error stopped; an interrupt is no failure of the run."""
+    if isinstance(err, KeyboardInterrupt | SystemExit):
+        outcome, reason = AttemptOutcome.RELEASED, "interrupted"
+    else:
+        outcome, reason = AttemptOutcome.FAILED, str(err) or type(err).__name__
+    try:
+        attempt.apply(AttemptEnded(**attempt.guard, outcome=outcome, reason=reason))
+    except IterationError as second:  # the first error is the one to show
+        _logger.warning("event=attempt_not_ended run_id=%s error=%s", attempt.run_id, second)
