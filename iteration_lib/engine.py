@@ -7,16 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from iteration_lib.process import Watchdog
 from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import RunRecord
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class EngineKind(enum.Enum):
@@ -62,12 +58,12 @@ class Engine:
         # Imported here: pyspark takes a second that plain Python runs and publishing tasks need not wait.
         from iteration_lib.runner.code_shipping import ship_code  # noqa: PLC0415
         from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415
-        from iteration_lib.runner.spark_session import open_session  # noqa: PLC0415
+        from iteration_lib.runner.spark_session import jvm_pid, open_session  # noqa: PLC0415
 
         session = open_session(self.master, f"iteration {run.run_key}")
         ship_code(session, run.reference)
         runner = SparkRunner(session, location, max_buckets=run.max_buckets, parallelism=self.default_parallelism)
-        watchdog = self._watch(session, runner)
+        watchdog = self._watch(jvm_pid(session), runner)
         try:
             yield runner
         finally:
@@ -75,15 +71,13 @@ class Engine:
             watchdog.stop()
             session.stop()
 
-    def _watch(self, session: SparkSession, runner: Runner) -> Watchdog:
+    def _watch(self, jvm: int | None, runner: Runner) -> Watchdog:
         """Watch what this driver cannot live without, its JVM and whoever wants the result."""
-        from iteration_lib.runner.spark_session import jvm_pid  # noqa: PLC0415 - as above
-
-        jvm = jvm_pid(session)
         watched = {
             **({"Spark's JVM": jvm} if jvm is not None else {}),
             **({"the process that submitted this application": self.parent_pid} if self.parent_pid else {}),
         }
-        watchdog = Watchdog(watched, owned=[jvm] if jvm is not None else [], on_lost=lambda _what: runner.cancel())
+        owned = [jvm] if jvm is not None else []
+        watchdog = Watchdog(watched, owned=owned, on_lost=lambda _what: runner.cancel())
         watchdog.start()
         return watchdog
