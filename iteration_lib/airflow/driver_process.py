@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from iteration_lib.airflow.submission import Submission
 from iteration_lib.errors import ExecutionLostError, UsageError
@@ -36,11 +36,18 @@ class DriverProcess(SparkSubmitHook):
     """One submission, from `run()` until its driver has ended."""
 
     def __init__(self, submission: Submission) -> None:
+        """Read the connection; raises UsageError when there is none (the provider would turn to YARN)."""
+        try:
+            self.get_connection(submission.conn_id)
+        except AirflowNotFoundException as error:
+            raise UsageError(
+                f"there is no connection {submission.conn_id!r}; add it (type spark, host local[*] or the master's "
+                "address) under Admin, Connections, or name another with conn_id="
+            ) from error
         super().__init__(
             conn_id=submission.conn_id,
             conf={**_DEFAULT_CONF, **submission.conf},
             name=submission.name,
-            py_files=",".join(str(path) for path in submission.py_files) or None,
             application_args=list(submission.arguments),
         )
         self._submission = submission
@@ -91,10 +98,21 @@ def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
     found["PYSPARK_PYTHON"] = environ.get("PYSPARK_PYTHON") or sys.executable
     found["PYSPARK_DRIVER_PYTHON"] = environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable
     found["PYTHONSAFEPATH"] = "1"  # else the application's own folder comes first, and hides a user's module `model`
+    found["PYTHONPATH"] = os.pathsep.join([*_own_folders(), *environ.get("PYTHONPATH", "").split(os.pathsep)])
     folders = [str(Path(sys.executable).parent), environ.get("PATH", os.defpath)]
     if spark_home is not None:
         folders.insert(0, str(Path(spark_home) / "bin"))
     return {**found, "PATH": os.pathsep.join(folders)}
+
+
+def _own_folders() -> list[str]:
+    """Return where this process finds modules beyond its Python's own: Airflow adds the DAGs' and the plugins' folder.
+
+    The driver imports the iteration from there, and ships it to the executors itself.
+    """
+    installations = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    folders = [Path(entry).resolve() for entry in sys.path if entry and Path(entry).is_dir()]
+    return [str(folder) for folder in folders if not installations & {folder, *folder.parents}]
 
 
 def _signal_group(pid: int, signal_number: signal.Signals) -> None:

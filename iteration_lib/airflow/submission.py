@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from iteration_lib.store.record import RunRecord
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskIdentity:
     """One try of one Airflow task instance."""
@@ -59,7 +58,6 @@ class Submission:
     name: str
     conn_id: str
     conf: Mapping[str, str]
-    py_files: tuple[Path, ...]
     environment: Mapping[str, str]
 
 
@@ -80,7 +78,6 @@ def make_submission(
         name=f"{run.run_key} {epochs} (run {run.run_id})",
         conn_id=operator.conn_id,
         conf=operator.spark_conf,
-        py_files=(),
         environment={
             STORE_URL_VARIABLE: store_url or "",
             PARENT_PID_VARIABLE: str(os.getpid()),

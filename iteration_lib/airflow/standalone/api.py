@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -106,10 +106,19 @@ class AirflowApi:
         )
 
     def log(self, dag_id: str, dag_run_id: str, task_id: str, *, try_number: int) -> str:
-        """Return what a try of a task logged, a line per event."""
+        """Return what a try of a task logged: a line per event, and per exception behind it."""
         path = f"dags/{quote(dag_id)}/dagRuns/{quote(dag_run_id)}/taskInstances/{quote(task_id)}/logs/{try_number}"
         content = self.call("GET", path, params={"full_content": True})["content"]
-        return "\n".join(str(line["event"]) if isinstance(line, dict) else str(line) for line in content)
+        return "\n".join(text for line in content for text in _texts(line))
+
+
+def _texts(line: Json | str) -> Iterator[str]:
+    if isinstance(line, str):
+        yield line
+        return
+    yield str(line["event"])
+    for error in line.get("error_detail") or ():
+        yield f"{error['exc_type']}: {error['exc_value']}"
 
 
 def _checked(answer: httpx.Response) -> Json:

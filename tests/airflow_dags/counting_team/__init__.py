@@ -1,0 +1,1 @@
+"""What a team keeps beside its DAG files."""

@@ -1,0 +1,129 @@
+"""How a DAG's chain behaves on real Airflow: early stop, failure and clearing, refusals, the asset's event."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from iteration_lib.airflow.standalone.api import AirflowApiError
+from tests.fixture.airflow import AirflowSite
+
+pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
+
+
+def test_early_stop_skips_the_rest_without_processes_and_finish_publishes(airflow: AirflowSite, tmp_path: Path) -> None:
+    ended = airflow.run("counting", trace=str(tmp_path), until=3)
+
+    assert "success" == ended.state
+    assert {
+        "open_run": "success",
+        **{f"epochs.e{epoch:03d}": "success" if epoch <= 3 else "skipped" for epoch in range(8)},
+        "finish": "success",
+    } == ended.tasks
+    skipped = [name for name, state in ended.tasks.items() if state == "skipped"]
+    tasks = airflow.api.task_instances("counting", ended.dag_run_id)
+    assert [(0, None)] * 4 == [(tasks[name]["try_number"], tasks[name]["pid"]) for name in skipped]
+    assert ["largest", *(f"added {epoch}" for epoch in range(4))] == _bodies(tmp_path)
+
+
+def test_finish_tells_airflow_which_state_its_asset_has_now(airflow: AirflowSite, tmp_path: Path) -> None:
+    ended = airflow.run("counting", trace=str(tmp_path), until=1)
+
+    events = airflow.api.call("GET", "assets/events", params={"source_dag_id": "counting"})["asset_events"]
+    event = next(event for event in events if event["source_run_id"] == ended.dag_run_id)
+    run = airflow.store.find_run(ended.run_key)
+    assert run is not None
+    assert "counting_team.counting:counting" == event["name"]
+    assert {
+        "run_id": run.run_id,
+        "run_key": ended.run_key,
+        "checkpoint_id": 2,
+        "epoch": 1,
+        "terminated_by": "criteria",
+        "state_digest": run.state_digest,
+        "outputs": dict(run.outputs or {}),
+    } == event["extra"]
+    assert "FINISHED" == run.status.value
+
+
+def test_failed_epoch_fails_those_behind_it_and_cleared_goes_on_from_there(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    failed = airflow.run("counting", trace=str(tmp_path), until=5, fails_in=2)
+
+    assert "failed" == failed.state
+    assert {"success": 3, "failed": 1, "upstream_failed": 6} == _count(failed.tasks)
+    assert ["largest", "added 0", "added 1", "added 2"] == _bodies(tmp_path)
+
+    (tmp_path / "mended").touch()
+    airflow.api.clear("counting", failed.dag_run_id, task_ids=("epochs.e002",))
+    ended = airflow.wait("counting", failed.dag_run_id)
+
+    assert ("success", 2) == (ended.state, ended.tries["epochs.e002"])
+    assert [*("added 2", "added 3", "added 4", "added 5")] == _bodies(tmp_path)[4:]
+
+
+def test_cleared_task_whose_epochs_are_durable_runs_nothing(airflow: AirflowSite, tmp_path: Path) -> None:
+    before = airflow.run("counting", trace=str(tmp_path), until=3)
+    bodies = _bodies(tmp_path)
+
+    airflow.api.clear("counting", before.dag_run_id, task_ids=("epochs.e001",))
+    after = airflow.wait("counting", before.dag_run_id)
+
+    assert ("success", before.tasks) == (after.state, after.tasks)
+    assert (2, 2) == (after.tries["epochs.e001"], after.tries["finish"])
+    assert bodies == _bodies(tmp_path)
+    assert airflow.store.find_run(before.run_key) == airflow.store.find_run(after.run_key)
+
+
+def test_more_epochs_than_the_chain_has_are_refused_at_the_trigger(airflow: AirflowSite, tmp_path: Path) -> None:
+    with pytest.raises(AirflowApiError, match="max_epochs: 9 is greater than the maximum of 8") as refused:
+        airflow.trigger("counting", trace=str(tmp_path), max_epochs=9)
+
+    assert httpx.codes.BAD_REQUEST == refused.value.status
+
+
+def test_mistake_of_the_user_is_not_retried_and_says_what_to_change(airflow: AirflowSite, tmp_path: Path) -> None:
+    ended = airflow.run("counting_retried", trace=str(tmp_path), untill=3)
+
+    log = airflow.api.log("counting_retried", ended.dag_run_id, "open_run", try_number=1)
+    assert ("failed", "failed", 1) == (ended.state, ended.tasks["open_run"], ended.tries["open_run"])
+    assert "unknown parameter 'untill'; there are: trace, until, max_epochs" in log
+    assert airflow.store.find_run(ended.run_key) is None
+
+
+def test_operator_that_raises_is_retried_from_the_last_durable_epoch(airflow: AirflowSite, tmp_path: Path) -> None:
+    dag_run_id = airflow.trigger("counting_retried", trace=str(tmp_path), until=3, fails_in=2)
+    ended = airflow.wait("counting_retried", dag_run_id)
+
+    assert ("failed", 4) == (ended.state, ended.tries["epochs.e000"])
+    assert ["largest", "added 0", "added 1", *["added 2"] * 4] == _bodies(tmp_path)
+
+
+def test_run_on_spark_ends_as_the_plain_python_one_does_to_the_bit(airflow: AirflowSite, tmp_path: Path) -> None:
+    (tmp_path / "spark").mkdir()
+    (tmp_path / "local").mkdir()
+    spark_run = airflow.trigger("counting_on_spark", trace=str(tmp_path / "spark"), until=5)
+
+    local = airflow.run("counting_retried", trace=str(tmp_path / "local"), until=5)
+    on_spark = airflow.wait("counting_on_spark", spark_run)
+
+    assert ("success", "success") == (local.state, on_spark.state)
+    assert _bodies(tmp_path / "local") == _bodies(tmp_path / "spark")
+    digests = [run.state_digest for ended in (local, on_spark) if (run := airflow.store.find_run(ended.run_key))]
+    assert 1 == len(set(digests))
+    assert None not in digests
+    log = airflow.api.log("counting_on_spark", spark_run, "epochs.e000", try_number=1)
+    assert "event=epoch_aligned" in log
+    assert len(log.splitlines()) < 60
+    assert airflow.processes.environment["AIRFLOW_CONN_ITERATION_STORE"].split('"password": "')[1][:20] not in log
+
+
+def _bodies(trace: Path) -> list[str]:
+    return (trace / "bodies").read_text().splitlines()
+
+
+def _count(states: dict[str, str]) -> dict[str, int]:
+    return {state: list(states.values()).count(state) for state in set(states.values())}

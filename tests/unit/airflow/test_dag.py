@@ -1,0 +1,148 @@
+"""What `iteration_dag` draws, refuses and leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import Param, TriggerRule
+from airflow.sdk.exceptions import ParamValidationError
+from airflow.serialization.serialized_objects import DagSerialization
+
+from iteration_lib.airflow import iteration_dag
+from iteration_lib.errors import UsageError
+from iteration_lib.model.iteration import Iteration
+
+pytestmark = pytest.mark.airflow
+
+PARAMS: dict[str, Any] = {"input": "/data", "k": 10, "tolerance": 0.5, "exact": True, "max_epochs": 25}
+
+
+def test_dag_is_a_chain_from_open_run_through_the_epochs_to_finish() -> None:
+    dag = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=10)
+
+    assert {
+        "open_run": {"epochs.e000"},
+        "epochs.e000": {"epochs.e010"},
+        "epochs.e010": {"epochs.e020"},
+        "epochs.e020": {"finish"},
+        "finish": set(),
+    } == {task.task_id: task.downstream_task_ids for task in dag.tasks}
+    assert "kmeans" == dag.dag_id
+    assert TriggerRule.NONE_FAILED == dag.get_task("finish").trigger_rule
+    assert ["my_team.kmeans:kmeans"] == [asset.name for asset in dag.get_task("finish").outlets]
+
+
+def test_epoch_task_skips_those_behind_it_and_never_finish() -> None:
+    dag = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=5)
+
+    assert ["epochs.e015", "epochs.e020"] == dag.get_task("epochs.e010").later_epochs()
+
+
+def test_params_are_typed_by_their_defaults() -> None:
+    dag = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=10)
+
+    assert {
+        "input": {"type": "string"},
+        "k": {"type": "integer"},
+        "tolerance": {"type": "number"},
+        "exact": {"type": "boolean"},
+        "max_epochs": {"type": "integer", "minimum": 1, "maximum": 30},
+    } == {name: dag.params.get_param(name).schema for name in dag.params}
+
+
+def test_more_epochs_than_the_chain_has_are_refused_by_the_param() -> None:
+    dag = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=10)
+
+    with pytest.raises(ParamValidationError, match="31 is greater than the maximum of 30"):
+        dag.params["max_epochs"] = 31
+
+
+def test_own_param_keeps_its_help_and_gets_the_chains_length() -> None:
+    own = Param(5, type="integer", description="How long.", minimum=2)
+
+    dag = iteration_dag("my_team.kmeans:kmeans", params={"max_epochs": own}, max_epochs=8)
+
+    limited = dag.params.get_param("max_epochs")
+    assert ("How long.", {"type": "integer", "minimum": 2, "maximum": 8}) == (limited.description, limited.schema)
+    assert 8 == sum(task.task_id.startswith("epochs.") for task in dag.tasks)
+
+
+def test_max_epochs_alone_becomes_the_parameter() -> None:
+    dag = iteration_dag("my_team.kmeans:kmeans", max_epochs=4)
+
+    assert {"max_epochs": 4} == dag.params.dump()
+
+
+def test_dag_options_go_to_the_dag_and_default_args_win_over_ours() -> None:
+    dag = iteration_dag(
+        "my_team.kmeans:kmeans", max_epochs=2, dag_id="nightly", tags=["mine"], default_args={"retries": 7}
+    )
+
+    task = dag.get_task("epochs.e000")
+    assert ("nightly", {"mine"}, 7, timedelta(seconds=10)) == (dag.dag_id, dag.tags, task.retries, task.retry_delay)
+
+
+@pytest.mark.parametrize(
+    ("reference", "options", "message"),
+    [
+        (Iteration("mine"), {"max_epochs": 3}, "takes the text 'module:object', not a Iteration: .*my_team/kmeans.py"),
+        ("my_team.kmeans", {"max_epochs": 3}, "'my_team.kmeans' is no 'module:object'"),
+        ("my_team.kmeans:", {"max_epochs": 3}, "is no 'module:object'"),
+        ("my_team.kmeans:kmeans", {}, "max_epochs is None; give"),
+        ("my_team.kmeans:kmeans", {"params": {"max_epochs": "9"}}, "max_epochs is '9'; give"),
+        ("my_team.kmeans:kmeans", {"max_epochs": 3, "params": {"max_epochs": 4}}, "tasks for 3 epochs only"),
+        ("my_team.kmeans:kmeans", {"max_epochs": 3, "params": {"input": [1]}}, "parameter 'input' is a list"),
+        ("my_team.kmeans:kmeans", {"max_epochs": 3, "epochs_per_task": 0}, "epochs_per_task is 0"),
+    ],
+)
+def test_mistake_in_a_dag_file_gets_one_sentence(reference: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        iteration_dag(reference, **options)
+
+
+def test_long_chain_warns_with_the_number_that_shortens_it() -> None:
+    with pytest.warns(UserWarning, match="250 epoch tasks.*epochs_per_task=3"):
+        iteration_dag("my_team.kmeans:kmeans", max_epochs=250)
+
+
+def test_dag_is_the_same_bytes_at_every_parse() -> None:
+    def parse() -> str:
+        dag = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=5, tags=["b", "a"])
+        return json.dumps(DagSerialization.to_dict(dag))
+
+    assert 1 == len({parse() for _ in range(100)})
+
+
+def test_dag_is_the_same_bytes_in_processes_with_other_hash_seeds() -> None:
+    program = (
+        "import json; from iteration_lib.airflow import iteration_dag;"
+        "from airflow.serialization.serialized_objects import DagSerialization;"
+        "dag = iteration_dag('a.b:c', max_epochs=9, tags=['b', 'a', 'c']);"
+        "print(json.dumps(DagSerialization.to_dict(dag), sort_keys=True))"  # Airflow sorts keys before it digests
+    )
+
+    answers = {_run(program, PYTHONHASHSEED=seed) for seed in ("1", "2")}
+
+    assert 1 == len(answers)
+
+
+def test_parsing_a_dag_imports_neither_the_iteration_nor_spark_nor_a_database_driver() -> None:
+    program = (
+        "import airflow.sdk, sys; airflow.sdk.DAG, airflow.sdk.BaseOperator; before = set(sys.modules);"
+        "from iteration_lib.airflow import iteration_dag; iteration_dag('no_such.module:thing', max_epochs=9);"
+        "print(sorted({m.split('.')[0] for m in set(sys.modules) - before} - {'airflow', 'croniter'}))"
+    )
+
+    assert "['iteration_lib']" == _run(program).strip().splitlines()[-1]
+
+
+def _run(program: str, **environment: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    ).stdout
