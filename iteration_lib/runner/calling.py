@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no annotations
 
-from iteration_lib.errors import IterationError, OperatorFailedError
+from iteration_lib.errors import IterationError, OperatorFailedError, OperatorResultError
 from iteration_lib.model.bucket import Bucket
 from iteration_lib.model.operator import Operator
-from iteration_lib.state.block import batch_of_result, block_of
+from iteration_lib.state.block import batch_of_result, block_of, describe_schema
 
 
 def call_on_blocks(
@@ -33,6 +33,19 @@ def call_on_blocks(
         blocks = {name: block_of(batch) for name, batch in inputs.items()}
         result = operator.function(**blocks, **{name: injected[name] for name in operator.injected})
     return batch_of_result(result, operator_id=operator.operator_id)
+
+
+def check_one_schema(operator_id: str, schemas: Mapping[int, pa.Schema]) -> None:
+    """Check that an operator returned the same columns for each of these buckets; raises OperatorResultError."""
+    first = min(schemas)
+    for bucket, schema in schemas.items():
+        if not schema.equals(schemas[first], check_metadata=True):
+            raise OperatorResultError(
+                operator_id=operator_id,
+                problem=f"returned ({describe_schema(schema)}) for bucket {bucket}, but "
+                f"({describe_schema(schemas[first])}) for bucket {first}; return the same columns for every bucket, "
+                "also for one without rows",
+            )
 
 
 @contextmanager

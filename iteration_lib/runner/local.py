@@ -6,22 +6,22 @@ The oracle for the Spark runner: the same results to the bit, the same records p
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from iteration_lib.errors import DefinitionError, ExecutionLostError, OperatorResultError
+from iteration_lib.errors import DefinitionError, ExecutionLostError
 from iteration_lib.model.bucket import Bucket, bucket_rows, subtask_count, subtask_ranges
 from iteration_lib.model.operator import Kind, Operator
-from iteration_lib.runner.calling import call_on_blocks, injectable, one_thread, user_errors
+from iteration_lib.runner.calling import call_on_blocks, check_one_schema, injectable, one_thread, user_errors
 from iteration_lib.runner.pins import check_pinned, pin_source
 from iteration_lib.runner.rows import RowReader, schema_of_data
 from iteration_lib.runner.seam import Invocation, Materialised, PinnedData, Stream
 from iteration_lib.state.block import concat_batches, describe_schema
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
-from iteration_lib.state.streams import dump_schema, load_bucket, load_whole, new_part_path, save_batches
+from iteration_lib.state.streams import check_buckets, dump_schema, load_bucket, load_whole, new_part_path, save_batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class LocalRunner:
             if operator.kind is Kind.VALUE:
                 return LocalStream(kind=Kind.VALUE, batches=(self._call_on_values(invocation),))
             batches = tuple(self._call_on_bucket(invocation, index) for index in range(self._max_buckets))
-        check_one_schema(operator.operator_id, [batch.schema for batch in batches])
+        check_one_schema(operator.operator_id, {index: batch.schema for index, batch in enumerate(batches)})
         parallelism = subtask_count(operator.parallelism, default=self._parallelism, count=self._max_buckets)
         return LocalStream(kind=Kind.BUCKETS, batches=batches, parallelism=parallelism)
 
@@ -126,6 +126,7 @@ class LocalRunner:
             return LocalStream(kind=kind, batches=(load_whole(self._location, saved),))
         if kind is Kind.FRAME:
             raise DefinitionError("restore", "holds a DataFrame, which needs Spark; run it with --master")
+        check_buckets(self._location, saved, count=self._max_buckets)
         batches = tuple(load_bucket(self._location, saved, bucket) for bucket in range(self._max_buckets))
         return LocalStream(kind=kind, batches=batches, parallelism=min(self._parallelism, self._max_buckets))
 
@@ -168,18 +169,6 @@ class LocalRunner:
     def _check_not_cancelled(self) -> None:
         if self._cancelled.is_set():
             raise ExecutionLostError("the run was cancelled")
-
-
-def check_one_schema(operator_id: str, schemas: Sequence[pa.Schema]) -> None:
-    """Check that an operator returned the same columns for every bucket; raises OperatorResultError."""
-    for index, schema in enumerate(schemas):
-        if not schema.equals(schemas[0]):
-            found, first = describe_schema(schema), describe_schema(schemas[0])
-            raise OperatorResultError(
-                operator_id=operator_id,
-                problem=f"returned ({found}) for bucket {index}, but ({first}) for bucket 0; "
-                "return the same columns for every bucket, also for one without rows",
-            )
 
 
 def _own(stream: Stream) -> LocalStream:

@@ -62,7 +62,7 @@ class RowReader:
             batch = normal_batch(table, like=self._schema)
         except ColumnError as err:
             raise InputError(f"input {path}: {err}") from err
-        if self._schema is not None and not batch.schema.equals(self._schema):
+        if self._schema is not None and not batch.schema.equals(self._schema, check_metadata=True):
             found, expected = describe_schema(batch.schema), describe_schema(self._schema)
             raise InputError(f"input {path} holds ({found}) in some rows, but the first row is ({expected})")
         return batch

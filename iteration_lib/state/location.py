@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from iteration_lib.errors import StateLocationError
 
-FileSystem = fsspec.AbstractFileSystem
+FileSystem: TypeAlias = fsspec.AbstractFileSystem
 
 _PUNCTUATION = frozenset("._-=+")
 

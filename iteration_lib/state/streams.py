@@ -2,25 +2,27 @@
 
 An Arrow file holds one record batch per bucket, uncompressed, so that a bucket is mapped into memory by itself. A
 Parquet file is what is published: its rows have a digest, and its metadata says how many rows each bucket has.
-Parquet's dictionaries are off for floating point, because they take NaNs of different bits for one.
+Parquet's dictionaries are off, because for floating point they take NaNs of different bits for one.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.state.block import concat_batches, one_batch
-from iteration_lib.state.digest import row_digest
+from iteration_lib.state.digest import NO_ROWS, row_digest
 from iteration_lib.state.files import NewFile, create_file, open_verified
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 
+_PARQUET = {"use_dictionary": False}
 _BUCKET_ROWS = b"iteration.bucket_rows"
 
 
@@ -49,6 +51,29 @@ def save_batches(
     )
 
 
+def save_table(
+    location: StateLocation, path: str, batches: Iterator[pa.RecordBatch], *, has_digest: bool
+) -> tuple[SavedFile, pa.Schema] | None:
+    """Write batches into a new Parquet file as they come; writes nothing and returns None where there are no rows."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return None
+    digest, rows = NO_ROWS, 0
+    with create_file(location, path) as new, pq.ParquetWriter(new, first.schema, **_PARQUET) as writer:
+        for batch in itertools.chain([first], batches):
+            writer.write_batch(batch)
+            rows += batch.num_rows
+            digest += row_digest([batch]) if has_digest else NO_ROWS
+    file = SavedFile(
+        path=path,
+        size_bytes=new.written.size_bytes,
+        sha256=new.written.sha256,
+        rows=rows,
+        row_digest=digest.hex if has_digest else None,
+    )
+    return file, first.schema
+
+
 def new_part_path(folder: str, subtask: int, file_format: FileFormat) -> str:
     """Return a path that no other write has: a repeated task must not meet the file of its first try."""
     return f"{folder}/part-{subtask:05d}-{secrets.token_hex(8)}.{file_format.value}"
@@ -66,6 +91,14 @@ def load_bucket(location: StateLocation, stream: SavedStream, bucket: int) -> pa
         if file.first_bucket is not None and file.end_bucket is not None and bucket < file.end_bucket:
             return _batch(location, stream, file, bucket - file.first_bucket)
     raise StateCorruptedError(location.uri, f"holds no bucket {bucket}")
+
+
+def check_buckets(location: StateLocation, stream: SavedStream, *, count: int) -> None:
+    """Check that a stream's files hold `count` buckets, each once; raises StateCorruptedError."""
+    held = [bucket for file in stream.files for bucket in range(file.first_bucket or 0, file.end_bucket or 0)]
+    if held != list(range(count)):
+        shown = f"{held[0]} to {held[-1]}" if held else "none"
+        raise StateCorruptedError(location.uri, f"holds the buckets {shown} of a stream, but the run has {count}")
 
 
 def load_schema(stream: SavedStream) -> pa.Schema:
@@ -86,9 +119,7 @@ def _write_arrow(new: NewFile, batches: Sequence[pa.RecordBatch]) -> None:
 
 
 def _write_parquet(new: NewFile, batches: Sequence[pa.RecordBatch], *, in_buckets: bool) -> None:
-    schema = batches[0].schema
-    dictionaries = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
-    with pq.ParquetWriter(new, schema, use_dictionary=dictionaries or False) as writer:
+    with pq.ParquetWriter(new, batches[0].schema, **_PARQUET) as writer:
         for batch in batches:
             writer.write_batch(batch)
         if in_buckets:

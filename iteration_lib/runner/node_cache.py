@@ -1,0 +1,144 @@
+"""Where does a node keep the buckets of a data stream, so that an epoch maps them into memory instead of reading them?
+
+Each bucket is one Arrow file in a folder that only this user may enter; a missing or torn one is built again from the
+pinned source. Two processes that build the same bucket write the same bytes under temporary names. Nothing depends on
+the cache: where it cannot be used, rows are read from the source every time.
+
+Folders are `<scope>-<pin>-<buckets>`. The scope of a runner on a local master is its own, and is removed when it
+closes; on a cluster it is shared by all runs of a user, and what no task has used for IDLE_SECONDS is removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from iteration_lib.model.bucket import bucket_rows
+from iteration_lib.runner.rows import RowReader
+from iteration_lib.runner.seam import PinnedData
+from iteration_lib.state.location import StateLocation
+
+SHARED = "shared"
+IDLE_SECONDS = 7 * 24 * 3600
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedData:
+    """A pinned data stream as an executor reads it: its schema, its buckets, and where the node keeps them."""
+
+    location: StateLocation
+    pinned: PinnedData
+    schema: pa.Schema
+    count: int
+    scope: str
+
+
+class BucketCache:
+    """Reads buckets of one data stream through the node's cache; for one task."""
+
+    def __init__(self, data: CachedData) -> None:
+        """Open the node's folder, and remove what has been idle in it."""
+        self._data = data
+        self._reader: RowReader | None = None
+        self._folder = _open_folder(f"{data.scope}-{data.pinned.fingerprint[:32]}-{data.count}")
+
+    def bucket(self, index: int) -> pa.RecordBatch:
+        """Return one bucket, mapped into memory where the node holds it. Raises InputError for a bad source."""
+        if self._folder is None:
+            return self._read(index)
+        path = self._folder / f"bucket-{index:06d}.arrow"
+        return self._map(path, index) or self._build(path, index)
+
+    def _map(self, path: Path, index: int) -> pa.RecordBatch | None:
+        try:
+            batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+        except (OSError, pa.ArrowInvalid):  # not there yet, or torn by a crash: it ends in Arrow's own mark
+            return None
+        is_right = batch.num_rows == len(self._rows(index)) and batch.schema.equals(self._data.schema)
+        return batch if is_right else None
+
+    def _build(self, path: Path, index: int) -> pa.RecordBatch:
+        batch = self._read(index)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+                writer.write_batch(batch)
+            temporary.rename(path)
+        except OSError as err:
+            _logger.warning("event=cache_unusable path=%s reason=%s", path, err)
+            with suppress(OSError):
+                temporary.unlink()
+            return batch
+        return self._map(path, index) or batch
+
+    def _read(self, index: int) -> pa.RecordBatch:
+        if self._reader is None:
+            self._reader = RowReader(self._data.location, self._data.pinned, self._data.schema)
+        return self._reader.read(self._rows(index))
+
+    def _rows(self, index: int) -> range:
+        return bucket_rows(index, count=self._data.count, rows=self._data.pinned.rows)
+
+
+def new_scope() -> str:
+    """Return a scope of one runner's own."""
+    return secrets.token_hex(8)
+
+
+def remove_scope(scope: str) -> None:
+    """Remove what one runner's scope holds on this machine; repeating the call is harmless."""
+    root = _root()
+    if _is_private(root):
+        for folder in root.glob(f"{scope}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open_folder(name: str) -> Path | None:
+    """Return a private folder of the node's cache, or None where there can be none."""
+    root = _root()
+    try:
+        root.mkdir(mode=0o700, exist_ok=True)
+        if not _is_private(root):
+            _logger.warning("event=cache_unusable path=%s reason=others can enter it", root)
+            return None
+        folder = root / name
+        if not folder.is_dir():
+            _remove_idle(root)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        os.utime(folder)
+    except OSError as err:
+        _logger.warning("event=cache_unusable path=%s reason=%s", root, err)
+        return None
+    return folder
+
+
+def _remove_idle(root: Path) -> None:
+    oldest = time.time() - IDLE_SECONDS  # files carry the wall clock's time
+    for folder in root.iterdir():
+        with suppress(OSError):
+            if folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_private(root: Path) -> bool:
+    try:
+        found = root.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+
+
+def _root() -> Path:
+    return Path(tempfile.gettempdir()) / f"iteration-cache-{os.geteuid()}"

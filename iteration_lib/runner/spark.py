@@ -1,0 +1,235 @@
+"""How do operators run on Spark? The same for a classic session and, with the DataFrame API alone, for Spark Connect.
+
+Operators on whole values run in the driver, on blocks; operators on buckets run in the executors' Python, fused into
+the job of whatever uses them; transforms are Spark's own. See `seam.Runner` for what each method guarantees.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from iteration_lib.errors import ExecutionLostError, IterationError, OperatorFailedError, StateLocationError
+from iteration_lib.model.bucket import subtask_count
+from iteration_lib.model.operator import Kind, Operator
+from iteration_lib.runner.calling import call_on_blocks, injectable, one_thread, operator_failed
+from iteration_lib.runner.node_cache import SHARED, CachedData, new_scope, remove_scope
+from iteration_lib.runner.pins import check_pinned, pin_saved, pin_source
+from iteration_lib.runner.plan import restored_parts
+from iteration_lib.runner.rows import RowReader, schema_of_data
+from iteration_lib.runner.seam import Invocation, Materialised, PinnedData, Stream
+from iteration_lib.runner.spark_buckets import BucketJobs
+from iteration_lib.runner.spark_errors import FOREIGN, spark_errors
+from iteration_lib.runner.spark_frames import Frames, check_frame
+from iteration_lib.runner.spark_session import is_local_master, named_job
+from iteration_lib.runner.spark_streams import BucketStream, DataStream, FrameStream, ValueStream, scratch_name
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import FileFormat, SavedStream
+from iteration_lib.state.streams import check_buckets, dump_schema, load_whole, new_part_path, save_batches
+
+
+class SparkRunner:
+    """Runs operators on a Spark session."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        location: StateLocation,
+        *,
+        max_buckets: int,
+        parallelism: int,
+        owns_session: bool = False,
+    ) -> None:
+        """Run in the folder of one run; with `owns_session`, closing the runner stops the session."""
+        self._spark = spark
+        self._location = location
+        self._max_buckets = max_buckets
+        self._parallelism = parallelism
+        self._owns_session = owns_session
+        self._tag = f"iteration-{token_hex(8)}"
+        self._scope = new_scope() if is_local_master(spark) else SHARED
+        self._scratch = f"scratch-{token_hex(8)}"
+        self._cancelled = threading.Event()
+        self._epoch: int | None = None
+        self._buckets = BucketJobs(spark, location, max_buckets=max_buckets, scratch=self._scratch, in_job=self._in_job)
+        self._frames = Frames(spark, location, parallelism=parallelism, in_job=self._in_job)
+
+    def pin(self, operator: Operator, params: object, *, folder: str) -> PinnedData:
+        """Ask a data stream for its source and pin it; a DataFrame is written into the folder."""
+        with self._in_job(operator, None, f"pin/{operator.operator_id}"):
+            injected = {"params": params, "spark": self._spark}
+            source = _call_user(operator, None, {name: injected[name] for name in operator.injected})
+        if not isinstance(source, DataFrame):
+            return pin_source(source, operator=operator, location=self._location, folder=folder)
+        frame = check_frame(source, operator_id=operator.operator_id)
+        stream = FrameStream(frame=frame, operator=operator, epoch=None, description=f"pin/{operator.operator_id}")
+        saved = self._save_frame(stream, folder=folder, file_format=FileFormat.ARROW)
+        return pin_saved(saved.files if saved is not None else (), operator_id=operator.operator_id)
+
+    def open_data(self, pinned: PinnedData) -> Stream:
+        """Return a pinned data stream."""
+        check_pinned(self._location, pinned)
+
+        def read_schema() -> CachedData:
+            schema = schema_of_data(self._location, pinned)
+            return CachedData(
+                location=self._location, pinned=pinned, schema=schema, count=self._max_buckets, scope=self._scope
+            )
+
+        return DataStream(pinned=pinned, read_schema=read_schema)
+
+    def compute(self, invocation: Invocation) -> Stream:
+        """Run an operator on whole values at once; note the others, to be computed where they are used."""
+        self._check_not_cancelled()
+        self._release_before(invocation.epoch)
+        operator = invocation.operator
+        if operator.kind is Kind.VALUE:
+            return ValueStream(batch=self._call_on_values(invocation))
+        if operator.kind is Kind.FRAME:
+            return self._transform(invocation)
+        parallelism = subtask_count(operator.parallelism, default=self._parallelism, count=self._max_buckets)
+        return BucketStream(call=invocation, parallelism=parallelism, description=invocation.description)
+
+    def materialise(
+        self, stream: Stream, *, folder: str | None, file_format: FileFormat = FileFormat.ARROW
+    ) -> Materialised:
+        """Compute a stream, count it, and with a folder write it there; DataFrames are always written as Parquet."""
+        self._check_not_cancelled()
+        if isinstance(stream, FrameStream):
+            saved = self._save_frame(stream, folder=folder, file_format=file_format)
+            return Materialised(stream=stream, records=stream.records, saved=saved)
+        if isinstance(stream, ValueStream):
+            saved = self._save_value(stream, folder=folder, file_format=file_format) if folder is not None else None
+            return Materialised(stream=stream, records=(stream.batch.num_rows,), saved=saved)
+        if isinstance(stream, BucketStream):
+            write = self._buckets.write
+            saved = write(stream, folder=folder, file_format=file_format) if folder is not None else None
+            return Materialised(stream=stream, records=self._buckets.records(stream), saved=saved)
+        raise _not_ours(stream)
+
+    def restore(self, saved: SavedStream) -> Stream:
+        """Return a stream that was materialised before, by this runner or by the plain-Python one."""
+        self._check_not_cancelled()
+        kind = Kind(saved.kind)
+        if kind is Kind.VALUE:
+            return ValueStream(batch=load_whole(self._location, saved))
+        if kind is Kind.FRAME:
+            return self._frames.restore(saved)
+        check_buckets(self._location, saved, count=self._max_buckets)
+        self._frames.verify(saved)
+        parallelism = min(self._parallelism, self._max_buckets)
+        return BucketStream(call=None, parallelism=parallelism, parts=restored_parts(self._location, saved))
+
+    def cancel(self) -> None:
+        """Stop what is running, and refuse what comes."""
+        self._cancelled.set()
+        with suppress(*FOREIGN):
+            self._spark.interruptAll()
+
+    def close(self) -> None:
+        """Release what is persisted, scratch files, this node's cache, and the session if it is the runner's own."""
+        with suppress(*FOREIGN, AttributeError):  # a session that is gone has released everything
+            self._frames.release_all()
+        with suppress(StateLocationError, OSError):
+            self._location.remove(self._scratch)
+        if self._scope != SHARED:
+            remove_scope(self._scope)
+        if self._owns_session:
+            with suppress(*FOREIGN, AttributeError):
+                self._spark.stop()
+
+    def _call_on_values(self, invocation: Invocation) -> pa.RecordBatch:
+        operator = invocation.operator
+        inputs = {name: self._whole(stream) for name, stream in invocation.inputs.items()}
+        injected = injectable(operator, params=invocation.params, epoch=invocation.epoch)
+        with one_thread():
+            return call_on_blocks(operator, inputs, injected | {"metrics": invocation.metrics})
+
+    def _whole(self, stream: Stream) -> pa.RecordBatch:
+        if isinstance(stream, ValueStream):
+            return stream.batch
+        if isinstance(stream, DataStream):
+            return RowReader(self._location, stream.pinned, stream.cached.schema).read(range(stream.pinned.rows))
+        if isinstance(stream, BucketStream):
+            return self._buckets.whole(stream)
+        if isinstance(stream, FrameStream):
+            return self._frames.collect(stream)
+        raise _not_ours(stream)
+
+    def _transform(self, invocation: Invocation) -> FrameStream:
+        operator, epoch = invocation.operator, invocation.epoch
+        injected = {"params": invocation.params, "epoch": epoch, "spark": self._spark}
+        with self._in_job(operator, epoch, invocation.description):
+            inputs = {name: self._frame(stream) for name, stream in invocation.inputs.items()}
+            result = _call_user(operator, epoch, inputs | {name: injected[name] for name in operator.injected})
+            frame = check_frame(result, operator_id=operator.operator_id)
+            if invocation.consumers > 1:
+                frame = self._frames.persist(frame, epoch=epoch)
+        return FrameStream(frame=frame, operator=operator, epoch=epoch, description=invocation.description)
+
+    def _frame(self, stream: Stream) -> DataFrame:
+        if isinstance(stream, FrameStream):
+            return stream.frame
+        if isinstance(stream, DataStream):
+            return self._frames.of_data(stream)
+        if isinstance(stream, ValueStream):
+            return self._frames.of_batch(stream.batch)
+        if isinstance(stream, BucketStream):
+            return self._frames.of_parts(self._buckets.compute(stream))
+        raise _not_ours(stream)
+
+    def _save_value(self, stream: ValueStream, *, folder: str, file_format: FileFormat) -> SavedStream:
+        path = new_part_path(folder, 0, file_format)
+        file = save_batches(self._location, path, [stream.batch], file_format=file_format)
+        schema = dump_schema(stream.batch.schema)
+        return SavedStream(kind=stream.kind.value, format=file_format, schema=schema, files=(file,))
+
+    def _save_frame(self, stream: FrameStream, *, folder: str | None, file_format: FileFormat) -> SavedStream | None:
+        if folder is not None or stream.saved is None:
+            target = folder or f"{self._scratch}/{scratch_name(stream.epoch)}/{token_hex(8)}"
+            self._frames.write(stream, folder=target, has_digest=file_format is FileFormat.PARQUET)
+        return stream.saved if folder is not None else None
+
+    def _release_before(self, epoch: int | None) -> None:
+        """Drop what was kept for epochs before the last one."""
+        if epoch is None or epoch == self._epoch:
+            return
+        self._epoch = epoch
+        self._frames.release(before_epoch=epoch - 1)
+        if epoch > 1:
+            self._location.remove(f"{self._scratch}/{scratch_name(epoch - 2)}")
+
+    @contextmanager
+    def _in_job(self, operator: Operator | None, epoch: int | None, description: str) -> Iterator[None]:
+        """Name this thread's Spark jobs, and turn what Spark raises into this project's errors."""
+        try:
+            with spark_errors(operator, epoch), named_job(self._spark, description, tag=self._tag):
+                yield
+        except OperatorFailedError as err:
+            if self._cancelled.is_set():
+                raise ExecutionLostError("the run was cancelled") from err
+            raise
+        self._check_not_cancelled()
+
+    def _check_not_cancelled(self) -> None:
+        if self._cancelled.is_set():
+            raise ExecutionLostError("the run was cancelled")
+
+
+def _call_user(operator: Operator, epoch: int | None, arguments: Mapping[str, object]) -> object:
+    """Call a function that works with Spark itself; what Spark raises in it passes as it is."""
+    try:
+        return operator.function(**arguments)
+    except (IterationError, *FOREIGN):
+        raise
+    except Exception as err:  # the border to the user's code: whatever it raises
+        raise operator_failed(operator, epoch, err) from err
+
+
+def _not_ours(stream: Stream) -> TypeError:
+    return TypeError(f"{type(stream).__name__} is not a stream of this runner")

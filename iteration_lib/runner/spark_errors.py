@@ -1,0 +1,74 @@
+"""Which error of this project is an error that Spark or the way to it raised?
+
+    the JVM or the Connect server is gone, the session was stopped    ExecutionLostError
+    executors or the blocks on them were lost, the job was cancelled  ExecutionLostError
+    anything else that a job raised                                   OperatorFailedError, with the line that says why
+
+The foreign error is always chained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from iteration_lib.errors import ExecutionLostError, IterationError, OperatorFailedError
+from iteration_lib.model.operator import Operator
+
+# What Spark, its gateway and the way to them raise.
+FOREIGN = (PySparkException, Py4JError, ConnectionError, EOFError)
+
+_LOST = {
+    "SPARK_JOB_CANCELLED": "the Spark job was cancelled",
+    "OPERATION_CANCELED": "the Spark job was cancelled",
+    "INTERRUPTED": "the Spark job was cancelled",
+    "cancelled because SparkContext was shut down": "Spark was stopped",
+    "stopped SparkContext": "Spark was stopped",
+    "ExecutorLostFailure": "Spark lost executors",
+    "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND": "Spark lost the blocks of an executor",
+    "FetchFailed": "Spark lost the shuffle files of an executor",
+    "StatusCode.UNAVAILABLE": "the Spark Connect server is gone",
+    "INVALID_HANDLE": "the Spark Connect session is gone",
+}
+
+
+@contextmanager
+def spark_errors(operator: Operator | None, epoch: int | None) -> Iterator[None]:
+    """Turn what Spark raises inside the block into an error of this project that names the operator."""
+    try:
+        yield
+    except IterationError:
+        raise
+    except FOREIGN as err:
+        raise _translate(err, operator, epoch) from err
+    except AttributeError as err:
+        if "'NoneType' object" not in str(err):
+            raise
+        raise ExecutionLostError("Spark was stopped") from err  # a stopped session's inner objects are None
+
+
+def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> Exception:
+    if not isinstance(err, PySparkException | Py4JJavaError):
+        return ExecutionLostError("Spark's driver JVM is gone")
+    text = str(err)
+    for mark, what in _LOST.items():
+        if mark in text:
+            return ExecutionLostError(what)
+    if operator is None:
+        return ExecutionLostError(f"Spark failed ({_cause(text)})")
+    return OperatorFailedError(operator_id=operator.operator_id, epoch=epoch, cause=_cause(text))
+
+
+def _cause(text: str) -> str:
+    """Return the line that says why: the last of a Python traceback, else the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("SQLSTATE")]
+    if "Traceback (most recent call last):" in lines:
+        after = text[text.rindex("Traceback (most recent call last):") :].splitlines()[1:]
+        raised = [line for line in after if line and not line.startswith((" ", "\t"))]
+        return raised[0] if raised else lines[-1]
+    if lines and lines[0].startswith("An error occurred while calling") and len(lines) > 1:
+        return lines[1].removeprefix(": ")
+    return lines[0] if lines else "it gave no reason"

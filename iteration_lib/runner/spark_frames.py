@@ -1,0 +1,173 @@
+"""How do streams become DataFrames, and how is a DataFrame computed once?
+
+A materialised DataFrame is Parquet files that the executors wrote, with their digests, in one job; from then on it is
+read from these files, so that its lineage is cut and nothing is lost with an executor. A result with several consumers
+is persisted until it is materialised, or until the epoch after the next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from iteration_lib.errors import OperatorResultError
+from iteration_lib.runner.pins import is_own
+from iteration_lib.runner.plan import PartsNode
+from iteration_lib.runner.spark_streams import DataStream, FrameStream, JobContext
+from iteration_lib.runner.spark_tasks import (
+    RESULT_SCHEMA,
+    in_tasks,
+    listed,
+    load_headers,
+    read_parts,
+    verify_files,
+    write_rows,
+)
+from iteration_lib.state.block import ColumnError, normal_batch
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
+from iteration_lib.state.streams import dump_schema, load_schema
+
+_SPARK_SCHEMA = b"spark.schema"
+_HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs", "abfs": "abfss"}
+
+
+class Frames:
+    """Reads and writes DataFrames."""
+
+    def __init__(self, spark: SparkSession, location: StateLocation, *, parallelism: int, in_job: JobContext) -> None:
+        """Work on `spark`, in the folder of one run."""
+        self._spark = spark
+        self._location = location
+        self._parallelism = parallelism
+        self._in_job = in_job
+        self._persisted: list[tuple[int | None, DataFrame]] = []
+
+    def persist(self, frame: DataFrame, *, epoch: int | None) -> DataFrame:
+        """Keep a DataFrame's rows when they are first computed, so that its consumers share them."""
+        persisted = frame.persist()
+        self._persisted.append((epoch, persisted))
+        return persisted
+
+    def release(self, *, before_epoch: int) -> None:
+        """Drop the rows that were kept for earlier epochs."""
+        self._drop([frame for epoch, frame in self._persisted if epoch is not None and epoch < before_epoch])
+
+    def release_all(self) -> None:
+        """Drop all rows that were kept."""
+        self._drop([frame for _, frame in self._persisted])
+
+    def of_data(self, stream: DataStream) -> DataFrame:
+        """Return a data stream as a DataFrame that Spark reads from the pinned files itself."""
+        paths = [self._address(file.path) for file in stream.pinned.files]
+        frame = self._spark.read.parquet(*paths)
+        return frame.select(*[f"`{name}`" for name in stream.pinned.columns]) if stream.pinned.columns else frame
+
+    def of_batch(self, batch: pa.RecordBatch) -> DataFrame:
+        """Return a batch as a small DataFrame."""
+        return self._spark.createDataFrame(pa.Table.from_batches([listed(batch)]))
+
+    def of_parts(self, parts: PartsNode) -> DataFrame:
+        """Return computed buckets as a DataFrame, read by the executors."""
+        schema = self.of_batch(pa.RecordBatch.from_pylist([], schema=load_schema(parts.saved))).schema
+        each = [replace(parts, parts=(part,)) for part in parts.parts]
+        return self._spark.range(0, len(each), 1, len(each)).mapInArrow(read_parts(each), schema)
+
+    def collect(self, stream: FrameStream) -> pa.RecordBatch:
+        """Return all rows of a DataFrame, in no particular order. Raises OperatorResultError for nulls and structs."""
+        with self._in_job(stream.operator, stream.epoch, stream.description):
+            table = stream.frame.toArrow()
+        try:
+            return normal_batch(table)
+        except ColumnError as err:
+            raise OperatorResultError(
+                operator_id=stream.operator.operator_id if stream.operator is not None else stream.description,
+                problem=f"returned a DataFrame that an operator on whole values takes as arrays, but {err}",
+            ) from err
+
+    def write(self, stream: FrameStream, *, folder: str, has_digest: bool) -> None:
+        """Compute a DataFrame and write it into a folder, in one job; the stream is then read from there."""
+        with self._in_job(stream.operator, stream.epoch, stream.description):
+            write = write_rows(self._location, folder, has_digest=has_digest)
+            rows = stream.frame.mapInArrow(write, RESULT_SCHEMA).toArrow().to_pylist()
+            rows.sort(key=lambda row: row["subtask"])
+            headers = load_headers(rows)
+            files = [SavedFile(**header["file"]) if header else None for header in headers]
+            schemas = [header["schema"] for header in headers if header]
+            schema = _read_schema(schemas[0]) if schemas else stream.frame.limit(0).toArrow().schema
+        struct = stream.frame.schema
+        saved = SavedStream(
+            kind=stream.kind.value,
+            format=FileFormat.PARQUET,
+            schema=dump_schema(schema.with_metadata({_SPARK_SCHEMA: struct.json()})),
+            files=tuple(file for file in files if file is not None),
+        )
+        self._drop([stream.frame])
+        stream.frame, stream.saved = self._read(saved, struct), saved
+        stream.records = tuple(file.rows if file is not None else 0 for file in files)
+
+    def restore(self, saved: SavedStream) -> FrameStream:
+        """Return a DataFrame that was written before, its files verified by the executors."""
+        struct = StructType.fromJson(json.loads(load_schema(saved).metadata[_SPARK_SCHEMA]))
+        self.verify(saved)
+        return FrameStream(
+            frame=self._read(saved, struct),
+            operator=None,
+            epoch=None,
+            description="restored",
+            saved=saved,
+            records=tuple(file.rows for file in saved.files),
+        )
+
+    def verify(self, saved: SavedStream) -> None:
+        """Let the executors verify a stream's files. Raises StateCorruptedError that names the first bad one."""
+        tasks = min(self._parallelism, len(saved.files))
+        if tasks == 0:
+            return
+        verify = in_tasks(verify_files(self._location, saved, tasks))
+        with self._in_job(None, None, "restore"):
+            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(verify, RESULT_SCHEMA).toArrow().to_pylist()
+        load_headers(rows)
+
+    def _drop(self, frames: Sequence[DataFrame]) -> None:
+        for kept in [kept for kept in self._persisted if any(kept[1] is frame for frame in frames)]:
+            kept[1].unpersist()
+            self._persisted.remove(kept)
+
+    def _read(self, saved: SavedStream, struct: StructType) -> DataFrame:
+        paths = [self._address(file.path) for file in saved.files]
+        if not paths:
+            return self._spark.createDataFrame([], struct)
+        return self._spark.read.schema(struct).parquet(*paths)
+
+    def _address(self, path: str) -> str:
+        """Return a file's address as Spark takes it: a URI in Hadoop's scheme, its globbing characters escaped."""
+        full = self._location.path(path) if is_own(path) else path
+        escaped = "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in full)
+        scheme, separator, rest = escaped.partition("://")
+        return f"{_HADOOP_SCHEMES.get(scheme, scheme)}://{rest}" if separator else f"file://{escaped}"
+
+
+def check_frame(frame: object, *, operator_id: str) -> DataFrame:
+    """Return what a transform returned, if it is a DataFrame with columns of its own; else OperatorResultError."""
+    if not isinstance(frame, DataFrame):
+        raise OperatorResultError(
+            operator_id=operator_id, problem=f"returned a {type(frame).__name__}; a transform returns a DataFrame"
+        )
+    twice = _first_twice(frame.columns)
+    if twice is not None:
+        raise OperatorResultError(operator_id=operator_id, problem=f"returned two columns {twice!r}; rename one")
+    return frame
+
+
+def _first_twice(names: Sequence[str]) -> str | None:
+    return next((name for name in names if names.count(name) > 1), None)
+
+
+def _read_schema(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(text)))

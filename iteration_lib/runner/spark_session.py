@@ -1,0 +1,128 @@
+"""How does this process get a Spark session, and what does it say about the one it has?
+
+Whatever the installation, spark-submit or the environment has set stays; this module only fills gaps. On a local
+master the driver's JVM is started here, on loopback addresses only, with the driver's own Python and Python path.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from iteration_lib.runner.java import find_java_home
+
+_CONNECT = "sc://"
+
+# How many threads share a sum decides its rounding: one, everywhere.
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def open_session(master: str | None, app_name: str, *, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a session on `master`: that of spark-submit, if there is one, else local[*], where it is None.
+
+    A master that starts with sc:// is a Spark Connect server. Raises JavaNotFoundError where a JVM has to be started
+    and there is no Java for it.
+    """
+    if master is not None and master.startswith(_CONNECT):
+        return SparkSession.builder.remote(master).appName(app_name).getOrCreate()
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    given = SparkConf(loadDefaults=False).setAll(list((conf or {}).items()))
+    if not is_submitted and SparkContext._gateway is None:  # noqa: SLF001 - pyspark has no public way to ask
+        _prepare_environment(is_local=master is None or master.startswith("local"))
+    SparkContext._ensure_initialized(conf=given)  # noqa: SLF001 - only a JVM knows what spark-submit or its files set
+    found = SparkConf()
+    address: str = master or found.get("spark.master") or "local[*]"
+    builder = SparkSession.builder.appName(app_name).master(address)
+    for name, value in _settings(is_local=address.startswith("local")).items():
+        if not found.contains(name):
+            builder = builder.config(name, value)
+    if not is_submitted:
+        builder = builder.config("spark.ui.showConsoleProgress", "false")  # pyspark switches it on for a shell
+    for name, value in (conf or {}).items():
+        builder = builder.config(name, value)
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # it prints what it then raises as well
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def classic_context(spark: SparkSession) -> SparkContext | None:
+    """Return the session's context; None for a Spark Connect session, which has none."""
+    try:
+        return spark.sparkContext
+    except PySparkException:
+        return None
+
+
+def is_local_master(spark: SparkSession) -> bool:
+    """Whether the session's tasks run inside the driver's JVM, on this machine."""
+    context = classic_context(spark)
+    return context is not None and (context.master or "").startswith("local")
+
+
+def jvm_pid(spark: SparkSession) -> int | None:
+    """Return the process id of the driver's JVM; None where it is not on this machine (Spark Connect)."""
+    context = classic_context(spark)
+    if context is None or context._jvm is None:  # noqa: SLF001 - the one place that asks the JVM itself
+        return None
+    return int(context._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - likewise
+
+
+@contextmanager
+def named_job(spark: SparkSession, description: str, *, tag: str) -> Iterator[None]:
+    """Name the Spark jobs of this thread inside the block: in the UI by `description`, for cancelling by `tag`."""
+    tags = (tag, description.replace(",", ";"))  # a tag cannot hold a comma
+    context = classic_context(spark)
+    for name in tags:
+        spark.addTag(name)
+    if context is not None:
+        context.setJobGroup(description, description, interruptOnCancel=True)
+    try:
+        yield
+    finally:
+        if context is not None:
+            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
+        for name in tags:
+            spark.removeTag(name)
+
+
+def _settings(*, is_local: bool) -> dict[str, str]:
+    found: dict[str, Any] = {  # Any: shown as text below
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": 16 if is_local else 200,
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+        **{f"spark.executorEnv.{name}": 1 for name in _ONE_THREAD},
+    }
+    if is_local:
+        found |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+        }
+    return {name: str(value) for name, value in found.items()}
+
+
+def _prepare_environment(*, is_local: bool) -> None:
+    """Set what a JVM that this process starts, and the Python workers that it starts, must inherit."""
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {quiet}".strip()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)

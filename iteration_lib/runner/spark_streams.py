@@ -1,0 +1,98 @@
+"""What does the Spark runner hold for a stream?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from iteration_lib.model.operator import Kind, Operator
+from iteration_lib.runner.node_cache import CachedData
+from iteration_lib.runner.plan import PartsNode
+from iteration_lib.runner.seam import Invocation, PinnedData
+from iteration_lib.state.block import describe_schema
+from iteration_lib.state.saved import SavedStream
+from iteration_lib.state.streams import load_schema
+
+# Names the Spark jobs of an operator inside the block, and turns what Spark raises into this project's errors.
+JobContext = Callable[[Operator | None, int | None, str], AbstractContextManager[None]]
+
+
+@dataclass(kw_only=True)
+class DataStream:
+    """A pinned data stream; `read_schema` looks at its first row."""
+
+    pinned: PinnedData
+    read_schema: Callable[[], CachedData]
+
+    kind: Kind = Kind.DATA
+    schema: None = None
+
+    @cached_property
+    def cached(self) -> CachedData:
+        """The stream as executors read it. Raises InputError that names the column that no block can hold."""
+        return self.read_schema()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueStream:
+    """A whole value, in the driver."""
+
+    batch: pa.RecordBatch
+
+    kind: Kind = Kind.VALUE
+
+    @property
+    def schema(self) -> str:
+        """The columns and their types."""
+        return describe_schema(self.batch.schema)
+
+
+@dataclass(slots=True, kw_only=True)
+class BucketStream:
+    """A stream of buckets: a call that is still to be made, or the parts that it gave."""
+
+    call: Invocation | None
+    parallelism: int
+    parts: PartsNode | None = None
+    description: str = "iteration"
+
+    kind: Kind = Kind.BUCKETS
+
+    @property
+    def schema(self) -> str | None:
+        """The columns and their types, once there are parts."""
+        return describe_schema(load_schema(self.parts.saved)) if self.parts is not None else None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether more than one consumer will use it."""
+        return self.call is not None and self.call.consumers > 1
+
+
+@dataclass(slots=True, kw_only=True)
+class FrameStream:
+    """A DataFrame: lazy, or backed by files once it was materialised."""
+
+    frame: DataFrame
+    operator: Operator | None
+    epoch: int | None
+    description: str
+    saved: SavedStream | None = None
+    records: tuple[int, ...] = field(default=())
+
+    kind: Kind = Kind.FRAME
+
+    @property
+    def schema(self) -> str:
+        """The columns and their types, as Spark names them."""
+        return ", ".join(f"{column.name}: {column.dataType.simpleString()}" for column in self.frame.schema)
+
+
+def scratch_name(epoch: int | None) -> str:
+    """Return the folder, under a runner's scratch folder, of what is only needed for an epoch."""
+    return "start" if epoch is None else f"epoch-{epoch:06d}"

@@ -1,0 +1,196 @@
+"""What does a Spark task do for this project?
+
+These functions run on executors, inside mapInArrow: one row in per subtask, one row out per result. A task says in its
+result what it computed and which file it wrote, so that only what Spark counts as its result counts here; what a
+failed or repeated task wrote has a name that nobody learns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from iteration_lib.errors import IterationError
+from iteration_lib.runner.calling import one_thread
+from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode
+from iteration_lib.runner.remote_error import dump_error, load_error
+from iteration_lib.state.files import verify_file
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
+from iteration_lib.state.streams import dump_schema, new_part_path, save_batches, save_table
+
+RESULT_SCHEMA = "subtask int, output int, header string, batches binary"
+_ARROW_SCHEMA = pa.schema(
+    [("subtask", pa.int32()), ("output", pa.int32()), ("header", pa.string()), ("batches", pa.binary())]
+)
+
+# Larger results of a subtask go through a file, so that they cannot fill the driver's memory.
+INLINE_BYTES = 1 << 20
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What to compute, and where it goes: into `folder`, or back to the driver unless it is too large for that."""
+
+    node: Node
+    folder: str | None
+    format: FileFormat = FileFormat.ARROW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketTask:
+    """Computes several outputs in one pass; subtask i does the buckets `ranges[i]`."""
+
+    outputs: tuple[Output, ...]
+    ranges: tuple[range, ...]
+    location: StateLocation
+    scratch: str
+
+    def run(self, subtask: int) -> Iterator[dict[str, object]]:
+        """Compute one subtask's buckets, and yield one row per output."""
+        evaluation = Evaluation()
+        results: list[list[pa.RecordBatch]] = [[] for _ in self.outputs]
+        nodes = [output.node for output in self.outputs]
+        with one_thread():
+            for index in self.ranges[subtask]:
+                for result, batch in zip(results, evaluation.buckets(nodes, index), strict=True):
+                    result.append(batch)
+        schemas = {
+            number: [index, dump_schema(schema)]
+            for number, found in evaluation.schemas.items()
+            for index, schema in found.items()
+        }
+        for number, (output, batches) in enumerate(zip(self.outputs, results, strict=True)):
+            yield self._row(output, batches, subtask=subtask, number=number, schemas=schemas)
+
+    def _row(
+        self, output: Output, batches: Sequence[pa.RecordBatch], *, subtask: int, number: int, schemas: object
+    ) -> dict[str, object]:
+        header: dict[str, object] = {
+            "rows": [batch.num_rows for batch in batches],
+            "schema": dump_schema(batches[0].schema),
+            "schemas": schemas,
+        }
+        folder = output.folder
+        if folder is None and sum(batch.nbytes for batch in batches) <= INLINE_BYTES:
+            return {"subtask": subtask, "output": number, "header": json.dumps(header), "batches": _pack(batches)}
+        file = save_batches(
+            self.location,
+            new_part_path(folder or self.scratch, subtask, output.format),
+            batches,
+            file_format=output.format,
+            buckets=self.ranges[subtask],
+        )
+        header["file"] = asdict(file)
+        return {"subtask": subtask, "output": number, "header": json.dumps(header), "batches": b""}
+
+
+def in_tasks(run: Callable[[int], Iterator[dict[str, object]]]) -> Callable[[Batches], Batches]:
+    """Return the function for mapInArrow that runs `run` for each subtask number that it gets."""
+
+    def run_subtasks(batches: Batches) -> Batches:
+        for batch in batches:
+            for subtask in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pylist(_rows_or_error(run, subtask), schema=_ARROW_SCHEMA)
+
+    return run_subtasks
+
+
+def _rows_or_error(run: Callable[[int], Iterator[dict[str, object]]], subtask: int) -> list[dict[str, object]]:
+    try:
+        return list(run(subtask))
+    except IterationError as err:
+        return [{"subtask": subtask, "output": -1, "header": dump_error(err), "batches": b""}]
+
+
+def write_rows(location: StateLocation, folder: str, *, has_digest: bool) -> Callable[[Batches], Batches]:
+    """Return the function for mapInArrow that writes each partition of a DataFrame into a Parquet file of its own."""
+
+    def write_partition(batches: Batches) -> Batches:
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        try:
+            path = new_part_path(folder, partition, FileFormat.PARQUET)
+            saved = save_table(location, path, batches, has_digest=has_digest)
+            header = {"file": asdict(saved[0]), "schema": dump_schema(saved[1])} if saved is not None else {}
+            row = {"subtask": partition, "output": 0, "header": json.dumps(header), "batches": b""}
+        except IterationError as err:
+            row = {"subtask": partition, "output": -1, "header": dump_error(err), "batches": b""}
+        yield pa.RecordBatch.from_pylist([row], schema=_ARROW_SCHEMA)
+
+    return write_partition
+
+
+def read_parts(parts: Sequence[PartsNode]) -> Callable[[Batches], Batches]:
+    """Return the function for mapInArrow that gives the rows of the parts whose numbers it gets."""
+
+    def read_rows(batches: Batches) -> Batches:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                node = parts[number]
+                for index in node.parts[0].buckets:
+                    yield listed(node.bucket(index))
+
+    return read_rows
+
+
+def verify_files(
+    location: StateLocation, saved: SavedStream, tasks: int
+) -> Callable[[int], Iterator[dict[str, object]]]:
+    """Return what a task does to verify every `tasks`-th file of a stream."""
+
+    def verify(subtask: int) -> Iterator[dict[str, object]]:
+        for file in saved.files[subtask::tasks]:
+            verify_file(location, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+        yield {"subtask": subtask, "output": 0, "header": "{}", "batches": b""}
+
+    return verify
+
+
+def listed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose fixed_size_list columns are lists, as Spark has them."""
+    columns = [
+        column.cast(pa.list_(column.type.value_type)) if pa.types.is_fixed_size_list(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def load_headers(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:  # Any: JSON that a task wrote
+    """Return what the tasks said; raises the error of the first subtask that had one."""
+    failed = sorted((row["subtask"], row["header"]) for row in rows if row["output"] < 0)
+    if failed:
+        raise load_error(failed[0][1])
+    return [json.loads(row["header"]) for row in rows]
+
+
+def load_part(header: Mapping[str, Any], batches: bytes, *, buckets: range) -> Part:  # Any: JSON that a task wrote
+    """Return what a task's row says that it computed."""
+    file = header.get("file")
+    return Part(
+        buckets=buckets,
+        rows=tuple(header["rows"]),
+        batches=None if file is not None else _unpack(batches),
+        file=SavedFile(**cast("dict[str, Any]", file)) if file is not None else None,
+    )
+
+
+def _pack(batches: Sequence[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def _unpack(packed: bytes) -> tuple[pa.RecordBatch, ...]:
+    with pa.ipc.open_stream(pa.BufferReader(packed)) as reader:
+        return tuple(reader)
