@@ -18,6 +18,8 @@ def open_epoch(state: RunState, event: EpochOpened) -> tuple[RunState, tuple[Com
     known = next((epoch for epoch in state.epochs if epoch.epoch == event.epoch), None)
     if known is not None and [(h.name, h.expected) for h in known.heads] == [(h.name, h.expected) for h in heads]:
         return state, ()
+    if 0 <= event.epoch <= state.last_durable_epoch:
+        return state, ()
     if state.status is not RunStatus.RUNNING or is_terminating(state):
         raise ProtocolViolationError(f"epoch {event.epoch} cannot open: the run terminates (I9)")
     if event.epoch != state.last_epoch + 1:
@@ -34,7 +36,7 @@ def align_subtasks(state: RunState, event: SubtasksAligned) -> tuple[RunState, t
     """Fold a batch of reports into its epoch; the report that completes it aligns the epoch and decides (I4, I5)."""
     epoch = next((epoch for epoch in state.epochs if epoch.epoch == event.epoch), None)
     if epoch is None:
-        if event.epoch <= state.last_durable_epoch:
+        if 0 <= event.epoch <= state.last_durable_epoch:
             return state, ()
         raise ProtocolViolationError(f"epoch {event.epoch} is not open; the last one is {state.last_epoch} (I4)")
     heads = fold(epoch.heads, event.reports, what=f"epoch {event.epoch}")

@@ -22,14 +22,20 @@ from iteration_lib.protocol.status import CheckpointKind, CheckpointStatus, Epoc
 
 
 def trigger_checkpoint(state: RunState, event: CheckpointTriggered) -> tuple[RunState, tuple[Command, ...]]:
-    """Begin a checkpoint of an aligned epoch under the next id (I7); repeating it is harmless."""
-    if event.epoch <= state.last_durable_epoch or any(known.epoch == event.epoch for known in state.pending):
+    """Begin a checkpoint of an aligned epoch under the next id (I7); repeating it is harmless.
+
+    Nothing begins where a pending or completed checkpoint covers the epoch: a greater id never covers less (I6).
+    """
+    covered = max([state.last_durable_epoch, *(known.epoch for known in state.pending)])
+    if 0 <= event.epoch <= covered:
         return state, ()
     epoch = next((epoch for epoch in state.epochs if epoch.epoch == event.epoch), None)
     if epoch is None or epoch.status is not EpochStatus.ALIGNED or epoch.decision is None:
         raise ProtocolViolationError(f"a checkpoint of epoch {event.epoch} cannot begin: it is not aligned (I6)")
-    if not event.participants:
-        raise ProtocolViolationError(f"a checkpoint of epoch {event.epoch} needs participants (I8)")
+    if not event.participants or any(count < 1 for count in event.participants.values()):
+        raise ProtocolViolationError(
+            f"a checkpoint of epoch {event.epoch} needs participants with at least one subtask each (I8)"
+        )
     checkpoint = CheckpointState(
         checkpoint_id=state.last_checkpoint_id + 1,
         epoch=event.epoch,
@@ -52,6 +58,7 @@ def trigger_checkpoint(state: RunState, event: CheckpointTriggered) -> tuple[Run
 def acknowledge_checkpoint(state: RunState, event: CheckpointAcknowledged) -> tuple[RunState, tuple[Command, ...]]:
     """Fold acknowledgements in; with all of them and the manifest, the checkpoint completes (I8)."""
     checkpoint = _pending(state, event.checkpoint_id)
+    _check_manifest(state, event)
     if checkpoint is None:
         return state, ()
     batch = {name: dict.fromkeys(subtasks, 1) for name, subtasks in event.acknowledgements.items()}
@@ -95,11 +102,24 @@ def abort_pending(state: RunState, reason: str) -> tuple[RunState, tuple[Command
 
 
 def _pending(state: RunState, checkpoint_id: int) -> CheckpointState | None:
-    if checkpoint_id > state.last_checkpoint_id:
+    if not 1 <= checkpoint_id <= state.last_checkpoint_id:
         raise ProtocolViolationError(
             f"checkpoint {checkpoint_id} was never triggered; the last one is {state.last_checkpoint_id} (I7)"
         )
     return next((known for known in state.pending if known.checkpoint_id == checkpoint_id), None)
+
+
+def _check_manifest(state: RunState, event: CheckpointAcknowledged) -> None:
+    """Raise ProtocolViolationError for half a manifest, or for another one than the checkpoint was completed with."""
+    if (event.manifest_path is None) != (event.manifest_sha256 is None):
+        raise ProtocolViolationError(
+            f"checkpoint {event.checkpoint_id}: a manifest has a path and a digest, or there is none (I8)"
+        )
+    known = state.completed
+    if known is None or known.checkpoint_id != event.checkpoint_id or event.manifest_sha256 is None:
+        return
+    if known.manifest_sha256 != event.manifest_sha256:
+        raise ProtocolViolationError(f"checkpoint {event.checkpoint_id} is completed with another manifest (I8)")
 
 
 def _complete(

@@ -1,0 +1,214 @@
+"""How do tests say what an attempt says? Short makers of events, and the means to play them to the protocol."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from iteration_lib.errors import IterationError
+from iteration_lib.protocol import Command, Event, RunState, decide
+from iteration_lib.protocol.event import (
+    AttemptEnded,
+    AttemptOpened,
+    CheckpointAcknowledged,
+    CheckpointDeclined,
+    CheckpointTriggered,
+    DataPinned,
+    EpochOpened,
+    OperatorFinished,
+    OutputsPublished,
+    SubtasksAligned,
+)
+from iteration_lib.protocol.state import AttemptId, Holder, RunId
+from iteration_lib.protocol.status import AttemptOutcome
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LEASE_SECONDS = 30.0
+LATER = NOW + timedelta(seconds=LEASE_SECONDS)  # the first instant at which a lease taken NOW has run out
+RUN_ID = RunId("00000000-0000-4000-8000-0000000000aa")
+HOLDER = Holder(host="here", pid=7, process_started="1.00")
+DIGEST = "ab" * 32
+MANIFEST = "000001-00000000/checkpoint-000001.json"
+
+
+def attempt_id(number: int) -> AttemptId:
+    """Return the id of the attempt that a test calls by a number."""
+    return AttemptId(f"00000000-0000-4000-8000-{number:012d}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """An attempt as a test sees it: each method returns what this attempt would send."""
+
+    number: int
+    token: int
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        """Its id."""
+        return attempt_id(self.number)
+
+    def pins(self, name: str = "points", fingerprint: str = "f1") -> DataPinned:
+        """A data stream was pinned."""
+        return DataPinned(
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            name=name,
+            fingerprint=fingerprint,
+            pin={"files": [f"{name}.parquet"]},
+        )
+
+    def opens(self, epoch: int, **heads: int) -> EpochOpened:
+        """An epoch begins, by default with one head of one subtask."""
+        return EpochOpened(
+            attempt_id=self.attempt_id, fencing_token=self.token, epoch=epoch, heads=heads or {"centroids": 1}
+        )
+
+    def reports(
+        self, epoch: int, reports: Mapping[str, Mapping[int, int]] | None = None, **metrics: float
+    ) -> SubtasksAligned:
+        """Subtasks are done with an epoch, by default the one subtask of the one head, with three records."""
+        return SubtasksAligned(
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            epoch=epoch,
+            reports={"centroids": {0: 3}} if reports is None else reports,
+            metrics=metrics,
+            seconds=0.25,
+        )
+
+    def finishes(self, operator_id: str = "scaled", output: str = "scaled-0.arrow") -> OperatorFinished:
+        """An operator finished for good."""
+        return OperatorFinished(
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            operator_id=operator_id,
+            output={"files": [output]},
+        )
+
+    def triggers(self, epoch: int, **participants: int) -> CheckpointTriggered:
+        """A checkpoint begins, by default with one participant of one subtask."""
+        return CheckpointTriggered(
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            epoch=epoch,
+            participants=participants or {"centroids": 1},
+        )
+
+    def acknowledges(self, checkpoint_id: int, **acknowledgements: tuple[int, ...]) -> CheckpointAcknowledged:
+        """Participants have written their part of a checkpoint; there is no manifest yet."""
+        return CheckpointAcknowledged(
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            checkpoint_id=checkpoint_id,
+            acknowledgements=acknowledgements,
+        )
+
+    def completes(
+        self, checkpoint_id: int, *, sha256: str = DIGEST, path: str = MANIFEST, **acknowledgements: tuple[int, ...]
+    ) -> CheckpointAcknowledged:
+        """The manifest is written, by default together with the part of the one participant."""
+        return CheckpointAcknowledged(
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            checkpoint_id=checkpoint_id,
+            acknowledgements=acknowledgements or {"centroids": (0,)},
+            manifest_path=path,
+            manifest_sha256=sha256,
+            size_bytes=64,
+        )
+
+    def declines(self, checkpoint_id: int, reason: str = "disk full") -> CheckpointDeclined:
+        """A participant cannot take part in a checkpoint."""
+        return CheckpointDeclined(
+            attempt_id=self.attempt_id, fencing_token=self.token, checkpoint_id=checkpoint_id, reason=reason
+        )
+
+    def publishes(self, state_digest: str = "cd" * 32) -> OutputsPublished:
+        """The outputs are where readers look for them."""
+        return OutputsPublished(
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            outputs={"model": "/state/model"},
+            state_digest=state_digest,
+        )
+
+    def ends(self, outcome: AttemptOutcome = AttemptOutcome.RELEASED, reason: str | None = None) -> AttemptEnded:
+        """The attempt stops."""
+        return AttemptEnded(attempt_id=self.attempt_id, fencing_token=self.token, outcome=outcome, reason=reason)
+
+    def fails(self, reason: str = "operator 'sums' failed") -> AttemptEnded:
+        """The attempt stops with an error."""
+        return self.ends(AttemptOutcome.FAILED, reason)
+
+    def passes(self, epoch: int, checkpoint_id: int, records: int = 3) -> tuple[Event, ...]:
+        """Everything that makes one epoch durable."""
+        return (
+            self.opens(epoch),
+            self.reports(epoch, {"centroids": {0: records}}),
+            self.triggers(epoch),
+            self.completes(checkpoint_id),
+        )
+
+
+FIRST = Sender(1, 1)
+SECOND = Sender(2, 2)
+
+
+def claim(
+    number: int = 1, *, takeover: bool = False, gone: int | None = None, lease_ttl_seconds: float = LEASE_SECONDS
+) -> AttemptOpened:
+    """The attempt of this number wants to drive the run."""
+    return AttemptOpened(
+        attempt_id=attempt_id(number),
+        holder=HOLDER,
+        lease_ttl_seconds=lease_ttl_seconds,
+        gone_attempt_id=attempt_id(gone) if gone is not None else None,
+        takeover=takeover,
+    )
+
+
+def new_run(*, max_epochs: int | None = None) -> RunState:
+    """A run that nobody has driven yet."""
+    return RunState(run_id=RUN_ID, max_epochs=max_epochs)
+
+
+def play(state: RunState, *events: Event, now: datetime = NOW) -> RunState:
+    """Return the state after events that are all accepted."""
+    for event in events:
+        state, _ = decide(state, event, now)
+    return state
+
+
+def started(*events: Event, max_epochs: int | None = None) -> RunState:
+    """Return a run that the first attempt holds, after these events of it."""
+    return play(new_run(max_epochs=max_epochs), claim(), *events)
+
+
+def commands_of(state: RunState, event: Event, now: datetime = NOW) -> tuple[Command, ...]:
+    """Return what has to be written for an event."""
+    return decide(state, event, now)[1]
+
+
+def refusal(state: RunState, event: Event, now: datetime = NOW) -> IterationError:
+    """Return the error with which an event is refused, having seen that the state stays what it was (I12)."""
+    before = copy.deepcopy(state)
+
+    with pytest.raises(IterationError) as caught:
+        decide(state, event, now)
+
+    assert before == state
+    return caught.value
+
+
+def assert_harmless_again(state: RunState, *events: Event) -> RunState:
+    """Play events, each twice, and see that the second time changes and writes nothing; return the last state."""
+    for event in events:
+        state, _ = decide(state, event, NOW)
+
+        assert (state, ()) == decide(state, event, NOW)
+    return state
