@@ -21,10 +21,13 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
     """Issue the next token (I1) and void what the attempt before did not make durable (I6).
 
     Raises LeaseHeldError while another attempt is live, unless its lease ran out, its holder is proved to be gone, or
-    a person takes over. Repeating it with the same attempt_id is harmless.
+    a person takes over. Repeating it with the same attempt_id is harmless while the attempt is live; one that has ended
+    never comes back (SupersededError).
     """
     if state.status is RunStatus.FINISHED:
         raise ProtocolViolationError("the run is finished; there is nothing to drive")
+    if state.ended_attempt_id == event.attempt_id:
+        raise SupersededError(run_id=state.run_id, held=state.fencing_token, current=None)
     live = state.attempt
     if live is not None and live.attempt_id == event.attempt_id:
         return state, ()
@@ -86,15 +89,19 @@ def check_token(state: RunState, event: GuardedEvent) -> None:
 
 def is_last_word_again(state: RunState, event: GuardedEvent) -> bool:
     """Tell whether an attempt that has ended repeats what ended it, because it never heard the answer."""
-    return (
-        isinstance(event, AttemptEnded | OutputsPublished)
-        and state.attempt is None
-        and state.ended_attempt_id == event.attempt_id
+    can_be_last = isinstance(event, AttemptEnded) or (
+        isinstance(event, OutputsPublished) and state.status is RunStatus.FINISHED
     )
+    ended = (state.ended_attempt_id, state.fencing_token)  # the id is None while an attempt is live
+    return can_be_last and ended == (event.attempt_id, event.fencing_token)
 
 
 def end_attempt(state: RunState, event: AttemptEnded) -> tuple[RunState, tuple[Command, ...]]:
     """End the live attempt; what it left pending is aborted, and its epochs wait to be voided by the next one."""
+    if event.outcome not in (AttemptOutcome.RELEASED, AttemptOutcome.FAILED):
+        raise ProtocolViolationError(f"an attempt cannot end itself as {event.outcome.value}; it is RELEASED or FAILED")
+    if event.outcome is AttemptOutcome.FAILED and not event.reason:
+        raise ProtocolViolationError("an attempt that FAILED says why")
     state, aborted = abort_pending(state, f"its attempt ended: {event.outcome.value}")
     commands: list[Command] = [*aborted]
     commands.append(EndAttempt(fencing_token=event.fencing_token, outcome=event.outcome, reason=event.reason))

@@ -1,0 +1,102 @@
+"""What is done once and for all: operators that finished for good, pinned data, published outputs?"""
+
+from __future__ import annotations
+
+import pytest
+
+from iteration_lib.errors import InputError, ProtocolViolationError
+from iteration_lib.protocol import RunState
+from iteration_lib.protocol.command import EndAttempt, FinishOperator, PinData, PublishOutputs
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus
+from tests.protocol_script import (
+    FIRST,
+    SECOND,
+    assert_harmless_again,
+    attempt_id,
+    claim,
+    commands_of,
+    play,
+    refusal,
+    started,
+)
+
+TERMINATING = started(*FIRST.passes(0, 1, records=0))
+
+
+def test_operator_finishes_in_the_epoch_that_is_not_durable_yet() -> None:
+    assert (FinishOperator(operator_id="scaled", epoch=0, output={"files": ["scaled-0.arrow"]}),) == commands_of(
+        started(), FIRST.finishes()
+    )
+    assert [2] == [
+        command.epoch
+        for command in commands_of(started(*FIRST.passes(0, 1), *FIRST.passes(1, 2)), FIRST.finishes())
+        if isinstance(command, FinishOperator)
+    ]
+
+
+def test_operator_that_finished_stays_finished_with_its_first_output() -> None:
+    state = assert_harmless_again(started(), FIRST.finishes(output="first.arrow"), FIRST.finishes(output="other.arrow"))
+
+    assert () == commands_of(state, FIRST.finishes(output="other.arrow"))
+    assert () == commands_of(play(state, claim(2, takeover=True)), SECOND.finishes())
+    assert frozenset({"scaled"}) == state.finished_operators
+
+
+def test_several_operators_finish_one_after_another() -> None:
+    state = started(FIRST.finishes("scaled"), FIRST.finishes("features"))
+
+    assert frozenset({"features", "scaled"}) == state.finished_operators
+
+
+def test_data_stream_is_pinned_once() -> None:
+    state = assert_harmless_again(started(), FIRST.pins("points", "f1"), FIRST.pins("labels", "f2"))
+
+    assert {"points": "f1", "labels": "f2"} == state.pins
+    assert (PinData(name="labels", fingerprint="f2", pin={"files": ["labels.parquet"]}),) == commands_of(
+        started(), FIRST.pins("labels", "f2")
+    )
+
+
+def test_data_stream_that_would_read_something_else_is_refused_by_name() -> None:
+    error = refusal(started(FIRST.pins("points", "f1")), FIRST.pins("points", "f2"))
+
+    assert isinstance(error, InputError)
+    assert str(error).startswith("data stream 'points' is not what it was when the run started; restore its files")
+
+
+def test_publishing_finishes_the_run_and_its_attempt() -> None:
+    state, written = play(TERMINATING, FIRST.publishes()), commands_of(TERMINATING, FIRST.publishes())
+
+    assert (
+        PublishOutputs(outputs={"model": "/state/model"}, state_digest="cd" * 32),
+        EndAttempt(fencing_token=1, outcome=AttemptOutcome.FINISHED, reason=None),
+    ) == written
+    assert (RunStatus.FINISHED, None, attempt_id(1)) == (state.status, state.attempt, state.ended_attempt_id)
+
+
+def test_publishing_is_harmless_again() -> None:
+    assert_harmless_again(TERMINATING, FIRST.publishes())
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        started(),
+        started(*FIRST.passes(0, 1)),
+        started(FIRST.opens(0), FIRST.reports(0, {"centroids": {0: 0}}), FIRST.triggers(0)),
+    ],
+    ids=["no epoch", "an epoch that goes on", "the last epoch is not durable"],
+)
+def test_run_that_is_not_terminating_cannot_publish(state: RunState) -> None:
+    error = refusal(state, FIRST.publishes())
+
+    assert (ProtocolViolationError, "outputs of a run that is RUNNING cannot be published (I10)") == (
+        type(error),
+        str(error),
+    )
+
+
+def test_newer_attempt_publishes_what_the_older_one_made_durable() -> None:
+    state = play(TERMINATING, claim(2, takeover=True), SECOND.publishes())
+
+    assert (RunStatus.FINISHED, attempt_id(2), 2) == (state.status, state.ended_attempt_id, state.fencing_token)
