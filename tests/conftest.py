@@ -1,18 +1,19 @@
-"""What does every test find in place? A home for Airflow that is not the user's, and whole servers as fixtures."""
+"""What do all floors share? The sizes of property tests, a home for Airflow, and whole servers as fixtures."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 
-import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.fixture.airflow"]
 
-# Importing Airflow writes a configuration there.
+settings.register_profile(
+    "pr", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("nightly", max_examples=20_000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("ITERATION_TEST_SIZE", "pr"))
+
+# Importing Airflow writes a configuration: not into the user's home.
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-of-tests-"))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Let Airflow's own deprecations be Airflow's business."""
-    config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:airflow")
