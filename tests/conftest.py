@@ -1,13 +1,17 @@
-"""What do all floors share? The sizes of property tests, a home for Airflow, and whole servers as fixtures."""
+"""What does every test find in place? Whole servers as fixtures, a home for Airflow that is not the user's, sizes."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.fixture.airflow"]
+pytest_plugins = ["tests.fixture.airflow", "tests.fixture.store"]
+
+# Importing Airflow writes a configuration there.
+os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-of-tests-"))
 
 settings.register_profile(
     "pr", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -15,5 +19,7 @@ settings.register_profile(
 settings.register_profile("nightly", max_examples=20_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("ITERATION_TEST_SIZE", "pr"))
 
-# Importing Airflow writes a configuration: not into the user's home.
-os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-of-tests-"))
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Airflow's own deprecations be Airflow's business."""
+    config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:airflow")
