@@ -1,0 +1,179 @@
+"""Which blocks become batches and come back as they were, and what is refused by name?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.extra.numpy as np_st
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iteration_lib.errors import OperatorResultError
+from iteration_lib.state.block import (
+    ColumnError,
+    batch_of,
+    batch_of_result,
+    block_of,
+    describe_schema,
+    normal_batch,
+)
+
+DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "M8[us]", "M8[D]", "m8[s]", "U3"]
+
+
+def columns_of(rows: int) -> st.SearchStrategy[npt.NDArray[Any]]:
+    shapes = st.one_of(
+        st.just((rows,)),
+        st.integers(1, 3).map(lambda width: (rows, width)),
+        st.tuples(st.just(rows), st.integers(1, 3), st.integers(1, 2)),
+    )
+    return st.sampled_from(DTYPES).flatmap(
+        lambda dtype: shapes.flatmap(lambda shape: np_st.arrays(dtype, shape, elements=elements_of(dtype)))
+    )
+
+
+def elements_of(dtype: str) -> st.SearchStrategy[Any] | None:
+    if dtype == "M8[D]":  # Arrow's dates have 32 bits
+        return st.integers(-(2**31), 2**31 - 1).map(lambda days: np.datetime64(days, "D"))
+    if dtype[0] in "Mm":
+        return np_st.from_dtype(np.dtype(dtype), allow_nan=False)
+    if dtype == "U3":
+        return st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=3)
+    return None
+
+
+blocks = st.integers(0, 5).flatmap(
+    lambda rows: st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), columns_of(rows))
+)
+
+
+@given(blocks)
+def test_block_comes_back_from_arrow_as_it_was(block: dict[str, npt.NDArray[Any]]) -> None:
+    found = block_of(batch_of(block))
+
+    assert list(block) == list(found)
+    for name, array in block.items():
+        assert array.shape == found[name].shape
+        if array.dtype.kind == "U":
+            assert array.tolist() == found[name].tolist()
+        else:
+            assert (array.dtype, array.tobytes()) == (found[name].dtype, found[name].tobytes())
+
+
+@given(blocks)
+def test_batch_of_a_received_block_is_the_batch_that_it_came_from(block: dict[str, npt.NDArray[Any]]) -> None:
+    batch = batch_of(block)
+
+    again = batch_of(block_of(batch))
+
+    assert batch.schema.equals(again.schema, check_metadata=True)
+    assert batch.serialize() == again.serialize()
+
+
+def test_received_arrays_are_read_only() -> None:
+    block = block_of(
+        batch_of({"x": np.zeros(3), "b": np.zeros(3, bool), "m": np.zeros((3, 2)), "s": np.array(["a"] * 3)})
+    )
+
+    for array in block.values():
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = array[1]
+
+
+@pytest.mark.parametrize(
+    ("array", "described"),
+    [
+        (np.zeros(2), "x: double"),
+        (np.zeros((2, 3)), "x: fixed_size_list<double>[3]"),
+        (np.zeros((2, 3, 4), np.float32), "x: fixed_size_list<float>[3, 4]"),
+        (np.array(["a", "b"]), "x: string"),
+        (np.array([b"a", b"b"], object), "x: binary"),
+    ],
+)
+def test_schema_is_readable(array: npt.NDArray[Any], described: str) -> None:
+    assert described == describe_schema(batch_of({"x": array}).schema)
+
+
+def test_big_endian_and_transposed_arrays_keep_their_values() -> None:
+    given_arrays = {"be": np.arange(3, dtype=">i4"), "t": np.arange(6.0).reshape(2, 3).T}
+
+    found = block_of(batch_of(given_arrays))
+
+    assert [0, 1, 2] == found["be"].tolist()
+    assert given_arrays["t"].tolist() == found["t"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("result", "columns", "rows"),
+    [
+        (None, [], 0),
+        ({}, [], 0),
+        ({"a": 1.5, "b": "x"}, ["a", "b"], 1),
+        ([1, 2, 3], ["value"], 3),
+        (np.arange(4), ["value"], 4),
+        (2.5, ["value"], 1),
+        (pa.table({"a": [1, 2]}), ["a"], 2),
+        ({"a": np.float64(1)}, ["a"], 1),
+    ],
+)
+def test_result_becomes_a_batch(result: object, columns: list[str], rows: int) -> None:
+    batch = batch_of_result(result, operator_id="op")
+
+    assert (columns, rows) == (batch.schema.names, batch.num_rows)
+
+
+@pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        (True, "bare bool"),
+        ({"a": np.zeros(2), "b": np.zeros(3)}, "'a' has another length than the others (a: 2, b: 3)"),
+        ({"a": np.array([object()])}, "'a' holds Python objects (object)"),
+        ({"a": np.array(["x", b"y"], object)}, "'a' holds Python objects (bytes, str)"),
+        ({"a": [[1], [2, 3]]}, "'a' is a list of lists of several lengths"),
+        ({"a": [1, "b"]}, "'a' is a list of several types"),
+        ({"a": np.zeros(2, complex)}, "'a' has the type complex128"),
+        ({"a": np.zeros((2, 0))}, "'a' has the shape (2, 0)"),
+        ({"a": np.array(["NaT"], "M8[s]")}, "'a' holds 1 nulls"),
+        ({"a": None}, "'a' is a NoneType"),
+        ({1: np.zeros(2)}, "'1' is named by a int"),
+        (object(), "'value' is a object"),
+        (pa.table({"a": [1, None]}), "'a' holds 1 nulls"),
+        (pa.table({"a": [[1.0, None]]}), "'a' holds 1 nulls in its lists"),
+        (pa.table({"a": [[1], [2, 3]]}), "'a' holds lists of 1 to 2 elements"),
+        (pa.table({"a": [{"b": 1}]}), "'a' has the type struct"),
+        (pa.table([[1], [2]], names=["a", "a"]), "'a' is there twice"),
+    ],
+)
+def test_what_no_stream_can_hold_is_refused_by_name(result: object, problem: str) -> None:
+    with pytest.raises(OperatorResultError) as caught:
+        batch_of_result(result, operator_id="op")
+
+    assert "'op'" in str(caught.value)
+    assert problem in str(caught.value)
+
+
+def test_lists_of_one_length_are_read_as_two_dimensions() -> None:
+    table = pa.table({"x": pa.chunked_array([[[1.0, 2.0]], [[3.0, 4.0]]])})
+
+    assert [[1.0, 2.0], [3.0, 4.0]] == block_of(normal_batch(table))["x"].tolist()
+
+
+def test_other_layouts_of_the_same_values_become_one() -> None:
+    table = pa.table(
+        {"s": pa.array(["a", "b"], pa.large_string()), "d": pa.array(["a", "a"]).dictionary_encode(), "n": [1, 2]}
+    )
+
+    assert "s: string, d: string, n: int64" == describe_schema(normal_batch(table).schema)
+
+
+def test_column_of_lists_without_rows_takes_its_width_from_the_wanted_schema() -> None:
+    like = batch_of({"x": np.zeros((1, 3))}).schema
+    empty = pa.table({"x": pa.array([], pa.list_(pa.float64()))})
+
+    assert (0, 3) == block_of(normal_batch(empty, like=like))["x"].shape
+    with pytest.raises(ColumnError, match="no row that tells their length"):
+        normal_batch(empty)
