@@ -1,0 +1,227 @@
+"""I1 to I12 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+
+import pytest
+
+import iteration_lib.protocol
+from iteration_lib.errors import IterationError, ProtocolViolationError, SupersededError
+from iteration_lib.protocol import RunState, decide
+from iteration_lib.protocol.alignment import decide_termination
+from iteration_lib.protocol.command import AlignEpoch, FinishOperator
+from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, TerminatedBy
+from tests.protocol_script import (
+    FIRST,
+    LATER,
+    NOW,
+    SECOND,
+    Sender,
+    claim,
+    commands_of,
+    new_run,
+    play,
+    refusal,
+    started,
+)
+
+
+def test_i1_each_attempt_gets_the_next_token_and_only_the_last_is_live() -> None:
+    state, tokens = new_run(), []
+    for number in range(1, 5):
+        state = play(state, claim(number, takeover=True))
+        tokens.append(state.attempt.fencing_token if state.attempt is not None else None)
+        if number == 2:
+            state = play(state, Sender(2, 2).ends())
+
+    assert ([1, 2, 3, 4], 4) == (tokens, state.fencing_token)
+
+
+def test_i2_event_of_a_superseded_attempt_changes_nothing_though_it_would_be_legal_from_the_live_one() -> None:
+    state = play(started(), claim(2, takeover=True), SECOND.opens(0))
+
+    assert isinstance(refusal(state, FIRST.reports(0)), SupersededError)
+    assert state != play(state, SECOND.reports(0))
+
+
+def test_i3_epoch_that_leaves_a_gap_is_refused_and_so_is_one_before_the_last() -> None:
+    state = started(*FIRST.passes(0, 1), FIRST.opens(1), FIRST.reports(1))
+
+    assert "epoch 3 cannot open: the last one is 1 (I3)" == str(refusal(state, FIRST.opens(3)))
+    assert "epoch -1 cannot open: the last one is 1 (I3)" == str(refusal(state, FIRST.opens(-1)))
+    assert "epoch 2 cannot open: epoch 1 is open (I3)" == str(
+        refusal(started(*FIRST.passes(0, 1), FIRST.opens(1)), FIRST.opens(2))
+    )
+
+
+def test_i3_next_epoch_after_a_takeover_follows_the_last_durable_one() -> None:
+    state = play(started(*FIRST.passes(0, 1), FIRST.opens(1), FIRST.reports(1)), claim(2, takeover=True))
+
+    assert "epoch 2 cannot open: the last one is 0 (I3)" == str(refusal(state, SECOND.opens(2)))
+    assert 1 == play(state, SECOND.opens(1)).last_epoch
+
+
+def test_i4_epoch_aligns_exactly_with_its_last_report_and_once_per_token() -> None:
+    reports = [FIRST.reports(0, {"centroids": {index: index}}) for index in (2, 0, 1, 1, 0, 2)]
+    state, aligned = started(FIRST.opens(0, centroids=3)), []
+
+    for report in reports:
+        state, commands = decide(state, report, NOW)
+        aligned.append(any(isinstance(command, AlignEpoch) for command in commands))
+
+    assert [False, False, True, False, False, False] == aligned
+
+
+def test_i4_epoch_that_was_aligned_under_an_old_token_aligns_again_under_the_new_one() -> None:
+    state = started(FIRST.opens(0), FIRST.reports(0, {"centroids": {0: 1}}))
+
+    after = play(state, claim(2, takeover=True), SECOND.opens(0), SECOND.reports(0, {"centroids": {0: 2}}))
+
+    assert [EpochStatus.ALIGNED] == [epoch.status for epoch in after.epochs]
+    assert [{"centroids": 2}] == [epoch.decision.records for epoch in after.epochs if epoch.decision is not None]
+
+
+def test_i5_stored_decision_can_be_made_again_from_what_is_stored_with_it() -> None:
+    state = started(
+        FIRST.opens(0, centroids=2, criteria=1),
+        FIRST.reports(0, {"centroids": {0: 2, 1: 0}, "criteria": {0: 0}}),
+        max_epochs=9,
+    )
+
+    epoch = state.epochs[0]
+    assert epoch.decision is not None
+    assert epoch.decision == decide_termination(0, epoch.heads, max_epochs=9)
+    assert {"centroids": 2, "criteria": 0} == dict(epoch.decision.records)
+
+
+def test_i6_durable_epochs_survive_every_takeover_and_only_they_do() -> None:
+    state = started(*FIRST.passes(0, 1), *FIRST.passes(1, 2), FIRST.opens(2), FIRST.reports(2), FIRST.triggers(2))
+
+    after = play(state, claim(2, takeover=True), claim(3, takeover=True))
+
+    assert (1, (), 2) == (
+        after.last_durable_epoch,
+        after.epochs,
+        after.completed.checkpoint_id if after.completed else 0,
+    )
+
+
+def test_i6_completing_checkpoints_in_any_order_never_takes_durable_epochs_back() -> None:
+    state = started(FIRST.opens(0), FIRST.reports(0), FIRST.opens(1), FIRST.reports(1))
+    state = play(state, FIRST.triggers(1), FIRST.triggers(0))
+
+    state = play(state, FIRST.completes(1))
+
+    assert (1, (), 1) == (state.last_durable_epoch, state.pending, state.last_checkpoint_id)
+
+
+def test_i7_checkpoint_id_is_never_used_again_whatever_became_of_the_checkpoint() -> None:
+    aligned = started(FIRST.opens(0), FIRST.reports(0))
+    declined = play(aligned, FIRST.triggers(0), FIRST.declines(1), FIRST.triggers(0))
+
+    superseded = play(declined, claim(2, takeover=True), SECOND.opens(0), SECOND.reports(0), SECOND.triggers(0))
+
+    assert [2] == [checkpoint.checkpoint_id for checkpoint in declined.pending]
+    assert [3] == [checkpoint.checkpoint_id for checkpoint in superseded.pending]
+
+
+def test_i8_checkpoint_completes_only_with_every_acknowledgement_and_its_manifest() -> None:
+    state = started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0, a=1, b=2))
+
+    without_manifest = play(state, FIRST.acknowledges(1, a=(0,), b=(0, 1)))
+    error = refusal(state, FIRST.completes(1, a=(0,), b=(1,)))
+
+    assert (None, -1) == (without_manifest.completed, without_manifest.last_durable_epoch)
+    assert "checkpoint 1 has a manifest, but not every acknowledgement (I8)" == str(error)
+    assert 0 == play(state, FIRST.completes(1, a=(0,), b=(0, 1))).last_durable_epoch
+
+
+def test_i9_no_epoch_opens_after_one_that_terminates_the_run() -> None:
+    """Neither while the decision waits for its checkpoint nor once it binds."""
+    aligned = started(FIRST.opens(0), FIRST.reports(0, {"centroids": {0: 0}}))
+    durable = play(aligned, FIRST.triggers(0), FIRST.completes(1))
+
+    assert "epoch 1 cannot open: the run terminates (I9)" == str(refusal(aligned, FIRST.opens(1)))
+    assert "epoch 1 cannot open: the run terminates (I9)" == str(refusal(durable, FIRST.opens(1)))
+
+
+def test_i9_decision_that_was_voided_with_its_epoch_does_not_bind() -> None:
+    state = play(started(FIRST.opens(0), FIRST.reports(0, {"centroids": {0: 0}})), claim(2, takeover=True))
+
+    state = play(state, *SECOND.passes(0, 1, records=4), SECOND.opens(1))
+
+    assert (RunStatus.RUNNING, 1) == (state.status, state.last_epoch)
+
+
+def test_i10_run_finishes_only_from_terminating() -> None:
+    pending = started(FIRST.opens(0), FIRST.reports(0, {"centroids": {0: 0}}), FIRST.triggers(0))
+    terminating = play(pending, FIRST.completes(1))
+
+    assert isinstance(refusal(pending, FIRST.publishes()), ProtocolViolationError)
+    assert (RunStatus.TERMINATING, TerminatedBy.EMPTY_FEEDBACK) == (terminating.status, terminating.terminated_by)
+    assert RunStatus.FINISHED == play(terminating, FIRST.publishes()).status
+
+
+def test_i11_operator_finishes_once_and_its_marker_outlives_every_attempt() -> None:
+    state = started(FIRST.finishes())
+
+    later = play(state, FIRST.fails(), claim(2), claim(3, takeover=True), *Sender(3, 3).passes(0, 1))
+
+    assert frozenset({"scaled"}) == later.finished_operators
+    assert [] == [c for c in commands_of(later, Sender(3, 3).finishes()) if isinstance(c, FinishOperator)]
+
+
+TOUR = (
+    new_run(max_epochs=2),
+    started(FIRST.pins(), FIRST.opens(0, centroids=2), max_epochs=2),
+    started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1), max_epochs=2),
+    started(*FIRST.passes(0, 1), FIRST.finishes(), max_epochs=2),
+    started(*FIRST.passes(0, 1), *FIRST.passes(1, 2), max_epochs=2),
+    play(started(*FIRST.passes(0, 1), *FIRST.passes(1, 2), max_epochs=2), FIRST.publishes()),
+    play(started(FIRST.opens(0)), FIRST.fails()),
+)
+
+
+@pytest.mark.parametrize("state", TOUR, ids=range(len(TOUR)))
+def test_i12_refused_event_leaves_the_state_as_it_was(state: RunState) -> None:
+    """Of every kind, from everybody, in every status; also inside, where a mapping could have been changed."""
+    refused = 0
+    for sender in (FIRST, SECOND, Sender(1, 2)):
+        for event in (
+            claim(2),
+            sender.pins(fingerprint="other"),
+            sender.opens(7),
+            sender.reports(0, {"centroids": {0: 1, 9: 1}}),
+            sender.triggers(9),
+            sender.acknowledges(1, centroids=(0, 4)),
+            sender.completes(9),
+            sender.declines(9),
+            dataclasses.replace(sender.publishes(), state_digest=""),
+            sender.ends(AttemptOutcome.SUPERSEDED),
+        ):
+            before = copy.deepcopy(state)
+            try:
+                decide(state, event, NOW)
+            except IterationError:
+                refused += 1
+            assert before == state
+
+    assert refused >= 20
+
+
+def test_every_invariant_has_a_test_here() -> None:
+    stated = re.findall(r"^(I\d+) ", iteration_lib.protocol.__doc__ or "", re.MULTILINE)
+
+    tested = {name.split("_")[1].upper() for name in globals() if name.startswith("test_i")}
+    assert set(stated) == tested
+    assert [f"I{number}" for number in range(1, 13)] == stated
+
+
+def test_no_rule_depends_on_the_lease_but_the_claim() -> None:
+    """It serves liveness alone: an attempt whose lease ran out long ago still holds the run, until another claims."""
+    state = play(started(), *FIRST.passes(0, 1), now=LATER.replace(year=2036))
+
+    assert 0 == state.last_durable_epoch
