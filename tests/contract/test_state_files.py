@@ -1,0 +1,193 @@
+"""Is a state file there whole or not at all, is no other file taken for it, and can no path leave the root?
+
+The same on a local disk and on a store that knows neither rename nor fsync.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from iteration_lib.errors import StateCorruptedError, StateLocationError
+from iteration_lib.state.block import batch_of
+from iteration_lib.state.digest import RowDigest, row_digest
+from iteration_lib.state.files import create_file, open_verified, read_bytes, verify_file, write_bytes
+from iteration_lib.state.location import StateLocation, filesystem_of
+from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
+from iteration_lib.state.streams import dump_schema, load_bucket, load_whole, save_batches, save_table
+
+
+@pytest.fixture(params=["local", "memory"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> StateLocation:
+    return StateLocation(
+        str(tmp_path / "state") if request.param == "local" else f"memory://{secrets.token_hex(8)}/run"
+    )
+
+
+def overwrite(location: StateLocation, path: str, content: bytes) -> None:
+    filesystem, full = filesystem_of(location.path(path))
+    filesystem.pipe_file(full, content)
+
+
+def test_file_holds_what_was_written_and_its_digest_is_known(location: StateLocation) -> None:
+    written = write_bytes(location, "a/b.bin", b"hello")
+
+    assert ("a/b.bin", 5) == (written.path, written.size_bytes)
+    assert b"hello" == read_bytes(location, "a/b.bin", size_bytes=5, sha256=written.sha256)
+    assert ("a/b.bin",) == location.list_files()
+    assert ("a/b.bin",) == location.list_files("a")
+
+
+def test_file_is_never_replaced(location: StateLocation) -> None:
+    written = write_bytes(location, "a.bin", b"first")
+
+    with pytest.raises(StateLocationError, match="there already"):
+        write_bytes(location, "a.bin", b"second")
+    assert b"first" == read_bytes(location, "a.bin", size_bytes=5, sha256=written.sha256)
+
+
+def test_file_is_not_there_when_writing_it_failed(location: StateLocation) -> None:
+    def fail() -> None:
+        with create_file(location, "a.bin") as new:
+            new.write(b"half of ")
+            raise OSError(28, "no space")
+
+    with pytest.raises(StateLocationError, match="no space"):
+        fail()
+    assert () == location.list_files()
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda content: content[:-1], "has 9999 bytes, but 10000 were written"),
+        (lambda content: content + b"x", "has 10001 bytes"),
+        (lambda _: b"", "has 0 bytes"),
+        (lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:], "has the SHA-256"),
+    ],
+)
+def test_damaged_file_is_detected_and_named(
+    location: StateLocation, damage: Callable[[bytes], bytes], problem: str
+) -> None:
+    content = bytes(range(250)) * 40
+    written = write_bytes(location, "a.bin", content)
+    verify_file(location, "a.bin", size_bytes=10_000, sha256=written.sha256)
+    overwrite(location, "a.bin", damage(content))
+
+    for read in (read_bytes, open_verified, verify_file):
+        with pytest.raises(StateCorruptedError, match=problem) as caught:
+            read(location, "a.bin", size_bytes=10_000, sha256=written.sha256)
+        assert location.path("a.bin") == caught.value.uri
+
+
+def test_missing_file_is_named(location: StateLocation) -> None:
+    with pytest.raises(StateCorruptedError, match="is missing"):
+        verify_file(location, "gone.bin", size_bytes=1, sha256="")
+
+
+ESCAPES = [
+    *("", "/", "/etc/passwd", "..", "../x", "a/../x", "a/./b", "a//b", "a/", "a\0b", "a\\..\\b", "~/x", "a\nb", "a b"),
+    *("a%2e%2e/b", "%2e%2e/x", "a?b", "a*b", "a[b", "file:///etc/passwd", "s3://bucket/x"),
+]
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+def test_path_that_could_leave_the_root_is_refused(location: StateLocation, path: str) -> None:
+    with pytest.raises(StateLocationError):
+        location.path(path)
+
+
+def test_link_that_leads_out_of_the_root_is_refused(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (root / "link").symlink_to(outside)
+
+    with pytest.raises(StateLocationError, match="a link leads out"):
+        StateLocation(str(root)).path("link/x")
+
+
+def test_removing_a_folder_twice_is_harmless(location: StateLocation) -> None:
+    write_bytes(location, "a/b/c.bin", b"x")
+    write_bytes(location, "d.bin", b"x")
+
+    location.remove("a")
+    location.remove("a")
+
+    assert ("d.bin",) == location.list_files()
+
+
+def test_location_below_another_names_the_same_files(location: StateLocation) -> None:
+    write_bytes(location.below("runs/1"), "a.bin", b"x")
+
+    assert ("runs/1/a.bin",) == location.list_files()
+
+
+def test_writable_location_passes_and_keeps_nothing(location: StateLocation) -> None:
+    location.check_writable()
+
+    assert () == location.list_files()
+
+
+@pytest.mark.parametrize("uri", ["", "nosuch://x", "/proc/nowhere", "a\0b"])
+def test_unusable_location_is_refused_by_name(uri: str) -> None:
+    with pytest.raises(StateLocationError) as caught:
+        StateLocation(uri).check_writable()
+
+    assert repr(uri) in str(caught.value)
+
+
+def test_local_write_leaves_no_temporary_file(tmp_path: Path) -> None:
+    write_bytes(StateLocation(str(tmp_path)), "a/b.bin", b"x")
+
+    assert [tmp_path / "a" / "b.bin"] == list((tmp_path / "a").iterdir())
+
+
+def stream_of(files: list[SavedFile], schema: pa.Schema, file_format: FileFormat) -> SavedStream:
+    return SavedStream(kind="buckets", format=file_format, schema=dump_schema(schema), files=tuple(files))
+
+
+@pytest.mark.parametrize("file_format", FileFormat)
+def test_each_bucket_comes_back_from_its_file(location: StateLocation, file_format: FileFormat) -> None:
+    nans = np.array([0x7FF8000000000001, 0x7FF8000000000000, 0x8000000000000000], np.uint64).view(np.float64)
+    block = {"x": nans, "m": np.arange(12.0).reshape(3, 2, 2), "s": np.array(["a", "", "ü"])}
+    whole = batch_of(block)
+    buckets = [whole, whole.slice(0, 0), whole.slice(1)]
+    files = [
+        save_batches(location, "0", buckets[:2], file_format=file_format, buckets=range(2)),
+        save_batches(location, "1", buckets[2:], file_format=file_format, buckets=range(2, 3)),
+    ]
+    stream = stream_of(files, whole.schema, file_format)
+
+    for index, bucket in enumerate(buckets):
+        assert bucket.serialize() == load_bucket(location, stream, index).serialize()
+    assert 5 == stream.rows == load_whole(location, stream).num_rows
+
+
+def test_published_file_carries_the_digest_of_its_rows(location: StateLocation) -> None:
+    batch = batch_of({"x": np.arange(6.0).reshape(3, 2), "n": np.arange(3)})
+
+    file = save_batches(location, "p.parquet", [batch], file_format=FileFormat.PARQUET)
+
+    filesystem, path = filesystem_of(location.path("p.parquet"))
+    with filesystem.open(path, "rb") as content:
+        table = pq.read_table(content)
+    assert RowDigest(rows=3, total=int(str(file.row_digest), 16)) == row_digest(table.to_batches())
+
+
+def test_table_is_written_as_its_batches_come_and_not_at_all_without_rows(location: StateLocation) -> None:
+    batch = batch_of({"x": np.arange(3)})
+
+    saved = save_table(location, "a.parquet", iter([batch.slice(0, 0), batch, batch]), has_digest=True)
+    nothing = save_table(location, "b.parquet", iter([batch.slice(0, 0)]), has_digest=True)
+
+    assert saved is not None
+    assert (6, row_digest([batch, batch]).hex) == (saved[0].rows, saved[0].row_digest)
+    assert nothing is None
+    assert ("a.parquet",) == location.list_files()
