@@ -1,0 +1,1 @@
+"""Iterations that tests run: small, real, and counting how often their bodies run."""
