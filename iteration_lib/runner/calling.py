@@ -7,13 +7,15 @@ a machine with other cores. Cores are used by running buckets side by side.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # it has no annotations
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it has no annotations
 
 from iteration_lib.errors import IterationError, OperatorFailedError, OperatorResultError
 from iteration_lib.model.bucket import Bucket
@@ -69,8 +71,14 @@ def operator_failed(operator: Operator, epoch: object, err: Exception) -> Operat
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Keep numerical libraries to one thread inside the block."""
-    with threadpool_limits(limits=1):
+    with _thread_pools(len(sys.modules)).limit(limits=1):
         yield
+
+
+@functools.lru_cache(maxsize=1)
+def _thread_pools(_modules: int) -> ThreadpoolController:
+    """Return the control of the pools that are loaded; looking for them takes milliseconds, so only after imports."""
+    return ThreadpoolController()
 
 
 def injectable(
