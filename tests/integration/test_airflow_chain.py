@@ -105,9 +105,9 @@ def test_operator_that_raises_is_retried_from_the_last_durable_epoch(airflow: Ai
 def test_run_on_spark_ends_as_the_plain_python_one_does_to_the_bit(airflow: AirflowSite, tmp_path: Path) -> None:
     (tmp_path / "spark").mkdir()
     (tmp_path / "local").mkdir()
-    spark_run = airflow.trigger("counting_on_spark", trace=str(tmp_path / "spark"), until=5)
+    spark_run = airflow.trigger("counting_on_spark", trace=str(tmp_path / "spark"), until=3)
 
-    local = airflow.run("counting_retried", trace=str(tmp_path / "local"), until=5)
+    local = airflow.run("counting_retried", trace=str(tmp_path / "local"), until=3)
     on_spark = airflow.wait("counting_on_spark", spark_run)
 
     assert ("success", "success") == (local.state, on_spark.state)

@@ -1,0 +1,83 @@
+"""The tab of a run on real Airflow: who sees it, what it shows, and that it is there once."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.fixture.airflow import BASE_PATH, AirflowSite, DagRun
+
+pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
+MISCHIEF = "<script>alert('x')</script>"
+
+
+@pytest.fixture(scope="module")
+def ended(airflow: AirflowSite, tmp_path_factory: pytest.TempPathFactory) -> DagRun:
+    """A run whose parameter would be a script if it were not escaped."""
+    trace = tmp_path_factory.mktemp("trace") / MISCHIEF.replace("/", "")
+    trace.mkdir()
+    return airflow.run("counting", trace=str(trace), until=1)
+
+
+def test_plugin_is_loaded_once_and_without_errors(airflow: AirflowSite) -> None:
+    found = airflow.api.call("GET", "plugins")["plugins"]
+    errors = airflow.api.call("GET", "plugins/importErrors")
+
+    assert ["iteration"] == [plugin["name"] for plugin in found if plugin["external_views"]]
+    assert 0 == errors["total_entries"]
+
+
+def test_tab_is_offered_on_the_dag_runs_page_below_the_servers_path(airflow: AirflowSite) -> None:
+    found = airflow.api.call("GET", "plugins")["plugins"]
+    [view] = next(plugin["external_views"] for plugin in found if plugin["name"] == "iteration")
+
+    assert ("dag_run", f"{BASE_PATH}/iterations/dags/{{DAG_ID}}/runs/{{RUN_ID}}") == (view["destination"], view["href"])
+
+
+@pytest.mark.parametrize("user", ["admin", "viewer"])
+def test_tab_shows_the_run_to_those_who_may_see_the_dag(airflow: AirflowSite, ended: DagRun, user: str) -> None:
+    answer = _get(airflow, f"dags/{ended.dag_id}/runs/{ended.dag_run_id}", user=user)
+
+    run = airflow.store.find_run(ended.run_key)
+    assert run is not None
+    assert httpx.codes.OK == answer.status_code
+    for text in (run.run_id, "FINISHED", "2 durable epochs", "its criteria were met", run.state_digest, "epochs.e001"):
+        assert str(text) in answer.text
+
+
+def test_names_that_a_user_chose_are_escaped(airflow: AirflowSite, ended: DagRun) -> None:
+    answer = _get(airflow, f"dags/{ended.dag_id}/runs/{ended.dag_run_id}")
+
+    assert "<script" not in answer.text
+    assert "&lt;script&gt;alert" in answer.text
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(("token", "status"), [(None, 401), ("not-a-token", 403)])
+def test_tab_is_closed_to_those_who_are_not_logged_in(
+    airflow: AirflowSite, ended: DagRun, token: str | None, status: int
+) -> None:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    answer = httpx.get(f"{airflow.processes.url}/iterations/dags/counting/runs/{ended.dag_run_id}", headers=headers)
+
+    assert status == answer.status_code
+    assert ended.run_key not in answer.text
+
+
+@pytest.mark.parametrize("path", ["dags/counting/runs/none", "dags/no_such_dag/runs/none", "dags/~/runs/none"])
+def test_run_that_is_not_there_gets_a_page_that_says_so(airflow: AirflowSite, path: str) -> None:
+    answer = _get(airflow, path)
+
+    assert httpx.codes.NOT_FOUND == answer.status_code
+    assert "No run to show" in answer.text
+
+
+@pytest.mark.parametrize("path", ["docs", "openapi.json", "redoc", ""])
+def test_nothing_else_is_served(airflow: AirflowSite, path: str) -> None:
+    assert httpx.codes.NOT_FOUND == _get(airflow, path).status_code
+
+
+def _get(airflow: AirflowSite, path: str, *, user: str = "admin") -> httpx.Response:
+    headers = {"Authorization": f"Bearer {airflow.processes.api(user).token}"}
+    return httpx.get(f"{airflow.processes.url}/iterations/{path}", headers=headers)
