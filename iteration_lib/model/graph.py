@@ -76,6 +76,7 @@ def build_graph(
     _check_inputs(iteration, declared)
     ordered = _order(iteration, declared)
     _check_feedback(iteration, ordered, feedback, criteria)
+    _check_outputs(iteration, ordered, outputs)
     by_name = {operator.name: operator for operator in ordered}
     ordered = tuple(_with_variable_kind(operator, by_name, feedback) for operator in ordered)
     _check_kinds(iteration, ordered)
@@ -98,10 +99,21 @@ def _check_names(iteration: str, operators: tuple[Operator, ...]) -> None:
         if twice:
             raise DefinitionError(iteration, f"two operators have this {what}; give one another", operator_id=twice[0])
     for operator in operators:
+        if not _is_plain(operator.operator_id):
+            raise DefinitionError(
+                iteration,
+                "an operator's id is made of letters, digits and ._-=+; choose another",
+                operator_id=operator.operator_id,
+            )
         if operator.name in (*INJECTED, "criteria"):
             raise DefinitionError(
                 iteration, f"the name {operator.name!r} is reserved; choose another", operator_id=operator.operator_id
             )
+
+
+def _is_plain(name: str) -> bool:
+    """Tell whether a name can be that of a folder of state files."""
+    return name not in ("", ".", "..") and all(letter.isalnum() or letter in "._-=+" for letter in name)
 
 
 def _check_inputs(iteration: str, operators: tuple[Operator, ...]) -> None:
@@ -118,12 +130,6 @@ def _check_inputs(iteration: str, operators: tuple[Operator, ...]) -> None:
             raise DefinitionError(
                 iteration,
                 f"is a data stream and cannot take the input {operator.inputs[0]!r}; make it an operator",
-                operator_id=operator.operator_id,
-            )
-        for name in forbidden_injections(operator):
-            raise DefinitionError(
-                iteration,
-                f"works on {operator.kind.value} and cannot take {name!r}",
                 operator_id=operator.operator_id,
             )
 
@@ -166,6 +172,20 @@ def _check_feedback(
             raise DefinitionError(
                 iteration,
                 f"is a {operator.role.value} and cannot feed back; feed back an operator's result",
+                operator_id=operator.operator_id,
+            )
+
+
+def _check_outputs(iteration: str, operators: tuple[Operator, ...], outputs: Mapping[str, str]) -> None:
+    """A variable's own function gives its value before epoch 0: nobody means to publish that."""
+    for output in outputs:
+        if not _is_plain(output):
+            raise DefinitionError(iteration, f"the output {output!r} is made of letters, digits and ._-=+")
+    for operator in operators:
+        if operator.name in outputs.values() and operator.role is not Role.OPERATOR:
+            raise DefinitionError(
+                iteration,
+                f"is a {operator.role.value} and cannot be published; publish an operator's result",
                 operator_id=operator.operator_id,
             )
 
@@ -213,7 +233,8 @@ def _check_bounded(iteration: str, operators: tuple[Operator, ...]) -> None:
             if cause is not None:
                 raise DefinitionError(
                     iteration,
-                    f"is a variable's first value, but its input {cause!r} changes every epoch",
+                    f"is a variable's first value, but its input {cause!r} changes every epoch; "
+                    "take what finishes for good",
                     operator_id=operator.operator_id,
                 )
             changing[operator.name] = operator.name

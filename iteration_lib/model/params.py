@@ -46,10 +46,21 @@ def parse_params(declared: type, given: Mapping[str, object]) -> object:
 
 
 def params_json(params: object) -> dict[str, Scalar]:
-    """Return every parameter by name, defaults included, as JSON scalars."""
+    """Return every parameter by name, defaults included, as JSON scalars.
+
+    Raises ParameterError for a default that is none: no parser has seen it.
+    """
     if not dataclasses.is_dataclass(params) or isinstance(params, type):
         raise ParameterError(f"parameters are an instance of a dataclass, not {type(params).__name__}")
-    return {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+    return {field.name: _scalar(field.name, getattr(params, field.name)) for field in dataclasses.fields(params)}
+
+
+def _scalar(name: str, value: object) -> Scalar:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ParameterError(f"parameter {name!r} is {value!r}; it has to be a finite number", name=name)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ParameterError(f"parameter {name!r} is {value!r}; it has to be a bool, an int, a float or a text", name=name)
 
 
 def _is_required(field: dataclasses.Field[object]) -> bool:
@@ -57,14 +68,15 @@ def _is_required(field: dataclasses.Field[object]) -> bool:
 
 
 def _parse(name: str, value: object, hint: object) -> Scalar:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) else (hint,)
+    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    options = typing.get_args(hint) if is_union else (hint,)
     if type(None) in options and (value is None or value in ("", "null", "none", "None")):
         return None
     for kind in options:
         if kind in _PARSERS:
             try:
                 return _PARSERS[kind](value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 continue
     wanted = " or ".join(getattr(kind, "__name__", str(kind)) for kind in options if kind is not type(None))
     raise ParameterError(f"parameter {name!r} is {value!r}, which is no {wanted}", name=name)
@@ -101,6 +113,9 @@ def _parse_float(value: object) -> float:
 def _parse_str(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
+    if "\0" in value:  # no database keeps it, nor a lone surrogate, which does not encode
+        raise ValueError(value)
+    value.encode()
     return value
 
 
