@@ -173,17 +173,23 @@ def main() -> None:
     options = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = EmbeddedPostgres(folder / "store")
-        stack.callback(server.destroy)
-        server.start()
-        server.ensure_database("bench")
-        engine = open_engine(server.url("bench"))
-        upgrade(engine)
-        engine.dispose()
-        store = PostgresStore(server.url("bench"))
-        stack.callback(store.close)
+        store = open_bench_store(stack, folder)
         settings = Settings(store_url=None, state_uri=str(folder / "state"))
         measure(store, settings, folder, options)
+
+
+def open_bench_store(stack: ExitStack, folder: Path) -> PostgresStore:
+    """Open a store on a new embedded Postgres; both are gone with the stack."""
+    server = EmbeddedPostgres(folder / "store")
+    stack.callback(server.destroy)
+    server.start()
+    server.ensure_database("bench")
+    engine = open_engine(server.url("bench"))
+    upgrade(engine)
+    engine.dispose()
+    store = PostgresStore(server.url("bench"))
+    stack.callback(store.close)
+    return store
 
 
 def measure(store: PostgresStore, settings: Settings, folder: Path, options: argparse.Namespace) -> None:
