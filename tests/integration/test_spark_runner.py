@@ -1,0 +1,312 @@
+"""What does the Spark runner guarantee beyond the contract of all runners: DataFrames, retries, names, its end?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from iteration_lib.errors import OperatorFailedError, OperatorResultError, StateCorruptedError
+from iteration_lib.model.operator import Kind
+from iteration_lib.runner.seam import Stream
+from iteration_lib.runner.spark import SparkRunner
+from iteration_lib.runner.spark_session import jvm_pid
+from iteration_lib.state.digest import RowDigest, row_digest
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import FileFormat
+from tests import runner_cases as cases
+from tests.runner_cases import Harness, Params
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def harness(spark: SparkSession, tmp_path: Path) -> Iterator[Harness]:
+    runner = SparkRunner(spark, StateLocation(str(tmp_path / "run")), max_buckets=16, parallelism=3)
+    yield Harness(runner, Params(log=str(tmp_path / "log")))
+    runner.close()
+
+
+def transform(
+    harness: Harness, function: Callable[..., Any], *, epoch: int = 0, consumers: int = 1, **inputs: Stream
+) -> Any:
+    return harness.call(function, Kind.FRAME, epoch=epoch, consumers=consumers, **inputs)
+
+
+def squares(harness: Harness, *, consumers: int = 1) -> Any:
+    return transform(harness, cases.squares, consumers=consumers, points=harness.open(cases.frame_of_data))
+
+
+def test_frame_is_written_counted_and_restored(harness: Harness) -> None:
+    written = harness.write(squares(harness))
+    assert written.saved
+
+    restored = harness.runner.restore(written.saved)
+
+    assert "number: bigint, square: double" == written.stream.schema == restored.schema
+    assert (100, 100) == (sum(written.records), written.saved.rows)
+    for stream in (written.stream, restored):
+        found = harness.rows(stream)
+        assert sorted(zip(found["number"], found["square"], strict=True)) == [(n, n * n) for n in range(100)]
+
+
+def test_frame_with_several_consumers_is_computed_once(harness: Harness) -> None:
+    stream = squares(harness, consumers=3)
+
+    total = harness.rows(transform(harness, cases.summed, given=stream))
+    harness.write(stream, "one")
+    harness.write(stream, "other", file_format=FileFormat.PARQUET)
+    harness.rows(transform(harness, cases.odd, given=stream))
+
+    assert {"sum": [sum(n * n for n in range(100))], "rows": [100]} == total
+    assert sorted(map(str, range(100))) == harness.calls()
+
+
+def test_materialising_without_a_folder_computes_once(harness: Harness) -> None:
+    stream = squares(harness)
+
+    first = harness.runner.materialise(stream, folder=None)
+    second = harness.runner.materialise(first.stream, folder=None)
+    harness.write(stream)
+
+    assert (None, None, first.records) == (first.saved, second.saved, second.records)
+    assert 100 == len(harness.calls())
+
+
+def test_lineage_does_not_grow_with_the_epochs(harness: Harness) -> None:
+    stream: Any = harness.write(transform(harness, cases.added, given=harness.open(cases.frame_of_data))).stream
+    plans = []
+
+    for epoch in range(4):
+        stream = harness.write(transform(harness, cases.added, epoch=epoch, given=stream)).stream
+        plans.append(len(stream.frame._jdf.queryExecution().toString()))
+
+    assert plans[0] == pytest.approx(plans[-1], rel=0.1)
+    assert list(range(5, 105)) == sorted(harness.rows(stream)["number"])
+
+
+def test_published_frame_has_the_digest_of_its_rows(harness: Harness, tmp_path: Path) -> None:
+    nested = transform(harness, cases.nested, given=harness.open(cases.frame_of_data))
+
+    saved = harness.write(nested, file_format=FileFormat.PARQUET).saved
+    assert saved
+
+    for file in saved.files:
+        found = row_digest(pq.ParquetFile(tmp_path / "run" / file.path).iter_batches())
+        assert RowDigest(rows=file.rows, total=int(str(file.row_digest), 16)) == found
+
+
+def test_frame_of_every_type_comes_back_as_it_was(harness: Harness) -> None:
+    stream = transform(harness, cases.nested, given=harness.open(cases.frame_of_data))
+    expected = sorted(map(str, stream.frame.collect()))
+    schema = stream.schema
+
+    restored: Any = harness.runner.restore(harness.write(stream).saved)  # type: ignore[arg-type]
+
+    assert schema == restored.schema
+    assert expected == sorted(map(str, restored.frame.collect()))
+
+
+def test_frame_without_rows_keeps_its_schema(harness: Harness) -> None:
+    written = harness.write(transform(harness, cases.emptied, given=squares(harness)))
+    assert written.saved
+
+    restored = harness.runner.restore(written.saved)
+
+    assert (0, ()) == (sum(written.records), written.saved.files)
+    assert "number: bigint, square: double" == written.stream.schema == restored.schema
+    assert {"number": [], "square": []} == harness.rows(restored)
+
+
+def test_transform_takes_data_values_and_buckets(harness: Harness) -> None:
+    points = harness.open(cases.thousand)
+    parts = harness.buckets(cases.places, points=points)
+    large = harness.buckets(cases.large, points=points)
+    value = harness.value(cases.weights)
+
+    found = harness.rows(transform(harness, cases.joined, points=points, value=value, parts=parts))
+    wide = harness.rows(transform(harness, cases.joined, points=points, value=value, parts=large))
+
+    assert sorted(zip(found["number"], found["bucket"], strict=True)) == [(n, n * 16 // 1000) for n in range(1000)]
+    assert [[0.1, 0.2, 0.3]] * 1000 == found["w"]
+    assert sorted((n, x[0]) for n, x in zip(wide["number"], wide["x"], strict=True)) == [(n, n) for n in range(1000)]
+
+
+def test_data_frame_is_pinned_once_and_read_by_every_kind(harness: Harness) -> None:
+    data = harness.open(cases.frame_of_data)
+
+    whole = harness.rows(data)
+    placed = harness.rows(harness.buckets(cases.places, points=data))
+    summed = harness.rows(transform(harness, cases.summed, given=transform(harness, cases.squares, points=data)))
+
+    assert (100, [n * 0.5 for n in range(100)]) == (len(whole["number"]), sorted(row[0] for row in whole["vector"]))
+    assert whole["number"] == placed["number"]
+    assert [100] == summed["rows"]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (cases.fails_in_spark, "number is too large"),
+        (cases.fails_in_python, "LookupError: no such square"),
+        (cases.fails_in_analysis, "`cube` cannot be resolved"),
+        (cases.fails_in_the_driver, "AttributeError: 'NoneType' object has no attribute 'select'"),
+    ],
+)
+def test_failure_of_a_transform_is_one_line_that_names_the_operator(
+    harness: Harness, function: Callable[..., Any], message: str
+) -> None:
+    data = harness.open(cases.frame_of_data)
+
+    with pytest.raises(OperatorFailedError) as caught:
+        harness.write(transform(harness, function, given=data))
+
+    assert (function.__name__, 0) == (caught.value.operator_id, caught.value.epoch)
+    assert message in str(caught.value)
+    assert 1 == len(str(caught.value).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (cases.returns_a_block, "'returns_a_block' returned a dict; a transform returns a DataFrame"),
+        (cases.returns_a_column_twice, "'returns_a_column_twice' returned two columns 'number'"),
+    ],
+)
+def test_what_is_no_frame_is_refused(harness: Harness, function: Callable[..., Any], message: str) -> None:
+    data = harness.open(cases.frame_of_data)
+
+    with pytest.raises(OperatorResultError, match=message):
+        transform(harness, function, given=data)
+
+
+def test_nulls_that_reach_an_operator_on_arrays_are_named(harness: Harness) -> None:
+    stream = transform(harness, cases.with_nulls, given=harness.open(cases.frame_of_data))
+
+    with pytest.raises(
+        OperatorResultError, match=r"'with_nulls' returned a DataFrame .* column 'number' holds 1 nulls"
+    ):
+        harness.rows(stream)
+
+
+def test_damaged_frame_is_detected_before_it_is_used(harness: Harness, tmp_path: Path) -> None:
+    saved = harness.write(squares(harness)).saved
+    assert saved
+    path = tmp_path / "run" / saved.files[-1].path
+    path.write_bytes(path.read_bytes()[:-1])
+
+    with pytest.raises(StateCorruptedError) as caught:
+        harness.runner.restore(saved)
+
+    assert str(path) == caught.value.uri
+
+
+# Spark's own failures
+
+
+def test_task_that_died_is_repeated_and_counts_once(harness: Harness, tmp_path: Path) -> None:
+    written = harness.write(harness.buckets(cases.dies_once, points=harness.open(cases.thousand)))
+    assert written.saved
+
+    assert (tmp_path / "log").exists(), "no task died"
+    assert (375, 313, 312) == written.records
+    assert 3 == len(written.saved.files)
+    assert list(range(1000)) == harness.rows(written.stream)["number"]
+
+
+def test_jobs_carry_the_name_of_run_epoch_and_operator(harness: Harness, spark: SparkSession) -> None:
+    harness.call(
+        cases.total,
+        Kind.VALUE,
+        epoch=5,
+        given=harness.call(cases.sums, Kind.BUCKETS, epoch=5, points=harness.open(cases.three)),
+    )
+    stream = transform(harness, cases.odd, epoch=6, given=harness.open(cases.frame_of_data))
+    harness.write(stream)
+
+    tracker = spark.sparkContext.statusTracker()
+    assert len(tracker.getJobIdsForGroup("tests/5/sums")) >= 1
+    assert len(tracker.getJobIdsForGroup("tests/6/odd")) >= 1
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+
+
+def test_scratch_files_go_with_the_epochs_and_with_the_runner(harness: Harness, tmp_path: Path) -> None:
+    points = harness.open(cases.thousand)
+
+    def folders() -> list[str]:
+        return sorted(path.name for path in tmp_path.glob("run/scratch-*/*"))
+
+    for epoch in range(4):
+        harness.rows(harness.call(cases.large, Kind.BUCKETS, epoch=epoch, points=points))
+        harness.runner.materialise(transform(harness, cases.odd, epoch=epoch, given=points), folder=None)
+    kept = folders()
+    harness.runner.close()
+
+    assert ["epoch-000002", "epoch-000003"] == kept
+    assert [] == folders()
+
+
+SCRIPT = """
+    import os, signal, sys, threading
+    from pathlib import Path
+    from iteration_lib.errors import ExecutionLostError
+    from iteration_lib.runner.spark import SparkRunner
+    from iteration_lib.runner.spark_session import jvm_pid, open_session
+    from iteration_lib.state.location import StateLocation
+    from tests import runner_cases as cases
+    from tests.runner_cases import Harness, Params
+
+    folder = Path(sys.argv[1])
+    spark = open_session("local[2]", "killed")
+    runner = SparkRunner(spark, StateLocation(str(folder / "run")), max_buckets=4, parallelism=2, owns_session=True)
+    harness = Harness(runner, Params(log=str(folder / "log")))
+    points = harness.open(cases.thousand)
+
+    def kill():
+        while not (folder / "log").exists():
+            pass
+        os.kill(jvm_pid(spark), signal.SIGKILL)
+
+    threading.Thread(target=kill).start()
+    for attempt in range(2):
+        try:
+            harness.write(harness.buckets(cases.waits, points=points))
+        except ExecutionLostError as err:
+            print("LOST", err)
+    (folder / "log").unlink()
+    runner.close()
+    print("CLOSED")
+"""
+
+
+def test_death_of_the_jvm_is_an_execution_lost(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+    lines = [line for line in found.stdout.splitlines() if line.startswith(("LOST", "CLOSED"))]
+    lost = "LOST Spark's driver JVM is gone; run the same command again to resume from the last durable epoch"
+    assert [lost, lost, "CLOSED"] == lines, found.stderr
+    assert 0 == found.returncode
+
+
+def test_jvm_of_the_session_is_known(spark: SparkSession) -> None:
+    pid = jvm_pid(spark)
+
+    assert "java" in Path(f"/proc/{pid}/cmdline").read_text()
