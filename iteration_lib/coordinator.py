@@ -61,7 +61,7 @@ class Coordinator:
                 state, decided = decide(state, event, transaction.now)
                 commands += decided
             transaction.write(commands, state.fencing_token)
-            revision = transaction.revision + (1 if commands else 0)
+            revision = transaction.revision
         with self._lock:
             self._cache[run_id] = _Cached(revision=revision, state=state)
         return state

@@ -31,9 +31,20 @@ from iteration_lib.store.row import decision_json, holder_json, to_json
 Execute: TypeAlias = Callable[[str, Mapping[str, object]], int]
 
 
+# The statements that update the run's own row, and count it in its revision.
+RUN_UPDATES = frozenset(
+    {"issue_token", "set_run_status", "publish_outputs", "advance_run", "issue_checkpoint_id", "touch_run"}
+)
+
+
 def write_command(command: Command, execute: Execute) -> None:
     """Write one command; raises ProtocolViolationError when a row was not where the protocol left it."""
     _WRITERS[type(command)](command, execute)
+
+
+def touch_run(execute: Execute) -> None:
+    """Count a change of a run that no command wrote into its own row."""
+    _one(execute, "touch_run", {})
 
 
 def _one(execute: Execute, name: str, parameters: Mapping[str, object]) -> None:
@@ -104,7 +115,8 @@ def _record_reports(command: RecordReports, execute: Execute) -> None:
     for head in command.heads:
         _one(execute, "record_reports", {"epoch": command.epoch, "head": head.name, "records": list(head.values)})
     reported = sum(head.reported for head in command.heads)
-    _one(execute, "count_reports", {"epoch": command.epoch, "reports": reported})
+    if reported < sum(head.expected for head in command.heads):  # else AlignEpoch follows, which counts them
+        _one(execute, "count_reports", {"epoch": command.epoch, "reports": reported})
 
 
 def _align_epoch(command: AlignEpoch, execute: Execute) -> None:

@@ -25,7 +25,7 @@ class Transaction(Protocol):
 
     @property
     def revision(self) -> int:
-        """Grows with every change of the run: a state that was read at the same revision still holds."""
+        """Grows with every change of the run, also by `write`: a state of the same revision still holds."""
         ...
 
     @property

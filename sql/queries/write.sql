@@ -19,11 +19,11 @@ FROM unnest(
     CAST(:operator_ids AS text[]), CAST(:names AS text[]), CAST(:roles AS text[]), CAST(:kinds AS text[])
 ) WITH ORDINALITY AS listed (operator_id, name, role, kind, position);
 
--- touch_run: count a change of the run under its token
+-- touch_run: count a change of a run whose own row stays as it is; the other updates of runs count it themselves
 UPDATE runs SET revision = revision + 1 WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- issue_token: make the next fencing token the one in force
-UPDATE runs SET fencing_token = :fencing_token
+UPDATE runs SET revision = revision + 1, fencing_token = :fencing_token
 WHERE run_id = :run_id AND fencing_token = :fencing_token - 1;
 
 -- insert_attempt: list the attempt that holds the token in force
@@ -40,11 +40,11 @@ UPDATE attempts SET lease_expires_at = clock_timestamp() + make_interval(secs =>
 WHERE run_id = :run_id AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL;
 
 -- set_run_status: set the status, the rule that ended the run, and the failure
-UPDATE runs SET status = :status, terminated_by = :terminated_by, failure = :failure
+UPDATE runs SET revision = revision + 1, status = :status, terminated_by = :terminated_by, failure = :failure
 WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- publish_outputs: terminating → finished, with where the outputs are
-UPDATE runs SET status = 'FINISHED', outputs = :outputs, state_digest = :state_digest,
+UPDATE runs SET revision = revision + 1, status = 'FINISHED', outputs = :outputs, state_digest = :state_digest,
     finished_at = clock_timestamp()
 WHERE run_id = :run_id AND fencing_token = :fencing_token AND status = 'TERMINATING';
 
@@ -64,12 +64,12 @@ SELECT run_id, :epoch, fencing_token, :head, CAST(:records AS bigint[])
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token
 ON CONFLICT (run_id, epoch, fencing_token, head) DO UPDATE SET records = EXCLUDED.records;
 
--- count_reports: count the reports of an open epoch
+-- count_reports: count the reports of an epoch that stays open
 UPDATE epochs SET reports = :reports
 WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
 
 -- align_epoch: open → aligned, with the decision and what it was made from
-UPDATE epochs SET status = 'ALIGNED', decision = :decision, metrics = :metrics, seconds = :seconds,
+UPDATE epochs SET status = 'ALIGNED', reports = expected_reports, decision = :decision, metrics = :metrics, seconds = :seconds,
     aligned_at = clock_timestamp()
 WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
 
@@ -84,7 +84,8 @@ UPDATE epochs SET status = 'DURABLE', durable_at = clock_timestamp()
 WHERE run_id = :run_id AND epoch <= :through AND fencing_token = :fencing_token AND status = 'ALIGNED';
 
 -- advance_run: the run's last durable epoch
-UPDATE runs SET last_durable_epoch = :through WHERE run_id = :run_id AND fencing_token = :fencing_token;
+UPDATE runs SET revision = revision + 1, last_durable_epoch = :through
+WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- finish_operator: mark an operator as finished for good, once
 UPDATE operators SET finished_epoch = :epoch, fencing_token = runs.fencing_token, output = :output,
@@ -99,7 +100,8 @@ SELECT run_id, :checkpoint_id, :epoch, fencing_token, :kind, :expected
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- issue_checkpoint_id: the last checkpoint id that was given out
-UPDATE runs SET last_checkpoint_id = :checkpoint_id WHERE run_id = :run_id AND fencing_token = :fencing_token;
+UPDATE runs SET revision = revision + 1, last_checkpoint_id = :checkpoint_id
+WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- record_acknowledgements: store which subtasks of one participant have acknowledged
 INSERT INTO acknowledgements (run_id, checkpoint_id, participant, subtasks)
