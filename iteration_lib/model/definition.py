@@ -1,20 +1,22 @@
 """Which code and which parameters is a run made of, and how do two of them differ?
 
 A definition is plain JSON: per operator its wiring and a digest of its code. The digest is over the syntax tree of the
-function and of every function and simple constant of the same top-level package that it names, so that comments,
-docstrings and formatting do not count, and a changed helper does.
+function and of every function, class and simple constant of the same top-level package that it names, by itself or
+through its module, so that comments, docstrings and formatting do not count, and a changed helper does. What a closure
+or a default holds counts too. Lists, dicts and objects do not: they may change while a run goes on.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib
 import inspect
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import cast
 
 from iteration_lib.errors import IterationNotFoundError
@@ -29,7 +31,7 @@ Json = dict[str, object]
 def load_iteration(reference: str) -> Iteration:
     """Return the iteration that `module:object` names; raises IterationNotFoundError with the reason."""
     module_name, separator, object_name = reference.partition(":")
-    if not separator or not module_name or not object_name:
+    if not separator or not object_name or "" in module_name.split("."):
         raise IterationNotFoundError(reference, "write it as module:object, for example my_team.kmeans:kmeans")
     try:
         module = importlib.import_module(module_name)
@@ -77,8 +79,17 @@ def params_differences(before: Mapping[str, Scalar], after: Mapping[str, Scalar]
     return tuple(
         f"parameter {name!r} was {show(before.get(name))}, now {show(after.get(name))}"
         for name in names
-        if before.get(name) != after.get(name)
+        if not _is_same(before.get(name), after.get(name))
     )
+
+
+def _is_same(before: Scalar, after: Scalar) -> bool:
+    """Compare as JSON keeps them: a large float comes back from a database as a whole number, and equals it still."""
+    if isinstance(before, bool) or isinstance(after, bool):
+        return before is after
+    if isinstance(before, int | float) and isinstance(after, int | float) and float in (type(before), type(after)):
+        return float(before) == float(after)
+    return before == after
 
 
 def _describe_operator(operator: Operator) -> Json:
@@ -113,27 +124,43 @@ def _definition_differences(before: Mapping[str, object], after: Mapping[str, ob
 def code_digest(operator: Operator) -> str:
     """Return the digest of an operator's code, helpers of its package included."""
     digest = hashlib.sha256()
-    for name, text in sorted(_reachable_code(operator.function)):
+    for name, text in sorted(set(_reachable_code(operator.function))):
         digest.update(f"{name}\0{text}\0".encode())
     return digest.hexdigest()
 
 
 def _reachable_code(function: object) -> Iterator[tuple[str, str]]:
-    seen: set[str] = set()
+    """Yield the text of everything that a function's meaning depends on, by name; a text may come twice."""
+    seen: list[object] = []  # by identity: functions of one factory share their name
     waiting: list[object] = [function]
     while waiting:
         found = inspect.unwrap(waiting.pop())  # type: ignore[arg-type]  # only functions and classes are put there
-        qualified = f"{found.__module__}.{found.__qualname__}"
-        if qualified in seen:
+        if any(found is known for known in seen):
             continue
-        seen.add(qualified)
-        yield qualified, _syntax_of(found)
-        if isinstance(found, FunctionType):
-            for name, value in _globals_named_by(found):
-                if isinstance(value, FunctionType | type) and _same_package(value, found):
+        seen.append(found)
+        yield f"{found.__module__}.{found.__qualname__}", _syntax_of(found)
+        for name, value in _named_by(found):
+            if isinstance(value, FunctionType | type):
+                if _is_near(value.__module__, found.__module__):
                     waiting.append(value)
-                elif isinstance(value, bool | int | float | str | tuple | frozenset):
-                    yield f"{found.__module__}.{name}", repr(value)
+            elif (text := _constant_text(value)) is not None:
+                yield name, text
+
+
+def _named_by(found: object) -> Iterator[tuple[str, object]]:
+    if isinstance(found, FunctionType):
+        yield from _globals_named_by(found)
+        for name, cell in zip(found.__code__.co_freevars, found.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # still empty: the name is bound later, if ever
+                yield f"{found.__module__}.{found.__qualname__}<{name}>", cell.cell_contents
+        for place, value in [*enumerate(found.__defaults__ or ()), *(found.__kwdefaults__ or {}).items()]:
+            yield f"{found.__module__}.{found.__qualname__}({place})", value
+    elif isinstance(found, type):
+        yield from ((base.__qualname__, base) for base in found.__bases__)
+        for name, member in vars(found).items():
+            function = getattr(member, "__func__", getattr(member, "fget", member))
+            if isinstance(function, FunctionType) and not function.__code__.co_filename.startswith("<"):
+                yield name, function  # not what a decorator generated: its text is not the user's
 
 
 def _globals_named_by(function: FunctionType) -> Iterator[tuple[str, object]]:
@@ -141,16 +168,37 @@ def _globals_named_by(function: FunctionType) -> Iterator[tuple[str, object]]:
     while codes:
         code = codes.pop()
         codes += [constant for constant in code.co_consts if inspect.iscode(constant)]
-        for name in code.co_names:
-            if name in function.__globals__:
-                yield name, function.__globals__[name]
+        modules = {function.__module__: function.__globals__}
+        waiting = [function.__module__]
+        for module in waiting:  # grows by each module of ours through which something is named
+            for name in (name for name in code.co_names if name in modules[module]):
+                value = modules[module][name]
+                if not isinstance(value, ModuleType):
+                    yield f"{module}.{name}", value
+                elif _is_near(value.__name__, function.__module__) and value.__name__ not in modules:
+                    modules[value.__name__] = vars(value)
+                    waiting.append(value.__name__)
 
 
-def _same_package(value: FunctionType | type, function: FunctionType) -> bool:
-    ours = function.__module__.split(".")[0]
+def _is_near(module: str, of: str) -> bool:
+    """Tell whether code of a module counts as part of the code that names it."""
+    ours = of.partition(".")[0]
     if ours == "iteration_lib":  # our own operators follow the helpers of their module only
-        return value.__module__ == function.__module__
-    return value.__module__.split(".")[0] == ours
+        return module == of
+    return module.partition(".")[0] == ours
+
+
+def _constant_text(value: object) -> str | None:
+    """Return a simple constant as a text that is the same in every process, None for anything else."""
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    if not isinstance(value, tuple | frozenset):
+        return None
+    texts = [_constant_text(item) for item in value]
+    if None in texts:
+        return None
+    inner = ", ".join(cast("list[str]", texts) if isinstance(value, tuple) else sorted(cast("list[str]", texts)))
+    return f"{type(value).__name__}({inner})"
 
 
 def _syntax_of(found: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from iteration_lib.errors import MetricError
+from iteration_lib.errors import MetricError, OperatorResultError
 
 
 class Metrics:
@@ -18,11 +18,15 @@ class Metrics:
     def report(self, name: str, value: float) -> None:
         """Report the finite number `value` under `name`; a later report replaces an earlier one.
 
-        Raises MetricError for anything that is not a finite number.
+        Raises MetricError for anything that is not a finite number, OperatorResultError for a name that is no text.
         """
+        if type(name) is not str or not name or not name.isprintable():
+            raise OperatorResultError(
+                operator_id=self._operator_id, problem=f"named a metric {name!r}; a name is a text that can be printed"
+            )
         try:
             number = float(value)
-        except (TypeError, ValueError) as err:
+        except (TypeError, ValueError, OverflowError) as err:
             raise MetricError(name=name, value=value, operator_id=self._operator_id) from err
         if not math.isfinite(number):
             raise MetricError(name=name, value=value, operator_id=self._operator_id)
