@@ -63,11 +63,10 @@ class Manifest:
                 raise StateCorruptedError(
                     path, f"has format version {version}, this code reads up to {FORMAT_VERSION}; upgrade iteration-lib"
                 )
-            return cls(
-                **{name: found[name] for name in _SCALARS},
-                operators=found["operators"],
-                **{name: {key: SavedStream.from_json(s) for key, s in found[name].items()} for name in _STREAMS},
-            )
+            fields: dict[str, Any] = {name: found[name] for name in (*_SCALARS, "operators")}  # Any: as above
+            for name in _STREAMS:
+                fields[name] = {key: SavedStream.from_json(stream) for key, stream in found[name].items()}
+            return cls(**fields)
         except (ValueError, KeyError, TypeError) as err:
             raise StateCorruptedError(path, f"is no manifest ({err!r})") from err
 
