@@ -62,14 +62,19 @@ class Engine:
 
         session = open_session(self.master, f"iteration {run.run_key}")
         ship_code(session, run.reference)
-        runner = SparkRunner(session, location, max_buckets=run.max_buckets, parallelism=self.default_parallelism)
+        runner = SparkRunner(
+            session,
+            location,
+            max_buckets=run.max_buckets,
+            parallelism=self.default_parallelism,
+            owns_session=True,
+        )
         watchdog = self._watch(jvm_pid(session), runner)
         try:
             yield runner
         finally:
+            watchdog.stop()  # first: closing the runner ends the JVM, which is no loss then
             runner.close()
-            watchdog.stop()
-            session.stop()
 
     def _watch(self, jvm: int | None, runner: Runner) -> Watchdog:
         """Watch what this driver cannot live without, its JVM and whoever wants the result."""
