@@ -35,9 +35,9 @@ DIGEST = "ab" * 32
 MANIFEST = "000001-00000000/checkpoint-000001.json"
 
 
-def attempt_id(number: int) -> AttemptId:
-    """Return the id of the attempt that a test calls by a number."""
-    return AttemptId(f"00000000-0000-4000-8000-{number:012d}")
+def attempt_id(number: int, family: int = 0) -> AttemptId:
+    """Return the id of the attempt that a test calls by a number; runs of one store need families of their own."""
+    return AttemptId(f"{family:08x}-0000-4000-8000-{number:012d}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,12 @@ class Sender:
 
     number: int
     token: int
+    family: int = 0
 
     @property
     def attempt_id(self) -> AttemptId:
         """Its id."""
-        return attempt_id(self.number)
+        return attempt_id(self.number, self.family)
 
     def pins(self, name: str = "points", fingerprint: str = "f1") -> DataPinned:
         """A data stream was pinned."""
@@ -160,14 +161,19 @@ SECOND = Sender(2, 2)
 
 
 def claim(
-    number: int = 1, *, takeover: bool = False, gone: int | None = None, lease_ttl_seconds: float = LEASE_SECONDS
+    number: int = 1,
+    *,
+    takeover: bool = False,
+    gone: int | None = None,
+    lease_ttl_seconds: float = LEASE_SECONDS,
+    family: int = 0,
 ) -> AttemptOpened:
     """The attempt of this number wants to drive the run."""
     return AttemptOpened(
-        attempt_id=attempt_id(number),
+        attempt_id=attempt_id(number, family),
         holder=HOLDER,
         lease_ttl_seconds=lease_ttl_seconds,
-        gone_attempt_id=attempt_id(gone) if gone is not None else None,
+        gone_attempt_id=attempt_id(gone, family) if gone is not None else None,
         takeover=takeover,
     )
 

@@ -267,6 +267,14 @@ def test_second_manifest_for_a_completed_checkpoint_is_refused() -> None:
     assert "checkpoint 1 is completed with another manifest (I8)" == str(error)
 
 
+def test_next_checkpoint_has_a_manifest_of_its_own() -> None:
+    state = started(*FIRST.passes(0, 1), FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1))
+
+    state = play(state, FIRST.completes(2, sha256=OTHER_DIGEST))
+
+    assert OTHER_DIGEST == (state.completed.manifest_sha256 if state.completed is not None else None)
+
+
 def test_final_checkpoint_makes_the_run_terminate() -> None:
     pending = play(aligned(terminating=True), FIRST.triggers(0))
 
