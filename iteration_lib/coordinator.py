@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from iteration_lib.errors import OutcomeUnknownError
 from iteration_lib.protocol import Command, Event, RunState, decide
+from iteration_lib.protocol.event import AttemptOpened
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.seam import Store
 
@@ -55,7 +56,8 @@ class Coordinator:
         with self._lock:
             cached = self._cache.pop(run_id, None)
         with self._store.transaction(run_id) as transaction:
-            state = cached.state if cached and cached.revision == transaction.revision else transaction.read_state()
+            is_known = cached is not None and cached.revision == transaction.revision and not _asks_for_lease(events)
+            state = cached.state if cached is not None and is_known else transaction.read_state()
             commands: list[Command] = []
             for event in events:
                 state, decided = decide(state, event, transaction.now)
@@ -65,3 +67,8 @@ class Coordinator:
         with self._lock:
             self._cache[run_id] = _Cached(revision=revision, state=state)
         return state
+
+
+def _asks_for_lease(events: tuple[Event, ...]) -> bool:
+    """Tell whether the answer depends on a lease: renewing one does not count in the run's revision."""
+    return any(isinstance(event, AttemptOpened) for event in events)

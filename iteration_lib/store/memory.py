@@ -18,7 +18,7 @@ from iteration_lib.errors import ProtocolViolationError, RunNotFoundError
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.state import AttemptId, RunId, RunState
 from iteration_lib.store import row as rows
-from iteration_lib.store.memory_write import MemoryRun, write_command
+from iteration_lib.store.memory_write import MemoryRun, as_json, write_command
 from iteration_lib.store.record import (
     AttemptRecord,
     CheckpointRecord,
@@ -49,6 +49,9 @@ class MemoryStore:
         with self._lock:
             if any(known.run["run_key"] == run.run_key for known in self._runs.values()):
                 return False
+            counts = (run.max_buckets, run.max_epochs if run.max_epochs is not None else 1)
+            if run.run_id in self._runs or not run.run_key or min(counts) < 1:
+                raise ProtocolViolationError(f"no store keeps this run: {run}; this is a bug, please report it")
             self._runs[run.run_id] = _new_run(run, self._clock.now())
             return True
 
@@ -60,14 +63,22 @@ class MemoryStore:
                 raise RunNotFoundError(run_id)
             working = self._runs[run_id].copy()
             yield MemoryTransaction(working, self._clock.now())
+            self._check_attempt_ids(run_id, working)
             self._runs[run_id] = working
+
+    def _check_attempt_ids(self, run_id: RunId, working: MemoryRun) -> None:
+        """Refuse an attempt's id that another attempt of any run has, ended or not."""
+        others = (run.attempts for known, run in self._runs.items() if known != run_id)
+        taken = [attempt["attempt_id"] for attempts in (working.attempts, *others) for attempt in attempts.values()]
+        if len(set(taken)) < len(taken):
+            raise ProtocolViolationError("an attempt's id is taken; this is a bug, please report it")
 
     def renew_lease(
         self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
     ) -> bool:
         """Extend a lease; see Store."""
         with self._lock:
-            attempt = self._runs[run_id].attempts.get(fencing_token)
+            attempt = self._runs[run_id].attempts.get(fencing_token) if run_id in self._runs else None
             if attempt is None or attempt["attempt_id"] != attempt_id or attempt["ended_at"] is not None:
                 return False
             attempt["lease_expires_at"] = self._clock.now() + timedelta(seconds=lease_ttl_seconds)
@@ -173,6 +184,8 @@ def _new_run(run: NewRun, now: datetime) -> MemoryRun:
     return MemoryRun(
         run={
             **dataclasses.asdict(run),
+            "definition": as_json(dict(run.definition)),
+            "params": as_json(dict(run.params)),
             **nothing,
             "status": "RUNNING",
             "revision": 0,

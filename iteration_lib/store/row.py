@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
+from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.state import (
     AttemptState,
     CheckpointState,
@@ -116,8 +117,11 @@ def holder_json(holder: Holder) -> dict[str, object]:
 
 
 def to_json(value: object) -> str:
-    """Return the JSON text of a column; NaN and infinities are refused, as Postgres would."""
-    return json.dumps(value, allow_nan=False)
+    """Return the JSON text of a column; raises ProtocolViolationError for what is none, such as NaN."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as err:
+        raise ProtocolViolationError(f"no JSON holds {value!r} ({err}); this is a bug, please report it") from err
 
 
 def run_record(row: Row) -> RunRecord:
@@ -142,7 +146,8 @@ def epoch_record(row: Row) -> EpochRecord:
     decision = decision_from_json(row["decision"])
     return EpochRecord(
         **{
-            **{name: row[name] for name in ("epoch", "fencing_token", "metrics", "seconds")},
+            **{name: row[name] for name in ("epoch", "fencing_token", "seconds")},
+            "metrics": {name: float(value) for name, value in row["metrics"].items()},  # jsonb writes 1e23 out
             **{name: row[name] for name in ("opened_at", "aligned_at", "durable_at")},
             "status": EpochStatus(row["status"]),
             "terminated_by": decision.terminated_by if decision is not None else None,

@@ -68,9 +68,14 @@ ON CONFLICT (run_id, epoch, fencing_token, head) DO UPDATE SET records = EXCLUDE
 UPDATE epochs SET reports = :reports
 WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
 
--- align_epoch: open → aligned, with the decision and what it was made from
-UPDATE epochs SET status = 'ALIGNED', reports = expected_reports, decision = :decision, metrics = :metrics, seconds = :seconds,
-    aligned_at = clock_timestamp()
+-- align_epoch: open → aligned, with the decision and what it was made from; the reports are counted here once more
+UPDATE epochs SET status = 'ALIGNED', decision = :decision, metrics = :metrics, seconds = :seconds,
+    aligned_at = clock_timestamp(),
+    reports = (
+        SELECT count(report) FROM head_reports CROSS JOIN unnest(head_reports.records) AS report
+        WHERE head_reports.run_id = epochs.run_id AND head_reports.epoch = epochs.epoch
+            AND head_reports.fencing_token = epochs.fencing_token
+    )
 WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
 
 -- void_epochs: void what superseded attempts left that is not durable

@@ -92,10 +92,13 @@ def test_proof_that_another_attempt_is_gone_proves_nothing_of_the_live_one() -> 
 
 
 def test_run_whose_attempt_has_ended_is_free_at_once() -> None:
-    state = play(started(), FIRST.ends(), claim(2))
+    ended = play(started(), FIRST.ends())
 
-    assert (2, attempt_id(2)) == (state.fencing_token, state.attempt.attempt_id if state.attempt else None)
-    assert [OpenAttempt] == [type(command) for command in commands_of(play(started(), FIRST.ends()), claim(2))]
+    state = play(ended, claim(2))
+
+    assert (2, attempt_id(2)) == (state.fencing_token, state.attempt.attempt_id if state.attempt is not None else None)
+    assert (attempt_id(1), None) == (ended.ended_attempt_id, state.ended_attempt_id)
+    assert [OpenAttempt] == [type(command) for command in commands_of(ended, claim(2))]
 
 
 def test_new_attempt_voids_what_is_not_durable_and_aborts_what_is_pending() -> None:
@@ -174,8 +177,11 @@ def test_only_the_right_attempt_with_the_right_token_is_heard(impostor: Sender) 
 
 
 @pytest.mark.parametrize("event", EVENTS_OF_FIRST[:8], ids=lambda event: type(event).__name__)
-def test_attempt_that_has_ended_is_refused_whatever_it_says(event: Event) -> None:
-    error = refusal(play(started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0)), FIRST.ends()), event)
+@pytest.mark.parametrize("how", ["released", "finished"])
+def test_attempt_that_has_ended_is_refused_whatever_it_says(event: Event, how: str) -> None:
+    pending = started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0))
+
+    error = refusal(play(pending, FIRST.ends()) if how == "released" else FINISHED, event)
 
     assert isinstance(error, SupersededError)
     assert (1, None) == (error.held, error.current)

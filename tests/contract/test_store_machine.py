@@ -1,0 +1,83 @@
+"""Do the store in Postgres and its twin answer every sequence of events alike?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from iteration_lib.clock import SystemClock
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import IterationError
+from iteration_lib.protocol import Event, RunState
+from iteration_lib.store.memory import MemoryStore
+from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.store.seam import StoreWithHistory
+from tests.protocol_machine import EventMachine
+from tests.store_script import a_run, history, new_family, read_state, timeless_state
+
+pytestmark = pytest.mark.postgres
+
+_PR_EXAMPLES = 20
+
+
+class BothStores(EventMachine):
+    """Sends each event to both stores, whose answers have to be equal, by the state and by every row."""
+
+    postgres: ClassVar[PostgresStore]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stores: tuple[StoreWithHistory, ...] = (MemoryStore(SystemClock()), self.postgres)
+        self.coordinators = [Coordinator(store) for store in self.stores]
+        self.family = new_family()
+
+    def start(self, max_epochs: int | None) -> RunState:
+        run = a_run(max_epochs=max_epochs)
+        self.run_id = run.run_id
+        for store in self.stores:
+            assert store.add_run(run)
+        return read_state(self.stores[0], run.run_id)
+
+    def answer(self, event: Event) -> RunState | None:
+        answers = [self.answer_of(coordinator, event) for coordinator in self.coordinators]
+        assert answers[0] == answers[1]
+        states = [timeless_state(read_state(store, self.run_id)) for store in self.stores]
+        assert states[0] == states[1]
+        if isinstance(answers[0], RunState):
+            assert states[0] == answers[0], "what was returned is not what was committed"
+            return answers[0]
+        assert timeless_state(self.state) == states[0], "a refused event left something"
+        return None
+
+    def answer_of(self, coordinator: Coordinator, event: Event) -> RunState | type[Exception]:
+        try:
+            return timeless_state(coordinator.apply(self.run_id, event))
+        except IterationError as err:
+            return type(err)
+
+    def teardown(self) -> None:
+        super().teardown()
+        assert history(self.stores[0], self.run_id) == history(self.stores[1], self.run_id)
+
+
+@pytest.fixture
+def postgres(store_url: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(store_url)
+    yield store
+    store.close()
+
+
+def test_both_stores_answer_alike_after_any_sequence_of_events(postgres: PostgresStore) -> None:
+    current = settings.default
+    assert current is not None
+    examples = min(current.max_examples, _PR_EXAMPLES) if current.derandomize else current.max_examples
+
+    class Machine(BothStores):
+        """On this database."""
+
+    Machine.postgres = postgres
+    run_state_machine_as_test(Machine, settings=settings(max_examples=examples, stateful_step_count=30))
