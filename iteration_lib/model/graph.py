@@ -53,9 +53,10 @@ class Graph:
         return tuple(operator for operator in self.operators if name in operator.inputs)
 
     def uses(self, name: str) -> int:
-        """Return how often the stream `name` is used in an epoch: by operators, as feedback, and as the criteria."""
-        fed_back = list(self.feedback.values()).count(name)
-        return len(self.consumers(name)) + fed_back + (1 if self.criteria == name else 0)
+        """Return how often the stream `name` is used: by operators, as feedback, as the criteria, as an output."""
+        tails = [*self.feedback.values(), self.criteria]
+        published = 1 if name in self.outputs.values() and name not in tails else 0  # a tail is written in any case
+        return len(self.consumers(name)) + tails.count(name) + published
 
     def per_epoch(self) -> tuple[Operator, ...]:
         """Return the operators that run in every epoch, in order."""
@@ -81,13 +82,15 @@ def build_graph(
     ordered = tuple(_with_variable_kind(operator, by_name, feedback) for operator in ordered)
     _check_kinds(iteration, ordered)
     _check_bounded(iteration, ordered)
-    return Graph(
+    graph = Graph(
         iteration=iteration,
         operators=ordered,
         feedback=dict(feedback),
         criteria=criteria,
         outputs=dict(outputs) or dict(feedback),
     )
+    _check_used(graph)
+    return graph
 
 
 def _check_names(iteration: str, operators: tuple[Operator, ...]) -> None:
@@ -247,3 +250,14 @@ def _check_bounded(iteration: str, operators: tuple[Operator, ...]) -> None:
                 )
         elif operator.role is Role.OPERATOR:
             changing[operator.name] = operator.name
+
+
+def _check_used(graph: Graph) -> None:
+    """Refuse a lazy operator that nobody uses: it would never run. One on values may be there for its metrics."""
+    for operator in graph.operators:
+        if operator.role is Role.OPERATOR and operator.kind is not Kind.VALUE and graph.uses(operator.name) == 0:
+            raise DefinitionError(
+                graph.iteration,
+                "has a result that nothing uses; feed it back, make it an output, or remove it",
+                operator_id=operator.operator_id,
+            )

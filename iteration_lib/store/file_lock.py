@@ -35,17 +35,26 @@ class FileLock:
         self._acquire(fcntl.LOCK_EX)
 
     def try_exclusive(self) -> bool:
-        """Turn a held lock into an exclusive one where nobody else holds it; where somebody does, keep it shared."""
-        if self._descriptor is None:
-            self.acquire_shared()
-        if self._descriptor is None:
-            return False
+        """Take the lock, or turn a shared one into an exclusive one, where nobody else holds it; never waits.
+
+        Where somebody does, a lock that was held shared stays so.
+        """
+        held = self._descriptor
+        descriptor = held if held is not None else self._open()
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # A refused conversion may have dropped the old lock (flock(2)), so it is taken again.
-            fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+            if held is None:
+                os.close(descriptor)
+            else:
+                # A refused conversion may have dropped the old lock (flock(2)), so it is taken again.
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
             return False
+        if not self._is_current(descriptor):
+            os.close(descriptor)
+            self._descriptor = None
+            return self.try_exclusive()
+        self._descriptor = descriptor
         return True
 
     def release(self) -> None:
@@ -66,7 +75,7 @@ class FileLock:
     def _acquire(self, kind: int) -> None:
         self.release()
         while True:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = self._open()
             try:
                 fcntl.flock(descriptor, kind)
                 if self._is_current(descriptor):
@@ -76,6 +85,9 @@ class FileLock:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _is_current(self, descriptor: int) -> bool:
         """Tell whether the locked file is still the one at the path: its last holder may have removed it."""

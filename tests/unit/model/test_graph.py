@@ -377,7 +377,17 @@ def test_operator_on_buckets_may_make_its_own() -> None:
     @iteration.map_buckets
     def noise(moved: Any, bucket: Any) -> None: ...
 
+    iteration.output(noise=noise)
     assert Kind.BUCKETS == iteration.graph().operator("noise").kind
+
+
+def test_lazy_operator_that_nothing_uses_is_refused() -> None:
+    def wire(iteration: Iteration) -> None:
+        @iteration.map_buckets
+        def other(points: Any) -> None: ...
+
+    expected = "iteration 'km', operator 'other': has a result that nothing uses; feed it back, make it an output, or remove it"
+    assert expected == refused(wire)
 
 
 @pytest.mark.parametrize("parallelism", [0, -1])
