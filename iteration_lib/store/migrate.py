@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from iteration_lib.errors import StoreUnavailableError, StoreVersionError, UsageError
+from iteration_lib.errors import StoreVersionError, UsageError
 from iteration_lib.store.query import sql_folder
+from iteration_lib.store.refusal import unavailable
 
 SCHEMA_VERSION = 1  # the greatest number in sql/migrations; a test compares
 
@@ -70,7 +71,7 @@ def upgrade(engine: Engine) -> tuple[Migration, ...]:
             return applied
     except DBAPIError as err:
         address = engine.url.render_as_string(hide_password=True)
-        raise StoreUnavailableError(address, str(err.orig).strip().splitlines()[0]) from err
+        raise unavailable(err, address=address, schema_version=SCHEMA_VERSION) from err
 
 
 def _pending(connection: Connection) -> tuple[Migration, ...]:

@@ -12,15 +12,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
-import psycopg2.errors
 from sqlalchemy import Connection, CursorResult, Engine, create_engine
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from iteration_lib.errors import (
-    IterationError,
-    OutcomeUnknownError,
-    ProtocolViolationError,
     RunNotFoundError,
     StoreUnavailableError,
     StoreVersionError,
@@ -40,9 +36,11 @@ from iteration_lib.store.record import (
     PinRecord,
     RunRecord,
 )
+from iteration_lib.store.refusal import refusal, unavailable
 
 T = TypeVar("T")
 
+_NO_ADDRESS = "it is no address such as postgresql://user:password@host/database"
 _SERVER_OPTIONS = "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC"
 
 
@@ -50,23 +48,23 @@ def open_engine(url: str) -> Engine:
     """Return an engine for the store's address; connects to nothing yet. Raises StoreUnavailableError."""
     try:
         address = make_url(url)
-        if address.drivername == "postgresql":  # SQLAlchemy 2.1 would take psycopg 3
-            address = address.set(drivername="postgresql+psycopg2")
-        return create_engine(
-            address,
-            isolation_level="READ COMMITTED",
-            pool_size=2,
-            max_overflow=4,
-            connect_args={
-                "options": _SERVER_OPTIONS,
-                "application_name": "iteration_lib",
-                "connect_timeout": 10,
-                "keepalives_idle": 30,
-                "tcp_user_timeout": 30_000,
-            },
-        )
-    except (ArgumentError, NoSuchModuleError) as err:
-        raise StoreUnavailableError(_without_password(url), f"it is no address of a Postgres: {err}") from err
+    except (ArgumentError, ValueError) as err:
+        raise StoreUnavailableError(_without_password(url), f"{_NO_ADDRESS}: {err}") from err
+    if address.drivername not in ("postgresql", "postgresql+psycopg2"):
+        raise StoreUnavailableError(_without_password(url), f"{_NO_ADDRESS}: its scheme is {address.drivername}")
+    return create_engine(
+        address.set(drivername="postgresql+psycopg2"),  # the default is another one since SQLAlchemy 2.1
+        isolation_level="READ COMMITTED",
+        pool_size=2,
+        max_overflow=4,
+        connect_args={
+            "options": _SERVER_OPTIONS,
+            "application_name": "iteration_lib",
+            "connect_timeout": 10,
+            "keepalives_idle": 30,
+            "tcp_user_timeout": 30_000,
+        },
+    )
 
 
 class PostgresStore:
@@ -84,7 +82,7 @@ class PostgresStore:
                 found = schema_version(connection)
         except DBAPIError as err:
             self._engine.dispose()
-            raise StoreUnavailableError(self._address, _first_line(err)) from err
+            raise unavailable(err, address=self._address, schema_version=SCHEMA_VERSION) from err
         if found != SCHEMA_VERSION:
             self._engine.dispose()
             raise StoreVersionError(found=found, expected=SCHEMA_VERSION)
@@ -173,16 +171,8 @@ class PostgresStore:
         try:
             with self._engine.begin() as connection:
                 yield connection
-        except IterationError:
-            raise
-        except IntegrityError as err:
-            raise ProtocolViolationError(
-                f"the database refused an illegal row: {_first_line(err)}; this is a bug, please report it"
-            ) from err
         except DBAPIError as err:
-            if isinstance(err.orig, psycopg2.errors.UndefinedTable | psycopg2.errors.UndefinedColumn):
-                raise StoreVersionError(found=None, expected=SCHEMA_VERSION) from err
-            raise OutcomeUnknownError(f"{self._address}: {_first_line(err)}") from err
+            raise refusal(err, address=self._address, schema_version=SCHEMA_VERSION) from err
 
 
 class PostgresTransaction:
@@ -241,9 +231,5 @@ def _operator_columns(run: NewRun) -> dict[str, list[object]]:
 def _without_password(url: str) -> str:
     try:
         return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         return "the given address"
-
-
-def _first_line(err: DBAPIError) -> str:
-    return str(err.orig).strip().splitlines()[0] if str(err.orig).strip() else type(err.orig).__name__

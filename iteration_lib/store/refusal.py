@@ -1,0 +1,48 @@
+"""What does an error of the database mean to whoever called?
+
+Every error of the driver stops here. Whatever does not say that the database refused counts as a lost connection, of
+which the outcome is unknown: the call may be repeated.
+"""
+
+from __future__ import annotations
+
+import psycopg2
+import psycopg2.errors
+from sqlalchemy.exc import DBAPIError
+
+from iteration_lib.errors import (
+    IterationError,
+    OutcomeUnknownError,
+    ProtocolViolationError,
+    StoreUnavailableError,
+    StoreVersionError,
+    UsageError,
+)
+
+
+def refusal(err: DBAPIError, *, address: str, schema_version: int) -> IterationError:
+    """Return the error of this project for one of the database, of a connection that was there."""
+    cause, said = err.orig, first_line(err)
+    if err.connection_invalidated:
+        return OutcomeUnknownError(f"{address}: {said}")
+    if isinstance(cause, psycopg2.errors.UndefinedTable | psycopg2.errors.UndefinedColumn):
+        return StoreVersionError(found=None, expected=schema_version)
+    if isinstance(cause, psycopg2.errors.InsufficientPrivilege):
+        return UsageError(f"the store at {address} refuses this login: {said}; use one that has the role for it")
+    if isinstance(cause, psycopg2.IntegrityError):
+        return ProtocolViolationError(f"the database refused an illegal row: {said}; this is a bug, please report it")
+    if isinstance(cause, psycopg2.DataError | psycopg2.ProgrammingError | psycopg2.NotSupportedError):
+        return ProtocolViolationError(f"the database refused a statement: {said}; this is a bug, please report it")
+    return OutcomeUnknownError(f"{address}: {said}")
+
+
+def unavailable(err: DBAPIError, *, address: str, schema_version: int) -> IterationError:
+    """Return the same for a first connection: where nothing was done yet, no outcome is unknown."""
+    found = refusal(err, address=address, schema_version=schema_version)
+    return StoreUnavailableError(address, first_line(err)) if isinstance(found, OutcomeUnknownError) else found
+
+
+def first_line(err: DBAPIError) -> str:
+    """Return what the database said, in one line."""
+    said = str(err.orig).strip()
+    return said.splitlines()[0] if said else type(err.orig).__name__

@@ -1,0 +1,262 @@
+"""What may each role do? Logins of their own, on a real server."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import psycopg2
+import psycopg2.errors
+import pytest
+from sqlalchemy.engine import make_url
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import UsageError
+from iteration_lib.store import migrate
+from iteration_lib.store.migrate import Migration, migrations, upgrade
+from iteration_lib.store.postgres import PostgresStore, open_engine
+from tests.protocol_script import Sender, claim
+from tests.store_script import a_run, added, new_family
+
+pytestmark = pytest.mark.postgres
+
+_DEADLINE_SECONDS = 10
+TABLES = (
+    "runs",
+    "attempts",
+    "operators",
+    "pins",
+    "epochs",
+    "head_reports",
+    "checkpoints",
+    "acknowledgements",
+    "schema_migrations",
+)
+Login = Callable[..., str]
+
+
+@pytest.fixture
+def login(store_url: str) -> Iterator[Login]:
+    """Make logins that have roles; return the store's address for each."""
+    made: list[str] = []
+
+    def make(*roles: str, attributes: str = "", url: str = store_url) -> str:
+        name = f"login_{secrets.token_hex(4)}"
+        execute(url, f"CREATE ROLE {name} LOGIN PASSWORD 'made-up' {attributes}")
+        made.append(name)
+        for role in roles:
+            execute(url, f"GRANT {role} TO {name}")
+        return make_url(url).set(username=name, password="made-up").render_as_string(hide_password=False)
+
+    yield make
+    for name in made:
+        execute(store_url, f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+
+
+def execute(url: str, statement: str) -> list[tuple[object, ...]]:
+    address = make_url(url)
+    connection = psycopg2.connect(
+        host=address.query["host"],
+        port=address.query["port"],
+        dbname=address.database,
+        user=address.username,
+        password=address.password,
+    )
+    with closing(connection), connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+def test_reader_reads_everything(store_url: str, login: Login) -> None:
+    store = PostgresStore(store_url)
+    run_id = added(store)
+    reader = PostgresStore(login("iteration_reader"))
+
+    assert store.find_run(run_id) == reader.find_run(run_id)
+    assert store.list_operators(run_id) == reader.list_operators(run_id)
+    assert ((), (), (), ()) == (
+        reader.list_attempts(run_id),
+        reader.list_epochs(run_id),
+        reader.list_pins(run_id),
+        reader.list_checkpoints(run_id),
+    )
+    for opened in (store, reader):
+        opened.close()
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("statement", ["INSERT INTO {} DEFAULT VALUES", "UPDATE {} SET {}", "DELETE FROM {}"])
+def test_reader_cannot_write(login: Login, table: str, statement: str) -> None:
+    column = "version = version" if table == "schema_migrations" else "run_id = run_id"
+
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        execute(login("iteration_reader"), statement.format(table, column))
+
+
+def test_store_of_a_reader_says_that_it_is_one(store_url: str, login: Login) -> None:
+    """And not that the connection was lost, which would be tried again and again."""
+    store = PostgresStore(store_url)
+    run_id = added(store)
+    url = login("iteration_reader")
+    reader = PostgresStore(url)
+
+    for call in (lambda: reader.add_run(a_run()), lambda: Coordinator(reader).apply(run_id, claim())):
+        with pytest.raises(UsageError) as caught:
+            call()
+        assert f"the store at {url.replace('made-up', '***')} refuses this login: permission denied for" in str(
+            caught.value
+        )
+        assert str(caught.value).endswith("; use one that has the role for it")
+    for opened in (store, reader):
+        opened.close()
+
+
+def test_coordinator_drives_a_run_to_its_end(login: Login) -> None:
+    store = PostgresStore(login("iteration_coordinator"))
+    family = new_family()
+    run_id, sender = added(store), Sender(1, 1, family)
+
+    Coordinator(store).apply(
+        run_id,
+        claim(family=family),
+        sender.pins("points"),
+        sender.finishes("scaled"),
+        *sender.passes(0, 1),
+        *sender.passes(1, 2, records=0),
+        sender.publishes(),
+    )
+
+    found = store.find_run(run_id)
+    assert "FINISHED" == (found.status.value if found is not None else None)
+    store.close()
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM {}",
+        "TRUNCATE {}",
+        "DROP TABLE {}",
+        "ALTER TABLE {} ADD COLUMN more int",
+        "CREATE INDEX ON {} ((1))",
+    ],
+)
+def test_coordinator_can_neither_delete_nor_change_the_schema(login: Login, table: str, statement: str) -> None:
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        execute(login("iteration_coordinator"), statement.format(table))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE more (number int)",
+        "ALTER TABLE runs DISABLE TRIGGER runs_guard",
+        "DROP TRIGGER runs_guard ON runs",
+        "CREATE OR REPLACE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "SET session_replication_role = replica",
+        "UPDATE schema_migrations SET version = version",
+        "ALTER TABLE runs DROP CONSTRAINT runs_failure_check",
+    ],
+)
+def test_coordinator_cannot_get_round_the_guards(login: Login, statement: str) -> None:
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        execute(login("iteration_coordinator"), statement)
+
+
+@pytest.mark.parametrize("role", ["iteration_reader", "iteration_coordinator"])
+def test_upgrade_by_a_login_that_may_not_is_refused_in_words(login: Login, role: str) -> None:
+    engine = open_engine(login(role))
+
+    with pytest.raises(UsageError, match="refuses this login: permission denied"):
+        upgrade(engine)
+
+    engine.dispose()
+
+
+def test_upgrade_by_the_migration_role_changes_what_a_superuser_made(
+    empty_store: str, login: Login, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables, and the functions of their triggers too."""
+    superusers = open_engine(empty_store)
+    upgrade(superusers)
+    superusers.dispose()
+    again = next(source for source in guard_functions() if "runs_guard()" in source)
+    more = Migration(
+        version=migrate.SCHEMA_VERSION + 1,
+        name="more",
+        source=f"ALTER TABLE runs ADD COLUMN more integer;\n{again}",
+    )
+    monkeypatch.setattr(migrate, "SCHEMA_VERSION", more.version)
+    monkeypatch.setattr(migrate, "migrations", lambda: (*migrations(), more))
+    engine = open_engine(login("iteration_migration", url=empty_store))
+
+    assert (more,) == upgrade(engine)
+    assert () == upgrade(engine)
+
+    engine.dispose()
+    execute(empty_store, "DROP SCHEMA public CASCADE")
+
+
+def guard_functions() -> list[str]:
+    source = migrations()[0].source
+    starts = [part.partition("END $$;") for part in source.split("CREATE FUNCTION ")[1:]]
+    return [f"CREATE OR REPLACE FUNCTION {body}{end}" for body, end, _ in starts]
+
+
+def test_upgrade_by_an_owner_without_roles_needs_none(empty_store: str, login: Login) -> None:
+    """A login that may make no roles owns everything itself."""
+    url = login(url=empty_store)
+    execute(empty_store, f"GRANT CREATE ON SCHEMA public TO {make_url(url).username}")
+    engine = open_engine(url)
+
+    assert len(upgrade(engine)) == len(migrations())
+
+    store = PostgresStore(url)
+    assert store.add_run(a_run())
+    store.close()
+    engine.dispose()
+    execute(empty_store, "DROP SCHEMA public CASCADE")
+
+
+def test_upgrade_leaves_what_belongs_to_others_alone(empty_store: str) -> None:
+    execute(empty_store, "CREATE TABLE of_others (number int)")
+    execute(empty_store, "CREATE FUNCTION others_guard() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    owner = make_url(empty_store).username
+    engine = open_engine(empty_store)
+
+    upgrade(engine)
+    upgrade(engine)
+
+    engine.dispose()
+    assert [(owner,)] == execute(empty_store, "SELECT tableowner FROM pg_tables WHERE tablename = 'of_others'")
+    assert [(owner,)] == execute(
+        empty_store,
+        "SELECT rolname FROM pg_proc JOIN pg_roles ON pg_roles.oid = proowner WHERE proname = 'others_guard'",
+    )
+    assert {("iteration_migration",)} == set(
+        execute(
+            empty_store,
+            "SELECT tableowner FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'of_others' UNION ALL "
+            "SELECT rolname FROM pg_proc JOIN pg_roles ON pg_roles.oid = proowner WHERE proname LIKE '%s_guard' "
+            "AND proname <> 'others_guard'",
+        )
+    )
+
+
+def test_upgrade_of_a_store_that_is_up_to_date_does_not_wait_for_those_who_use_it(store_url: str) -> None:
+    """The embedded store is upgraded by every command, also beside a driver in the middle of a transaction."""
+    store, engine = PostgresStore(store_url), open_engine(store_url)
+    run_id, applied = added(store), []
+    upgrading = threading.Thread(target=lambda: applied.append(upgrade(engine)))
+
+    with store.transaction(run_id) as transaction:
+        transaction.read_state()
+        upgrading.start()
+        upgrading.join(_DEADLINE_SECONDS)
+        assert [()] == applied
+
+    engine.dispose()
+    store.close()

@@ -1,0 +1,250 @@
+"""What does the store say when the database cannot, may not or will not? No error of the driver passes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import psycopg2
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+
+from iteration_lib.errors import (
+    IterationError,
+    OutcomeUnknownError,
+    ProtocolViolationError,
+    StoreUnavailableError,
+    StoreVersionError,
+)
+from iteration_lib.protocol.state import RunId
+from iteration_lib.store.migrate import upgrade
+from iteration_lib.store.postgres import PostgresStore, open_engine
+from iteration_lib.store.refusal import refusal
+from tests.store_script import a_run, added
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[PostgresStore]:
+    opened = PostgresStore(store_url)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "nonsense",
+        "postgresql//user:secret@host/db",
+        "postgres://user:secret@host/db",
+        "postgresql+asyncpg://user:secret@host/db",
+        "postgresql+psycopg://user:secret@host/db",
+        "postgresql://user:secret@host:port/db",
+        "mysql://user:secret@host/db",
+        "sqlite://",
+        "sqlite:///secret.db",
+        "http://user:secret@host/db",
+    ],
+)
+@pytest.mark.parametrize("opening", [PostgresStore, open_engine])
+def test_address_of_something_else_is_refused_with_an_example(opening: Callable[[str], object], url: str) -> None:
+    with pytest.raises(StoreUnavailableError) as caught:
+        opening(url)
+
+    assert "it is no address such as postgresql://user:password@host/database" in str(caught.value)
+    assert ":secret" not in str(caught.value)
+
+
+def test_server_that_is_not_there_is_named_without_its_password() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+
+    url = f"postgresql://somebody:secret@127.0.0.1:{port}/km"
+    for opening in (PostgresStore, upgrade_at):
+        with pytest.raises(StoreUnavailableError) as caught:
+            opening(url)
+        assert str(caught.value).startswith(
+            f"the store at postgresql{'' if opening is PostgresStore else '+psycopg2'}://"
+        )
+        assert f"somebody:***@127.0.0.1:{port}/km does not answer (" in str(caught.value)
+        assert "secret" not in str(caught.value)
+
+
+def upgrade_at(url: str) -> None:
+    engine = open_engine(url)
+    try:
+        upgrade(engine)
+    finally:
+        engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"password": "wrong-secret"}, "password authentication failed"),
+        ({"username": "nobody-here"}, "authentication failed"),
+        ({"database": "not_there"}, 'database "not_there" does not exist'),
+    ],
+)
+def test_login_that_is_refused_is_told_why(store_url: str, change: dict[str, str], said: str) -> None:
+    url = make_url(store_url).set(**change).render_as_string(hide_password=False)  # type: ignore[arg-type]  # texts all
+
+    for opening in (PostgresStore, upgrade_at):
+        with pytest.raises(StoreUnavailableError) as caught:
+            opening(url)
+        assert said in str(caught.value)
+        assert "wrong-secret" not in str(caught.value)
+
+
+def test_table_that_is_gone_while_the_store_is_open_is_a_matter_of_versions(empty_store: str) -> None:
+    upgrade_at(empty_store)
+    store = PostgresStore(empty_store)
+    execute(empty_store, "DROP TABLE pins, runs CASCADE")
+
+    with pytest.raises(StoreVersionError):
+        store.list_runs()
+
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.list_runs(),
+        lambda store: store.find_run("x"),
+        lambda store: store.add_run(a_run()),
+        lambda store: store.list_epochs(a_run().run_id),
+    ],
+    ids=["list_runs", "find_run", "add_run", "list_epochs"],
+)
+def test_connection_that_is_gone_leaves_the_outcome_open_and_the_next_call_has_a_new_one(
+    store: PostgresStore, store_url: str, call: Callable[[PostgresStore], object]
+) -> None:
+    store.list_runs()
+    end_connections(store_url)
+
+    with pytest.raises(OutcomeUnknownError) as caught:
+        call(store)
+
+    assert "lost the connection to the store (" in str(caught.value)
+    call(store)
+
+
+def test_connection_that_goes_within_a_transaction_leaves_nothing(store: PostgresStore, store_url: str) -> None:
+    run_id = added(store)
+
+    def lose_connection() -> None:
+        with store.transaction(run_id) as transaction:
+            end_connections(store_url)
+            transaction.read_state()
+
+    with pytest.raises(OutcomeUnknownError):
+        lose_connection()
+
+    with store.transaction(run_id) as transaction:
+        assert 0 == transaction.revision
+
+
+def test_client_that_stops_within_a_transaction_loses_it(store: PostgresStore, store_url: str) -> None:
+    """A frozen client cannot hold a run: the server ends its transaction."""
+    frozen, run_id = PostgresStore(store_url), added(store)
+
+    def freeze() -> None:
+        with frozen.transaction(run_id) as transaction:
+            transaction._connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '50ms'"))
+            with store.transaction(run_id):  # waits until the server has ended the other one
+                pass
+            transaction.read_state()
+
+    with pytest.raises(OutcomeUnknownError):
+        freeze()
+    frozen.close()
+
+
+@pytest.mark.parametrize("server_option", ["idle_in_transaction_session_timeout", "lock_timeout"])
+def test_sessions_have_the_limits_that_keep_a_frozen_client_from_holding_a_run(
+    store_url: str, server_option: str
+) -> None:
+    engine = open_engine(store_url)
+    with engine.connect() as connection:
+        found = connection.scalar(text(f"SHOW {server_option}"))
+        isolation = connection.scalar(text("SHOW transaction_isolation"))
+    engine.dispose()
+
+    assert ("30s", "read committed") == (found, isolation)
+
+
+def test_run_id_that_is_none_is_our_bug_and_no_lost_connection(store: PostgresStore) -> None:
+    with (
+        pytest.raises(ProtocolViolationError, match="invalid input syntax for type uuid"),
+        store.transaction(RunId("not-an-id")),
+    ):
+        pass
+
+
+def test_number_that_no_column_holds_is_our_bug_and_no_lost_connection(store: PostgresStore) -> None:
+    with pytest.raises(ProtocolViolationError, match="integer out of range"):
+        store.add_run(a_run(max_buckets=2**40))
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SELECT * FROM nowhere", StoreVersionError),
+        ("SELECT nothing FROM runs", StoreVersionError),
+        ("SELEC", ProtocolViolationError),
+        ("SELECT 1/0", ProtocolViolationError),
+        ("SELECT CAST('x' AS integer)", ProtocolViolationError),
+        ("SELECT nowhere(1)", ProtocolViolationError),
+        ("SELECT CAST('\"\\u0000\"' AS jsonb)", ProtocolViolationError),
+        ("INSERT INTO runs DEFAULT VALUES", ProtocolViolationError),
+        ("DO 'BEGIN RAISE check_violation; END'", ProtocolViolationError),
+        ("DO 'BEGIN RAISE serialization_failure; END'", OutcomeUnknownError),
+        ("DO 'BEGIN RAISE deadlock_detected; END'", OutcomeUnknownError),
+        ("DO 'BEGIN RAISE disk_full; END'", OutcomeUnknownError),
+        ("DO 'BEGIN RAISE lock_not_available; END'", OutcomeUnknownError),
+        ("DO 'BEGIN RAISE query_canceled; END'", OutcomeUnknownError),
+        ("DO 'BEGIN RAISE admin_shutdown; END'", OutcomeUnknownError),
+        ("SET TRANSACTION READ ONLY; SELECT pg_notify('a', 'b'); DELETE FROM runs", OutcomeUnknownError),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", OutcomeUnknownError),
+    ],
+)
+def test_every_kind_of_error_of_the_driver_becomes_one_of_ours(
+    store_url: str, statement: str, expected: type[IterationError]
+) -> None:
+    engine = open_engine(store_url)
+    with pytest.raises(DBAPIError) as caught, engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
+
+    found = refusal(caught.value, address="here", schema_version=1)
+
+    assert expected is type(found)
+    assert "\n" not in str(found)
+
+
+def execute(url: str, statement: str) -> None:
+    address = make_url(url)
+    connection = psycopg2.connect(
+        host=address.query["host"],
+        port=address.query["port"],
+        dbname=address.database,
+        user=address.username,
+        password=address.password,
+    )
+    with closing(connection), connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def end_connections(url: str) -> None:
+    """End every other connection to this database, and wait until they are gone."""
+    execute(
+        url,
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'",
+    )
