@@ -386,8 +386,8 @@ def test_lazy_operator_that_nothing_uses_is_refused() -> None:
         @iteration.map_buckets
         def other(points: Any) -> None: ...
 
-    expected = "iteration 'km', operator 'other': has a result that nothing uses; feed it back, make it an output, or remove it"
-    assert expected == refused(wire)
+    advice = "has a result that nothing uses; feed it back, make it an output, or remove it"
+    assert f"iteration 'km', operator 'other': {advice}" == refused(wire)
 
 
 @pytest.mark.parametrize("parallelism", [0, -1])
