@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from iteration_lib.errors import OutcomeUnknownError
@@ -33,9 +34,10 @@ class _Cached:
 class Coordinator:
     """Applies events to runs of one store. Safe to share between threads."""
 
-    def __init__(self, store: Store) -> None:
-        """Write to `store`."""
+    def __init__(self, store: Store, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Write to `store`; `sleep` waits between two tries."""
         self._store = store
+        self._sleep = sleep
         self._cache: dict[RunId, _Cached] = {}
         self._lock = threading.Lock()
 
@@ -49,7 +51,7 @@ class Coordinator:
                 return self._apply_once(run_id, events)
             except OutcomeUnknownError as err:
                 _logger.warning("event=store_retry run_id=%s delay_seconds=%s error=%s", run_id, delay_seconds, err)
-                time.sleep(delay_seconds)
+                self._sleep(delay_seconds)
         return self._apply_once(run_id, events)
 
     def _apply_once(self, run_id: RunId, events: tuple[Event, ...]) -> RunState:

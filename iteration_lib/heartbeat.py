@@ -21,7 +21,7 @@ class Heartbeat:
     """Calls `renew` at an interval until it answers False; then calls what was asked for, once."""
 
     def __init__(self, *, renew: Callable[[], bool], interval_seconds: float) -> None:
-        """Prepare; the thread runs inside the `with` block."""
+        """Prepare; a thread beats inside the `with` block."""
         self._renew = renew
         self._interval_seconds = interval_seconds
         self._stopped = threading.Event()
@@ -55,18 +55,24 @@ class Heartbeat:
         self._stopped.set()
         self._thread.join()
 
+    def beat(self) -> bool:
+        """Renew the lease once; tell whether to beat again."""
+        try:
+            renewed = self._renew()
+        except IterationError as err:
+            _logger.warning("event=lease_not_renewed error=%s", err)
+            return True
+        if renewed or self._stopped.is_set():
+            return True
+        _logger.error("event=superseded")
+        with self._lock:
+            self._superseded.set()
+            call = self._on_superseded
+        if call is not None:
+            call()
+        return False
+
     def _run(self) -> None:
         while not self._stopped.wait(self._interval_seconds):
-            try:
-                renewed = self._renew()
-            except IterationError as err:
-                _logger.warning("event=lease_not_renewed error=%s", err)
-                continue
-            if not renewed and not self._stopped.is_set():
-                _logger.error("event=superseded")
-                with self._lock:
-                    self._superseded.set()
-                    call = self._on_superseded
-                if call is not None:
-                    call()
+            if not self.beat():
                 return

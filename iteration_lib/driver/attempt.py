@@ -65,8 +65,17 @@ class Attempt:
 
 
 @contextmanager
-def open_attempt(store: Store, coordinator: Coordinator, run_id: RunId, claim: Claim) -> Iterator[Attempt]:
+def open_attempt(
+    store: Store,
+    coordinator: Coordinator,
+    run_id: RunId,
+    claim: Claim,
+    *,
+    heartbeat_class: type[Heartbeat] = Heartbeat,
+) -> Iterator[Attempt]:
     """Open an attempt and keep its lease; on the way out it has ended, FAILED when an error passed.
+
+    A simulation gives a `heartbeat_class` that beats without a thread.
 
     Raises LeaseHeldError; SupersededError when another attempt took the run meanwhile.
     """
@@ -80,7 +89,7 @@ def open_attempt(store: Store, coordinator: Coordinator, run_id: RunId, claim: C
             takeover=claim.takeover,
         ),
     )
-    heartbeat = Heartbeat(
+    heartbeat = heartbeat_class(
         renew=lambda: store.renew_lease(
             run_id,
             claim.attempt_id,

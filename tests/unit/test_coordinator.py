@@ -1,0 +1,59 @@
+"""Does the coordinator send events again when the connection is lost, and give up in the end?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from iteration_lib.clock import SystemClock
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import OutcomeUnknownError
+from iteration_lib.protocol.state import RunId
+from iteration_lib.store.memory import MemoryStore, MemoryTransaction
+from tests.protocol_script import FIRST, claim
+from tests.store_script import added, history
+
+
+class LossyStore(MemoryStore):
+    """Loses the connection as often as it is told to: at once, or after the commit."""
+
+    def __init__(self, *losses: str) -> None:
+        super().__init__(SystemClock())
+        self.losses = list(losses)
+
+    @contextmanager
+    def transaction(self, run_id: RunId) -> Iterator[MemoryTransaction]:
+        loss = self.losses.pop(0) if self.losses else None
+        if loss == "at once":
+            raise OutcomeUnknownError("connection reset")
+        with super().transaction(run_id) as transaction:
+            yield transaction
+        if loss == "after the commit":
+            raise OutcomeUnknownError("connection reset")
+
+
+@pytest.mark.parametrize("loss", ["at once", "after the commit"])
+def test_events_are_sent_again_and_happen_once_when_the_connection_is_lost(loss: str) -> None:
+    undisturbed, lossy, slept = LossyStore(), LossyStore(loss, loss, loss), list[float]()
+    for store in (undisturbed, lossy):
+        run_id = added(store)
+        coordinator = Coordinator(store, sleep=slept.append)
+        coordinator.apply(run_id, claim(), *FIRST.passes(0, 1))
+
+    assert [0.1, 0.2, 0.5] == slept
+    assert history(undisturbed, undisturbed.list_runs()[0].run_id)["epochs"] == history(lossy, run_id)["epochs"]
+
+
+def test_coordinator_gives_up_when_the_store_stays_away() -> None:
+    store, slept = LossyStore(), list[float]()
+    run_id = added(store)
+    store.losses = ["at once"] * 100
+
+    with pytest.raises(OutcomeUnknownError):
+        Coordinator(store, sleep=slept.append).apply(run_id, claim())
+
+    assert 8 == 100 - len(store.losses)
+    assert sorted(slept) == slept
+    assert 7 == len(slept)
