@@ -4,9 +4,10 @@ This is the public API; everything else may change. Importing it is cheap: neith
 driver comes with it, because every Spark worker imports it too.
 """
 
+from iteration_lib.errors import InputError
 from iteration_lib.loading import load
 from iteration_lib.model.iteration import Iteration
 from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.source import parquet, records
 
-__all__ = ["Iteration", "Metrics", "load", "parquet", "records"]
+__all__ = ["InputError", "Iteration", "Metrics", "load", "parquet", "records"]

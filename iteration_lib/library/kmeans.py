@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from iteration_lib import Iteration, Metrics, parquet
+from iteration_lib import InputError, Iteration, Metrics, parquet
 from iteration_lib.model.source import ParquetSource
 
 Floats = npt.NDArray[np.float64]
@@ -62,9 +62,14 @@ def start(params: KMeansParams) -> ParquetSource:
 @kmeans.map_buckets(finishes=True)
 def candidates(start: Block, params: KMeansParams, rng: np.random.Generator) -> Block:
     """Draw up to k distinct rows of a bucket, each with a random key; given centres are all taken, in order."""
+    given: Floats = start["features"].astype(np.float64)
+    if not np.isfinite(given).all():
+        raise InputError(
+            f"column 'features' of {params.initial_centres or params.input} holds NaN or infinity; drop such rows"
+        )
     if params.initial_centres is not None:
-        return {"key": np.zeros(len(start["features"])), "features": start["features"]}
-    rows = np.unique(start["features"], axis=0)
+        return {"key": np.zeros(len(given)), "features": given}
+    rows = np.unique(given, axis=0)
     keys = rng.random(len(rows))
     drawn = np.argsort(keys)[: params.k]
     return {"key": keys[drawn], "features": rows[drawn]}
@@ -79,8 +84,8 @@ def centres(candidates: Block, params: KMeansParams) -> Block:
         _, first = np.unique(rows, axis=0, return_index=True)
         rows = rows[np.sort(first)][: params.k]
     if len(rows) != params.k:
-        where = params.initial_centres or f"{params.input} (distinct points)"
-        raise ValueError(f"{where} holds {len(rows)} rows, but k is {params.k}")
+        found = f"{params.initial_centres} holds" if params.initial_centres else f"{params.input} has distinct points:"
+        raise InputError(f"{found} {len(rows)}, but k is {params.k}; choose k={len(rows)}")
     return {"centre": rows}
 
 
@@ -88,7 +93,7 @@ def centres(candidates: Block, params: KMeansParams) -> Block:
 def sums(points: Block, centres: Block) -> Block:
     """Sum a bucket's points by their nearest centre: k rows of `sum`, `count` and `inertia`."""
     x: Floats = points["features"].astype(np.float64, copy=False)
-    c: Floats = centres["centre"].astype(np.float64, copy=False)
+    c: Floats = centres["centre"]
     distances = (c * c).sum(axis=1) - 2.0 * (x @ c.T)  # squared, less each point's own square
     nearest = distances.argmin(axis=1)
     own = (x * x).sum(axis=1) + distances[np.arange(len(x)), nearest]
@@ -97,7 +102,7 @@ def sums(points: Block, centres: Block) -> Block:
     return {
         "sum": members @ x,
         "count": np.bincount(nearest, minlength=len(c)),
-        "inertia": np.bincount(nearest, weights=own, minlength=len(c)),
+        "inertia": np.bincount(nearest, weights=own, minlength=len(c)).astype(np.float64),  # int64 without points
     }
 
 

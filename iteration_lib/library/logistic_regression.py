@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from iteration_lib import Iteration, Metrics, parquet
+from iteration_lib import InputError, Iteration, Metrics, parquet
 from iteration_lib.model.source import ParquetSource
 
 Floats = npt.NDArray[np.float64]
@@ -49,11 +49,13 @@ def points(params: LogisticRegressionParams) -> ParquetSource:
 
 
 @logistic_regression.map_buckets(finishes=True)
-def width(points: Block) -> Block:
-    """Count the features, and refuse labels that are neither 0 nor 1."""
+def width(points: Block, params: LogisticRegressionParams) -> Block:
+    """Count the features, and refuse what cannot be learned from."""
+    if not np.isfinite(points["features"]).all():
+        raise InputError(f"column 'features' of {params.input} holds NaN or infinity; drop such rows")
     strange = np.setdiff1d(points["label"], [0, 1])
     if len(strange):
-        raise ValueError(f"column 'label' holds {strange[0]}; a label is 0 or 1")
+        raise InputError(f"column 'label' of {params.input} holds {strange[0]}; a label is 0 or 1")
     return {"features": np.array([points["features"].shape[1]])}
 
 

@@ -2,8 +2,8 @@
 
 The state is large: one row per node. Each epoch is one pass of the power method, with the rules of networkx'
 `pagerank`: nodes without edges out spread their rank over all nodes, and the run terminates when the ranks change by
-less than `tolerance` times the number of nodes, in sum. Spark adds up the shares in no fixed order, so two runs agree
-to rounding, not to the bit.
+less than `tolerance` times the number of nodes, in sum. Spark spreads rows over partitions as it likes and adds them up
+in the order in which they come; here every sum is made smallest first, so that two runs agree to the bit.
 """
 
 from __future__ import annotations
@@ -55,37 +55,41 @@ def links(edges: DataFrame) -> DataFrame:
 
 @pagerank.transform(finishes=True)
 def nodes(edges: DataFrame) -> DataFrame:
-    """List the nodes, each with whether it is dangling and with the number of all nodes."""
+    """List the nodes, and which of them are dangling: without edges out."""
     ends = edges.selectExpr("src AS id", "false AS dangling").union(edges.selectExpr("dst AS id", "true AS dangling"))
-    listed = ends.groupBy("id").agg({"dangling": "min"}).withColumnRenamed("min(dangling)", "dangling")
-    return listed.crossJoin(listed.selectExpr("count(*) AS size"))
+    return ends.groupBy("id").agg({"dangling": "min"}).withColumnRenamed("min(dangling)", "dangling")
+
+
+@pagerank.transform(finishes=True)
+def counts(nodes: DataFrame) -> DataFrame:
+    """Count the nodes: one row."""
+    return nodes.selectExpr("count(*) AS nodes", "count_if(dangling) AS dangling")
 
 
 @pagerank.variable
-def ranks(nodes: DataFrame) -> DataFrame:
+def ranks(nodes: DataFrame, counts: DataFrame) -> DataFrame:
     """Start with the same rank everywhere."""
-    return nodes.selectExpr("id", "1.0D / size AS rank")
+    return nodes.crossJoin(counts.select("nodes")).selectExpr("id", "dangling", "1.0D / nodes AS rank")
+
+
+@pagerank.variable
+def spread(counts: Block) -> Block:
+    """Know what the dangling nodes, together, give to each node: one row."""
+    return {"each": counts["dangling"] / counts["nodes"] / counts["nodes"], "nodes": counts["nodes"]}
 
 
 @pagerank.transform
-def passed_on(nodes: DataFrame, links: DataFrame, ranks: DataFrame, params: PageRankParams) -> DataFrame:
+def passed_on(links: DataFrame, ranks: DataFrame, spread: DataFrame, params: PageRankParams) -> DataFrame:
     """Make one pass: every node gets its share of its neighbours' ranks; keep the rank from before beside it."""
-    received = (
-        links.join(ranks, links["src"] == ranks["id"])
-        .selectExpr("dst AS id", "rank * share AS part")
-        .groupBy("id")
-        .agg({"part": "sum"})
-        .withColumnRenamed("sum(part)", "received")
-    )
-    known = nodes.join(ranks, "id")
-    spread = known.selectExpr("coalesce(sum(CASE WHEN dangling THEN rank END), 0.0D) AS spread")
+    parts = links.join(ranks, links["src"] == ranks["id"]).selectExpr("dst AS id", "rank * share AS part")
+    leave, follow = f"{1 - params.damping!r}D", f"{params.damping!r}D"
     return (
-        known.join(received, "id", "left")
+        ranks.join(sum_each(parts, by="id", values=["part"]), "id", "left")
         .crossJoin(spread)
         .selectExpr(
             "id",
-            f"(1.0D - {params.damping!r}D) / size"
-            f" + {params.damping!r}D * (coalesce(received, 0.0D) + spread / size) AS rank",
+            "dangling",
+            f"{leave} / nodes + {follow} * (coalesce(part, 0.0D) + each) AS rank",
             "rank AS before",
         )
     )
@@ -94,22 +98,40 @@ def passed_on(nodes: DataFrame, links: DataFrame, ranks: DataFrame, params: Page
 @pagerank.transform
 def passed(passed_on: DataFrame) -> DataFrame:
     """Return the new ranks."""
-    return passed_on.select("id", "rank")
+    return passed_on.select("id", "dangling", "rank")
 
 
 @pagerank.transform
-def change(passed_on: DataFrame) -> DataFrame:
-    """Sum up how far the ranks moved: one row."""
-    return passed_on.selectExpr("sum(abs(rank - before)) AS moved", "count(*) AS size")
+def totals(passed_on: DataFrame) -> DataFrame:
+    """Sum up how far the ranks moved, and what the dangling nodes have: one row."""
+    columns = ["abs(rank - before) AS moved", "CASE WHEN dangling THEN rank ELSE 0.0D END AS dangling"]
+    groups = sum_each(
+        passed_on.selectExpr("pmod(hash(id), 1024) AS id", *columns), by="id", values=["moved", "dangling"]
+    )
+    return sum_each(groups.drop("id"), by=None, values=["moved", "dangling"])
 
 
 @pagerank.operator
-def still_moving(change: Block, params: PageRankParams, metrics: Metrics) -> Block:
+def spread_after(totals: Block, spread: Block) -> Block:
+    """Return what the dangling nodes give to each node in the next pass."""
+    return {"each": totals["dangling"] / spread["nodes"], "nodes": spread["nodes"]}
+
+
+@pagerank.operator
+def still_moving(totals: Block, spread: Block, params: PageRankParams, metrics: Metrics) -> Block:
     """Return the change while it is too large; nothing means that the run terminates."""
-    metrics.report("change", change["moved"][0])
-    return {"moved": change["moved"][change["moved"] >= change["size"] * params.tolerance]}
+    moved = totals["moved"]
+    metrics.report("moved", moved[0])
+    return {"moved": moved[moved >= spread["nodes"] * params.tolerance]}
 
 
-pagerank.feedback(ranks=passed)
+def sum_each(frame: DataFrame, *, by: str | None, values: list[str]) -> DataFrame:
+    """Add columns up for each `by`, smallest first; with None, all rows: one row."""
+    listed = frame.groupBy(*([by] if by else [])).agg(dict.fromkeys(values, "collect_list"))
+    sums = [f"aggregate(array_sort(`collect_list({v})`), 0.0D, (sum, next) -> sum + next) AS {v}" for v in values]
+    return listed.selectExpr(*([by] if by else []), *sums)
+
+
+pagerank.feedback(ranks=passed, spread=spread_after)
 pagerank.criteria(still_moving)
 pagerank.output(ranks=passed)

@@ -79,16 +79,22 @@ class Frames:
         return self._spark.range(0, len(each), 1, len(each)).mapInArrow(read_parts(each), schema)
 
     def collect(self, stream: FrameStream) -> pa.RecordBatch:
-        """Return all rows of a DataFrame, in no particular order. Raises OperatorResultError for nulls and structs."""
+        """Return all rows of a DataFrame, in no particular order, the same for all who ask.
+
+        Raises OperatorResultError for nulls and for what no array holds.
+        """
+        if stream.collected is not None:
+            return stream.collected
         with self._in_job(stream.operator, stream.epoch, stream.description):
             table = stream.frame.toArrow()
         try:
-            return normal_batch(table)
+            stream.collected = normal_batch(table)
         except ColumnError as err:
             raise OperatorResultError(
                 operator_id=stream.operator.operator_id if stream.operator is not None else stream.description,
                 problem=f"returned a DataFrame that an operator on whole values takes as arrays, but {err}",
             ) from err
+        return stream.collected
 
     def write(self, stream: FrameStream, *, folder: str, has_digest: bool) -> None:
         """Compute a DataFrame and write it into a folder, in one job; the stream is then read from there."""

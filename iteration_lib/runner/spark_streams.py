@@ -84,6 +84,7 @@ class FrameStream:
     description: str
     saved: SavedStream | None = None
     records: tuple[int, ...] = field(default=())
+    collected: pa.RecordBatch | None = None  # what operators on whole values saw of it
 
     kind: Kind = Kind.FRAME
 
