@@ -104,10 +104,10 @@ def whole_story(family: int) -> tuple[tuple[Event, ...], ...]:
         (one.reports(0, {"centroids": {1: 5}}),),
         (one.reports(0, {"centroids": {0: 0, 2: 7}}), one.reports(0, {"criteria": {1: 0}})),
         (one.reports(0, {"criteria": {0: 4}}, shift=0.5, loss=1e-3), one.triggers(0, centroids=3, weights=1)),
-        (one.opens(1),),
+        (one.opens(1), one.reports(1)),
         (one.acknowledges(1, centroids=(2, 0)),),
         (one.completes(1, centroids=(1,), weights=(0,)),),
-        (one.reports(1), one.triggers(1), one.opens(2)),
+        (one.triggers(1), one.opens(2)),
         (one.declines(2, "disk full"),),
         (one.triggers(1),),
         (claim(2, takeover=True, family=family),),
@@ -374,6 +374,37 @@ def test_epochs_are_listed_from_the_one_that_is_asked_for(store: StoreWithHistor
     assert [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3)] == [
         (found.epoch, found.fencing_token) for found in store.list_epochs(run_id, 1)
     ]
+
+
+def test_instant_never_changes_once_it_is_there(store: StoreWithHistory, family: int) -> None:
+    """A later step that touched what is done would show here; a lease alone moves."""
+    run_id, coordinator = added(store), Coordinator(store)
+    known: dict[tuple[str, int, str], Any] = {}
+
+    for events in whole_story(family):
+        coordinator.apply(run_id, *events)
+        found = instants(store, run_id)
+
+        assert known == {place: found[place] for place in known}
+        known = found
+    assert len(known) > 30
+
+
+def instants(store: StoreWithHistory, run_id: RunId) -> dict[tuple[str, int, str], Any]:
+    """Return every instant that a run's records hold, by its place; attempts, epochs and the like come in order."""
+    records: dict[str, tuple[Any, ...]] = {
+        "run": (store.find_run(run_id),),
+        "attempts": store.list_attempts(run_id),
+        "epochs": tuple(sorted(store.list_epochs(run_id), key=lambda found: (found.fencing_token, found.epoch))),
+        "checkpoints": store.list_checkpoints(run_id),
+    }
+    return {
+        (table, place, field.name): getattr(record, field.name)
+        for table, rows in records.items()
+        for place, record in enumerate(rows)
+        for field in dataclasses.fields(record)
+        if field.name.endswith("_at") and field.name != "lease_expires_at" and getattr(record, field.name) is not None
+    }
 
 
 @pytest.mark.parametrize("value", [1e23, 1.7976931348623157e308, 5e-324, 0.1, 3.0, -2.5], ids=repr)
