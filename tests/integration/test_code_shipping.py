@@ -1,0 +1,152 @@
+"""Does a user's code reach executors that cannot see the driver's files?"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from iteration_lib.errors import IterationNotFoundError
+from iteration_lib.runner.code_shipping import write_zip
+from iteration_lib.runner.java import find_java_home
+
+
+@pytest.fixture
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package and a module that only this process can import."""
+    root = tmp_path / "code"
+    (root / "some_team" / "sub" / "__pycache__").mkdir(parents=True)
+    for name in ("__init__.py", "sub/__init__.py", "sub/__pycache__/x.pyc", "sub/data.json", ".hidden"):
+        (root / "some_team" / name).write_text("")
+    (root / "some_team" / "sub" / "step.py").write_text("def double(points):\n    return {'x': 2 * points['number']}\n")
+    (root / "lone.py").write_text("ONE = 1\n")
+    monkeypatch.syspath_prepend(str(root))
+    return root
+
+
+def test_zip_holds_the_package_and_nothing_that_a_run_leaves_behind(team: Path, tmp_path: Path) -> None:
+    write_zip(tmp_path / "code.zip", ("some_team", "lone"))
+
+    with zipfile.ZipFile(tmp_path / "code.zip") as found:
+        assert [
+            "lone.py",
+            "some_team/__init__.py",
+            "some_team/sub/__init__.py",
+            "some_team/sub/data.json",
+            "some_team/sub/step.py",
+        ] == found.namelist()
+
+
+def test_equal_code_gives_an_equal_zip_and_other_code_another(team: Path, tmp_path: Path) -> None:
+    step = team / "some_team" / "sub" / "step.py"
+
+    first = write_zip(tmp_path / "1.zip", ("some_team",))
+    os.utime(step, (1, 1))
+    second = write_zip(tmp_path / "2.zip", ("some_team",))
+    step.write_text("def double(points): ...")
+    third = write_zip(tmp_path / "3.zip", ("some_team",))
+
+    assert first == second != third
+
+
+def test_package_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IterationNotFoundError, match="'nowhere_to_be_found'"):
+        write_zip(tmp_path / "1.zip", ("nowhere_to_be_found",))
+
+
+SCRIPT = """
+    import sys
+    from pathlib import Path
+    from iteration_lib.model.operator import Kind
+    from iteration_lib.runner.code_shipping import ship_code
+    from iteration_lib.runner.spark import SparkRunner
+    from iteration_lib.runner.spark_session import open_session
+    from iteration_lib.state.location import StateLocation
+
+    master, root = sys.argv[1:]
+    sys.path.append(root)  # the executors do not have it
+    from some_team.sub.step import double
+    from tests import runner_cases as cases
+    from tests.runner_cases import Harness
+
+    spark = open_session(master, "shipping", conf={"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"})
+    digest = ship_code(spark, "some_team.sub.step:double")
+    runner = SparkRunner(spark, StateLocation(f"{root}/run"), max_buckets=4, parallelism=2, owns_session=True)
+    harness = Harness(runner)
+    found = harness.rows(harness.buckets(double, points=harness.open(cases.thousand)))
+    print("FOUND", len(digest), sum(found["x"]))
+    runner.close()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while text not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A Spark cluster of its own processes, on loopback: its workers have no Python path of the driver's."""
+    home = Path(pyspark.__file__).parent
+    port = free_port()
+    address = f"spark://127.0.0.1:{port}"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {
+        "JAVA_HOME": str(find_java_home()),
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    roles = {
+        "Master": ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
+        "Worker": ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "2", "--memory", "1g", address],
+    }
+    started = []
+    for role, arguments in roles.items():
+        log = tmp_path / f"{role}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [home / "bin" / "spark-class", f"org.apache.spark.deploy.{role.lower()}.{role}", *arguments],
+                env=environment | {"SPARK_WORKER_DIR": str(tmp_path / "work")},
+                cwd=tmp_path,
+                stdout=output,
+                stderr=output,
+            )
+        started.append(process)
+        wait_for(log, {"Master": "I have been elected leader", "Worker": "Successfully registered"}[role], process)
+    yield address
+    for process in reversed(started):
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.spark
+def test_executors_of_a_cluster_run_code_that_they_were_sent(cluster: str, team: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), cluster, str(team)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env=os.environ | {"PYTHONPATH": root, "PYSPARK_PYTHON": sys.executable},
+    )
+
+    assert "FOUND 64 999000" in found.stdout, found.stderr
