@@ -1,0 +1,112 @@
+"""What is submitted for a task's epochs, and what stays out of sight."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from iteration_lib.airflow.driver_process import DriverProcess, spark_environment
+from iteration_lib.airflow.operators import EpochsOperator
+from iteration_lib.airflow.submission import Submission, TaskIdentity, make_submission
+from iteration_lib.errors import ExecutionLostError, UsageError
+from tests.unit.plugin.test_page import RUN
+
+pytestmark = pytest.mark.airflow
+SECRET = "postgresql://user:hidden-word@db/iteration"
+IDENTITY = TaskIdentity(dag_id="kmeans", dag_run_id="manual", task_id="epochs.e010", map_index=-1, try_number=2)
+
+
+def _submission(**changes: object) -> Submission:
+    operator = EpochsOperator(
+        task_id="e010",
+        reference="my_team.kmeans:kmeans",
+        run_key="kmeans/manual",
+        first_epoch=10,
+        end_epoch=20,
+        spark_conf={"spark.executor.memory": "2g"},
+    )
+    return make_submission(operator, RUN, identity=IDENTITY, store_url=SECRET, **{"takeover": False, **changes})
+
+
+def test_driver_gets_the_run_and_the_end_of_its_epochs_as_arguments() -> None:
+    assert ("0b5c", "--until-epoch", "20") == _submission().arguments
+    assert ("0b5c", "--until-epoch", "20", "--takeover") == _submission(takeover=True).arguments
+    assert "application.py" == _submission().application.name
+    assert _submission().application.is_file()
+
+
+def test_stores_address_is_in_the_environment_and_nowhere_else() -> None:
+    submission = _submission()
+
+    assert {
+        "ITERATION_STORE_URL": SECRET,
+        "ITERATION_PARENT_PID": str(os.getpid()),
+        "ITERATION_TASK": "kmeans/manual/epochs.e010/2",
+    } == submission.environment
+    assert "hidden-word" not in f"{submission.arguments} {submission.name} {submission.conf}"
+
+
+def test_name_tells_the_run_and_its_epochs() -> None:
+    assert "kmeans/manual epochs 10-19 (run 0b5c)" == _submission().name
+
+
+def test_tasks_of_the_same_dag_run_know_each_other() -> None:
+    assert IDENTITY.is_same_dag_run("kmeans/manual/epochs.e000/1")
+    assert not IDENTITY.is_same_dag_run("kmeans/manual2/epochs.e000/1")
+    assert not IDENTITY.is_same_dag_run("kmeans2/manual/epochs.e000/1")
+
+
+def test_spark_is_found_beside_this_python_and_what_the_user_set_stays() -> None:
+    found = spark_environment({"PATH": "/usr/bin", "SPARK_HOME": "/opt/spark", "PYSPARK_PYTHON": "/opt/python"})
+
+    assert ("/opt/spark", "/opt/python", sys.executable) == (
+        found["SPARK_HOME"],
+        found["PYSPARK_PYTHON"],
+        found["PYSPARK_DRIVER_PYTHON"],
+    )
+    assert f"/opt/spark/bin:{Path(sys.executable).parent}:/usr/bin" == found["PATH"]
+
+
+def test_driver_finds_the_modules_that_the_task_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    folders = spark_environment({"PATH": os.environ["PATH"], "PYTHONPATH": "/mine"})["PYTHONPATH"].split(os.pathsep)
+
+    assert (str(tmp_path), "/mine") == (folders[0], folders[-1])
+    assert not [folder for folder in folders if folder.endswith("site-packages")]
+
+
+def test_missing_spark_connection_is_the_users_mistake_and_never_means_yarn() -> None:
+    with pytest.raises(UsageError, match="there is no connection 'spark_default'; add it"):
+        DriverProcess(_submission())
+
+
+def test_cluster_deploy_mode_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = '{"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}'
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
+
+    with pytest.raises(UsageError, match=r"deploy mode cluster.*use client mode"):
+        DriverProcess(_submission()).run()
+
+
+@pytest.mark.parametrize(("code", "error"), [(2, UsageError), (1, ExecutionLostError), (3, ExecutionLostError)])
+def test_drivers_exit_code_says_whether_a_retry_would_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
+) -> None:
+    _fake_spark(tmp_path, f'echo "the reason"; exit {code}')
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+    process = DriverProcess(_submission())
+
+    with pytest.raises(error, match="the reason"):
+        process.run(environ={**os.environ, "SPARK_HOME": str(tmp_path)})
+
+
+def _fake_spark(home: Path, script: str) -> None:
+    """Put a spark-submit there that runs a shell script: the seam to a foreign program, not to our own code."""
+    (home / "bin").mkdir()
+    submit = home / "bin" / "spark-submit"
+    submit.write_text(f"#!/bin/sh\n{script}\n")
+    submit.chmod(0o755)
