@@ -390,6 +390,27 @@ def test_instant_never_changes_once_it_is_there(store: StoreWithHistory, family:
     assert len(known) > 30
 
 
+def test_writes_of_one_run_leave_all_others_alone(store: StoreWithHistory, family: int) -> None:
+    """Also those that are at the same token, epoch and checkpoint."""
+    others = [run_at(store, step) for step in range(2, len(whole_story(family)), 4)]
+    before = [history(store, other) for other in others]
+    run_id, coordinator = added(store), Coordinator(store)
+
+    for events in whole_story(family):
+        coordinator.apply(run_id, *events)
+
+        assert before == [history(store, other) for other in others]
+
+
+def run_at(store: StoreWithHistory, step: int) -> RunId:
+    """A run in the middle of the whole story."""
+    run_id, coordinator = added(store), Coordinator(store)
+    events_of_another = whole_story(new_family())
+    for events in events_of_another[:step]:
+        coordinator.apply(run_id, *events)
+    return run_id
+
+
 def instants(store: StoreWithHistory, run_id: RunId) -> dict[tuple[str, int, str], Any]:
     """Return every instant that a run's records hold, by its place; attempts, epochs and the like come in order."""
     records: dict[str, tuple[Any, ...]] = {
