@@ -7,8 +7,10 @@ times fixed. What the code needs besides (numpy, pyarrow, ...) has to be install
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib.util
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -31,6 +33,7 @@ def ship_code(spark: SparkSession, reference: str) -> str | None:
         return None
     packages = dict.fromkeys([reference.partition(":")[0].partition(".")[0], __name__.partition(".")[0]])
     folder = Path(tempfile.mkdtemp(prefix="iteration-code-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors may ask for it until the end
     archive = folder / "iteration_code.zip"
     digest = write_zip(archive, tuple(packages))
     spark.addArtifacts(str(archive), pyfile=True)

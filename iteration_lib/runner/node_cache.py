@@ -5,7 +5,8 @@ pinned source. Two processes that build the same bucket write the same bytes und
 the cache: where it cannot be used, rows are read from the source every time.
 
 Folders are `<scope>-<pin>-<buckets>`. The scope of a runner on a local master is its own, and is removed when it
-closes; on a cluster it is shared by all runs of a user, and what no task has used for IDLE_SECONDS is removed.
+closes; on a cluster it is shared by all runs of a user. Whoever makes a folder removes those of runners that were
+killed, and those that no task has used for IDLE_SECONDS.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ class BucketCache:
 
 
 def new_scope() -> str:
-    """Return a scope of one runner's own."""
-    return secrets.token_hex(8)
+    """Return a scope of one runner's own, which says who that is."""
+    return f"{os.getpid()}.{secrets.token_hex(8)}"
 
 
 def remove_scope(scope: str) -> None:
@@ -128,8 +129,14 @@ def _remove_idle(root: Path) -> None:
     oldest = time.time() - IDLE_SECONDS  # files carry the wall clock's time
     for folder in root.iterdir():
         with suppress(OSError):
-            if folder.stat().st_mtime < oldest:
+            if folder.stat().st_mtime < oldest or _is_orphan(folder.name):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_orphan(name: str) -> bool:
+    """Whether a folder's runner is gone. A wrong answer costs time alone: its tasks build it again."""
+    process = name.partition("-")[0].partition(".")[0]
+    return process.isdecimal() and not Path(f"/proc/{process}").exists()
 
 
 def _is_private(root: Path) -> bool:

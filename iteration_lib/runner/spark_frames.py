@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from iteration_lib.errors import OperatorResultError
@@ -70,11 +71,13 @@ class Frames:
 
     def of_batch(self, batch: pa.RecordBatch) -> DataFrame:
         """Return a batch as a small DataFrame."""
-        return self._spark.createDataFrame(pa.Table.from_batches([listed(batch)]))
+        table = pa.Table.from_batches([listed(batch)])
+        schema = from_arrow_schema(table.schema)
+        return self._spark.createDataFrame(table, schema) if len(table) else self._spark.createDataFrame([], schema)
 
     def of_parts(self, parts: PartsNode) -> DataFrame:
         """Return computed buckets as a DataFrame, read by the executors."""
-        schema = self.of_batch(pa.RecordBatch.from_pylist([], schema=load_schema(parts.saved))).schema
+        schema = from_arrow_schema(listed(pa.RecordBatch.from_pylist([], schema=load_schema(parts.saved))).schema)
         each = [replace(parts, parts=(part,)) for part in parts.parts]
         return self._spark.range(0, len(each), 1, len(each)).mapInArrow(read_parts(each), schema)
 

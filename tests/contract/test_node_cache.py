@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,7 +117,7 @@ def test_many_readers_at_once_see_the_same_rows(root: Path, data: CachedData) ->
 
 
 def test_scope_is_removed_alone(root: Path, data: CachedData) -> None:
-    other = CachedData(location=data.location, pinned=data.pinned, schema=data.schema, count=data.count, scope=SHARED)
+    other = replace(data, scope=SHARED)
     numbers(data)
     numbers(other)
 
@@ -131,9 +133,20 @@ def test_what_nobody_used_for_long_is_removed_when_another_folder_is_made(root: 
     long_ago = old.stat().st_mtime - IDLE_SECONDS - 60
     os.utime(old, (long_ago, long_ago))
 
-    numbers(CachedData(location=data.location, pinned=data.pinned, schema=data.schema, count=8, scope=data.scope), 0)
+    numbers(replace(data, count=8), 0)
 
     assert not old.exists()
+
+
+def test_what_a_killed_runner_left_is_removed_when_another_folder_is_made(root: Path, data: CachedData) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = replace(data, scope=f"{gone.pid}.abc")
+    numbers(left)
+
+    numbers(data)
+
+    assert [data.scope] == [folder.name.partition("-")[0] for folder in root.iterdir()]
 
 
 def test_bucket_in_use_survives_the_removal_of_its_file(root: Path, data: CachedData) -> None:
