@@ -1,0 +1,11 @@
+#!/bin/sh
+# Runs before Airflow's processes do: writes the login, and brings both databases to this version. Repeatable.
+set -eu
+umask 077
+python - <<'PROGRAM'
+import json, os, pathlib
+path = pathlib.Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"])
+path.write_text(json.dumps({"admin": os.environ["AIRFLOW_ADMIN_PASSWORD"]}))
+PROGRAM
+airflow db migrate
+iteration db upgrade
