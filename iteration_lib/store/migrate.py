@@ -16,11 +16,12 @@ from sqlalchemy.exc import DBAPIError
 
 from iteration_lib.errors import StoreVersionError, UsageError
 from iteration_lib.store.query import sql_folder
-from iteration_lib.store.refusal import unavailable
+from iteration_lib.store.refusal import not_ours, unavailable
 
 SCHEMA_VERSION = 1  # the greatest number in sql/migrations; a test compares
 
 _FILE_NAME = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
+_OUR_COLUMNS = 2
 _LOCK_KEY = 7_270_151_801  # any number that nothing else locks
 
 
@@ -50,11 +51,25 @@ def migrations() -> tuple[Migration, ...]:
 
 
 def schema_version(connection: Connection) -> int | None:
-    """Return the store's schema version, None where there are no tables of ours."""
+    """Return the store's schema version, None where there are no tables of ours; raises UsageError for others'."""
     if connection.scalar(text("SELECT to_regclass('schema_migrations')")) is None:
         return None
+    _check_ours(connection)
     version: int | None = connection.scalar(text("SELECT max(version) FROM schema_migrations"))
     return version
+
+
+def _check_ours(connection: Connection) -> None:
+    """Raise UsageError when the list of migrations is not of our making: other tools have one of this name."""
+    found = connection.scalar(
+        text(
+            "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('schema_migrations') "
+            "AND (attname, atttypid) IN (('version', 'integer'::regtype), ('sha256', 'text'::regtype))"
+        )
+    )
+    if found != _OUR_COLUMNS:
+        address = connection.engine.url.render_as_string(hide_password=True)
+        raise not_ours(address, "a table schema_migrations is not ours")
 
 
 def upgrade(engine: Engine) -> tuple[Migration, ...]:
@@ -81,6 +96,7 @@ def _pending(connection: Connection) -> tuple[Migration, ...]:
             "sha256 text NOT NULL, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
         )
     )
+    _check_ours(connection)
     known = migrations()
     found = connection.execute(text("SELECT version, sha256 FROM schema_migrations")).all()
     applied = {int(row.version): str(row.sha256) for row in found}

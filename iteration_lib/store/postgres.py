@@ -52,13 +52,14 @@ def open_engine(url: str) -> Engine:
         raise StoreUnavailableError(_without_password(url), f"{_NO_ADDRESS}: {err}") from err
     if address.drivername not in ("postgresql", "postgresql+psycopg2"):
         raise StoreUnavailableError(_without_password(url), f"{_NO_ADDRESS}: its scheme is {address.drivername}")
+    options = address.query.get("options", "")
     return create_engine(
         address.set(drivername="postgresql+psycopg2"),  # the default is another one since SQLAlchemy 2.1
         isolation_level="READ COMMITTED",
         pool_size=2,
         max_overflow=4,
         connect_args={
-            "options": _SERVER_OPTIONS,
+            "options": f"{_SERVER_OPTIONS} {options if isinstance(options, str) else ' '.join(options)}",
             "application_name": "iteration_lib",
             "connect_timeout": 10,
             "keepalives_idle": 30,

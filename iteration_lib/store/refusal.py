@@ -23,23 +23,34 @@ from iteration_lib.errors import (
 def refusal(err: DBAPIError, *, address: str, schema_version: int) -> IterationError:
     """Return the error of this project for one of the database, of a connection that was there."""
     cause, said = err.orig, first_line(err)
+    bug = "this is a bug, please report it"
+    found: IterationError = OutcomeUnknownError(f"{address}: {said}")
     if err.connection_invalidated:
-        return OutcomeUnknownError(f"{address}: {said}")
-    if isinstance(cause, psycopg2.errors.UndefinedTable | psycopg2.errors.UndefinedColumn):
-        return StoreVersionError(found=None, expected=schema_version)
-    if isinstance(cause, psycopg2.errors.InsufficientPrivilege):
-        return UsageError(f"the store at {address} refuses this login: {said}; use one that has the role for it")
-    if isinstance(cause, psycopg2.IntegrityError):
-        return ProtocolViolationError(f"the database refused an illegal row: {said}; this is a bug, please report it")
-    if isinstance(cause, psycopg2.DataError | psycopg2.ProgrammingError | psycopg2.NotSupportedError):
-        return ProtocolViolationError(f"the database refused a statement: {said}; this is a bug, please report it")
-    return OutcomeUnknownError(f"{address}: {said}")
+        pass
+    elif isinstance(cause, psycopg2.errors.UndefinedTable | psycopg2.errors.UndefinedColumn):
+        found = StoreVersionError(found=None, expected=schema_version)
+    elif isinstance(cause, psycopg2.errors.DuplicateTable | psycopg2.errors.DuplicateFunction):
+        found = not_ours(address, said)
+    elif isinstance(cause, psycopg2.errors.InsufficientPrivilege):
+        found = UsageError(f"the store at {address} refuses this login: {said}; use one that has the role for it")
+    elif isinstance(cause, psycopg2.IntegrityError):
+        found = ProtocolViolationError(f"the database refused an illegal row: {said}; {bug}")
+    elif isinstance(cause, psycopg2.DataError | psycopg2.ProgrammingError | psycopg2.NotSupportedError):
+        found = ProtocolViolationError(f"the database refused a statement: {said}; {bug}")
+    return found
 
 
 def unavailable(err: DBAPIError, *, address: str, schema_version: int) -> IterationError:
     """Return the same for a first connection: where nothing was done yet, no outcome is unknown."""
     found = refusal(err, address=address, schema_version=schema_version)
     return StoreUnavailableError(address, first_line(err)) if isinstance(found, OutcomeUnknownError) else found
+
+
+def not_ours(address: str, problem: str) -> UsageError:
+    """Return the error for a database where others have tables of our names."""
+    return UsageError(
+        f"the database at {address} is used by others ({problem}); give the store a database or a schema of its own"
+    )
 
 
 def first_line(err: DBAPIError) -> str:
