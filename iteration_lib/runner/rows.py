@@ -59,7 +59,7 @@ class RowReader:
         table = self._decode(group).slice(wanted.start - group.rows.start, len(wanted))
         path = self._pinned.files[group.file].path
         try:
-            batch = normal_batch(table, like=self._schema)
+            batch = normal_batch(table)
         except ColumnError as err:
             raise InputError(f"input {path}: {err}") from err
         if self._schema is not None and not batch.schema.equals(self._schema, check_metadata=True):

@@ -88,11 +88,8 @@ def batch_of_result(result: object, *, operator_id: str) -> pa.RecordBatch:
         ) from err
 
 
-def normal_batch(table: pa.Table | pa.RecordBatch, *, like: pa.Schema | None = None) -> pa.RecordBatch:
-    """Return a table or batch as one batch in the form that `batch_of` gives; raises ColumnError.
-
-    With `like`, the result has that schema: a list column without rows then still has its width.
-    """
+def normal_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """Return a table or batch as one batch in the form that `batch_of` gives; raises ColumnError."""
     whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
     for name in whole.schema.names:
         if whole.schema.names.count(name) > 1:
@@ -100,8 +97,7 @@ def normal_batch(table: pa.Table | pa.RecordBatch, *, like: pa.Schema | None = N
     columns = one_batch(whole).columns
     fields, normal = [], []
     for index, field in enumerate(whole.schema):
-        wanted = like.field(index) if like is not None else None
-        column, metadata = _normal_column(columns[index], field, wanted)
+        column, metadata = _normal_column(columns[index], field)
         fields.append(pa.field(field.name, column.type, metadata=metadata))
         normal.append(column)
     return pa.RecordBatch.from_arrays(normal, schema=pa.schema(fields))
@@ -183,26 +179,22 @@ def _flat_objects(name: str, flat: Column) -> pa.Array:
     raise ColumnError(name, f"holds Python objects ({shown}); only str or bytes, one of them, can be stored")
 
 
-def _normal_column(
-    column: pa.Array, field: pa.Field, wanted: pa.Field | None
-) -> tuple[pa.Array, dict[bytes, bytes] | None]:
+def _normal_column(column: pa.Array, field: pa.Field) -> tuple[pa.Array, dict[bytes, bytes] | None]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count:
         raise ColumnError(field.name, f"holds {column.null_count} nulls; fill or drop them before")
     if _is_list(column.type):
-        column = _fixed_lists(column, field.name, wanted)
+        column = _fixed_lists(column, field.name)
     shape = (field.metadata or {}).get(_SHAPE)
     plain = _plain_type(column.type, field.name)
     return (column if plain == column.type else column.cast(plain)), {_SHAPE: shape} if shape is not None else None
 
 
-def _fixed_lists(column: pa.Array, name: str, wanted: pa.Field | None) -> pa.Array:
+def _fixed_lists(column: pa.Array, name: str) -> pa.Array:
     """Return a list column as fixed_size_list; its rows must have one length."""
     if pa.types.is_fixed_size_list(column.type):
         width = column.type.list_size
-    elif wanted is not None and pa.types.is_fixed_size_list(wanted.type) and len(column) == 0:
-        width = wanted.type.list_size
     else:
         lengths = np.unique(np.diff(column.offsets.to_numpy()))
         if len(lengths) == 0:

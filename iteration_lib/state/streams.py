@@ -2,7 +2,6 @@
 
 An Arrow file holds one record batch per bucket, uncompressed, so that a bucket is mapped into memory by itself. A
 Parquet file is what is published: its rows have a digest, and its metadata says how many rows each bucket has.
-Parquet's dictionaries are off, because for floating point they take NaNs of different bits for one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from iteration_lib.state.files import NewFile, create_file, open_verified
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 
-_PARQUET = {"use_dictionary": False}
 _BUCKET_ROWS = b"iteration.bucket_rows"
 
 
@@ -59,7 +57,7 @@ def save_table(
     if first is None:
         return None
     digest, rows = NO_ROWS, 0
-    with create_file(location, path) as new, pq.ParquetWriter(new, first.schema, **_PARQUET) as writer:
+    with create_file(location, path) as new, pq.ParquetWriter(new, first.schema) as writer:
         for batch in itertools.chain([first], batches):
             writer.write_batch(batch)
             rows += batch.num_rows
@@ -119,7 +117,7 @@ def _write_arrow(new: NewFile, batches: Sequence[pa.RecordBatch]) -> None:
 
 
 def _write_parquet(new: NewFile, batches: Sequence[pa.RecordBatch], *, in_buckets: bool) -> None:
-    with pq.ParquetWriter(new, batches[0].schema, **_PARQUET) as writer:
+    with pq.ParquetWriter(new, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
         if in_buckets:

@@ -313,7 +313,7 @@ def test_error_in_a_fused_operator_names_that_operator(make: MakeHarness) -> Non
 
 
 def test_other_columns_in_another_subtask_are_refused(make: MakeHarness) -> None:
-    harness = make(parallelism=5)
+    harness = make(parallelism=BUCKETS)
     points = harness.open(cases.thousand)
 
     with pytest.raises(OperatorResultError, match="for every bucket"):

@@ -243,17 +243,20 @@ def test_jobs_carry_the_name_of_run_epoch_and_operator(harness: Harness, spark: 
 def test_scratch_files_go_with_the_epochs_and_with_the_runner(harness: Harness, tmp_path: Path) -> None:
     points = harness.open(cases.thousand)
 
-    def folders() -> list[str]:
-        return sorted(path.name for path in tmp_path.glob("run/scratch-*/*"))
+    def files() -> list[str]:
+        return sorted({path.parts[-2 if path.suffix == ".arrow" else -3] + path.suffix for path in scratch()})
+
+    def scratch() -> list[Path]:
+        return [path for path in tmp_path.glob("run/scratch-*/**/*") if path.is_file()]
 
     for epoch in range(4):
         harness.rows(harness.call(cases.large, Kind.BUCKETS, epoch=epoch, points=points))
         harness.runner.materialise(transform(harness, cases.odd, epoch=epoch, given=points), folder=None)
-    kept = folders()
+    kept = files()
     harness.runner.close()
 
-    assert ["epoch-000002", "epoch-000003"] == kept
-    assert [] == folders()
+    assert [f"epoch-00000{epoch}.{kind}" for epoch in (2, 3) for kind in ("arrow", "parquet")] == kept
+    assert [] == files()
 
 
 SCRIPT = """

@@ -142,6 +142,13 @@ def test_row_is_encoded_as_the_module_says() -> None:
     assert RowDigest(rows=2, total=total) == row_digest([batch])
 
 
+def test_place_of_a_null_shows() -> None:
+    one = pa.RecordBatch.from_pydict({"a": pa.array(["x"]), "b": pa.array([None], pa.string())})
+    other = pa.RecordBatch.from_pydict({"a": pa.array([None], pa.string()), "b": pa.array(["x"])})
+
+    assert row_digest([one]) != row_digest([other])
+
+
 def published(batches: list[pa.RecordBatch], schema: pa.Schema) -> SavedStream:
     files = tuple(
         SavedFile(path=f"{n}", size_bytes=n, sha256=str(n), rows=b.num_rows, row_digest=row_digest([b]).hex)
