@@ -52,55 +52,75 @@ class DemoFailedError(IterationError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Folders:
+    """Where the demo writes."""
+
+    postgres: Path
+    airflow: Path
+    state: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """Everything that runs while the demo is up."""
 
     airflow: StandaloneAirflow
     api: AirflowApi
     store: PostgresStore
+    show: str
 
 
 def main() -> int:
     """Run the demo and return its exit code."""
     arguments = argparse.ArgumentParser(prog="script/demo", description=__doc__)
     arguments.add_argument("--exit", action="store_true", help="leave when the run has ended")
-    leaves = arguments.parse_args().exit
+    arguments.add_argument("--data", type=Path, help="keep Postgres, Airflow and state here, not in your data folder")
+    given = arguments.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    home = user_folder() / "airflow"
+    folders = find_folders(given.data.absolute() if given.data is not None else None)
     try:
-        with open_site(home) as site:
+        with open_site(folders) as site:
             run, dag_run_id = show_run(site)
             print_result(site, run, dag_run_id)
-            if not leaves:
+            if not given.exit:
                 stay_up(site)
     except KeyboardInterrupt:
         console.print("interrupted; every process has ended")
         return _INTERRUPTED
     except IterationError as error:
         console.print(f"script/demo failed: {escape(str(error))}")
-        console.print(f"logs: {home / 'logs'}")
+        console.print(f"logs: {folders.airflow / 'logs'}")
         return error.exit_code
     return 0
 
 
+def find_folders(data: Path | None) -> Folders:
+    """Return where the demo writes: where the `iteration` command looks without being told, or below `data`."""
+    if data is None:
+        return Folders(postgres=default_folder(), airflow=user_folder() / "airflow", state=user_folder() / "state")
+    return Folders(postgres=data / "store", airflow=data / "airflow", state=data / "state")
+
+
 @contextmanager
-def open_site(home: Path) -> Iterator[Site]:
+def open_site(folders: Folders) -> Iterator[Site]:
     """Start Postgres and Airflow; on the way out all of it has ended."""
     with ExitStack() as stack:
-        postgres = EmbeddedPostgres(default_folder())
-        say(f"Postgres in {default_folder()}: databases airflow (Airflow's own) and iteration (the store)")
+        postgres = EmbeddedPostgres(folders.postgres)
+        say(f"Postgres in {folders.postgres}: databases airflow (Airflow's own) and iteration (the store)")
         stack.enter_context(postgres)
         store = stack.enter_context(_open_store(postgres))
-        airflow = StandaloneAirflow(_settings(home, postgres))
+        airflow = StandaloneAirflow(_settings(folders, postgres))
         stack.callback(airflow.stop)
         stack.callback(_ignore_interrupts)  # runs first: nothing stops the ending of the rest
-        say(f"Airflow in {home}: {airflow.url}")
+        say(f"Airflow in {folders.airflow}: {airflow.url}")
         airflow.start(say=say)
         with console.status("waiting until Airflow is healthy"):
             airflow.wait_until_healthy()
-        yield Site(airflow=airflow, api=airflow.api(), store=store)
+        is_default = folders.postgres == default_folder()
+        show = ".venv/bin/iteration show" + ("" if is_default else f" --store '{postgres.url('iteration')}'")
+        yield Site(airflow=airflow, api=airflow.api(), store=store, show=show)
 
 
 def show_run(site: Site) -> tuple[RunRecord, str]:
@@ -173,7 +193,7 @@ def print_result(site: Site, run: RunRecord, dag_run_id: str) -> None:
         METRIC: f"{metrics[METRIC]:.6f}",
         "state digest": run.state_digest or "",
         **{f"output {name}": uri for name, uri in (run.outputs or {}).items()},
-        "from a shell": f".venv/bin/iteration show {run.run_key}",
+        "from a shell": f"{site.show} {run.run_key}",
         "the run's page": page,
         "login": f"admin, password {site.airflow.passwords['admin']}",
     }
@@ -199,9 +219,9 @@ def say(what: str) -> None:
     console.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim] {escape(what)}")
 
 
-def _settings(home: Path, postgres: EmbeddedPostgres) -> Settings:
+def _settings(folders: Folders, postgres: EmbeddedPostgres) -> Settings:
     return Settings(
-        home=home,
+        home=folders.airflow,
         dags=ROOT / "dags",
         plugins=ROOT / "plugins",
         metadata_url=postgres.url("airflow"),
@@ -210,7 +230,7 @@ def _settings(home: Path, postgres: EmbeddedPostgres) -> Settings:
             "iteration_store": connection_of_url(postgres.url("iteration")),
             "spark_default": json.dumps({"conn_type": "spark", "host": "local[*]"}),
         },
-        extra={"AIRFLOW__ITERATION__STATE_URI": str(user_folder() / "state")},
+        extra={"AIRFLOW__ITERATION__STATE_URI": str(folders.state)},
     )
 
 

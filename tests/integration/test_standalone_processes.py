@@ -8,7 +8,11 @@ import sys
 import uuid
 from pathlib import Path
 
+import pytest
+
 from iteration_lib.airflow.standalone.marked import end_marked, find_marked, mark_environment
+from iteration_lib.airflow.standalone.processes import StandaloneAirflow, StandaloneError
+from iteration_lib.airflow.standalone.settings import Settings
 from tests.fixture.airflow import wait_for
 
 STUBBORN = (
@@ -52,6 +56,20 @@ def test_process_of_another_start_is_left_alone() -> None:
     assert process.poll() is None
     end_marked(other, grace_seconds=5)
     process.wait()
+
+
+def test_next_start_ends_what_a_killed_one_left_behind(tmp_path: Path) -> None:
+    mark = uuid.uuid4().hex
+    process = _start("import time; print('up', flush=True); time.sleep(600)", mark)
+    settings = Settings(
+        home=tmp_path, dags=tmp_path, plugins=tmp_path, metadata_url="none://", metadata_async_url="none://"
+    )
+    (tmp_path / "mark").write_text(mark)
+
+    with pytest.raises(StandaloneError, match="`airflow db migrate` ended with code"):
+        StandaloneAirflow(settings).start()
+
+    assert -15 == process.wait()
 
 
 def _start(program: str, mark: str) -> subprocess.Popen[bytes]:
