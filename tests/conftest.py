@@ -23,3 +23,8 @@ settings.load_profile(os.environ.get("ITERATION_TEST_SIZE", "pr"))
 def pytest_configure(config: pytest.Config) -> None:
     """Let Airflow's own deprecations be Airflow's business."""
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:airflow")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what needs Airflow last, so that its processes do not idle beside everything else."""
+    items.sort(key=lambda item: item.get_closest_marker("airflow") is not None)
