@@ -67,8 +67,11 @@ def _checked_folder(location: StateLocation, saved: SavedStream) -> str:
 
 
 def _write_pointer(location: StateLocation, content: bytes) -> None:
-    """Write the pointer, unless an attempt before this one did: the final checkpoint leaves only one content."""
+    """Write the pointer, unless it is there: the final checkpoint leaves only one content, whoever writes it.
+
+    So an attempt that was superseded may write it at the same time, and one that crashed may have torn it.
+    """
     try:
         verify_file(location, POINTER, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
     except StateCorruptedError:
-        write_bytes(location, POINTER, content)
+        write_bytes(location, POINTER, content, replaces=True)

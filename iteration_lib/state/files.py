@@ -1,8 +1,9 @@
 """How is a file written so that it is there whole or not at all, and read so that no other bytes pass for it?
 
-A file is written once and never replaced. On local disks it gets a temporary name, is fsynced, renamed, and its folder
-fsynced; elsewhere it is put in one request after it is complete. Its size and SHA-256 are taken from the bytes as they
-are written, so that nothing that happens to them afterwards goes unseen. Nothing is ever unpickled.
+A file is written once and never replaced, but for one of which there is only one content (`replaces`). On local disks
+it gets a temporary name, is fsynced, renamed, and its folder fsynced; elsewhere it is put in one request after it is
+complete. Its size and SHA-256 are taken from the bytes as they are written, so that nothing that happens to them
+afterwards goes unseen. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -67,23 +68,26 @@ class NewFile(io.RawIOBase):
 
 
 @contextmanager
-def create_file(location: StateLocation, path: str) -> Iterator[NewFile]:
+def create_file(location: StateLocation, path: str, *, replaces: bool = False) -> Iterator[NewFile]:
     """Write a new file at a relative path; it exists after the block, whole, or not at all.
 
+    With `replaces` it may be there already, torn or whole: for a file into which everybody writes the same bytes.
     Raises StateLocationError where it cannot be written, or is there already.
     """
     full = location.path(path)
     create = _create_local if location.is_local else _create_remote
     try:
+        if not replaces and _exists(location, full):
+            raise FileExistsError(17, "the file is there already", full)
         with create(full, path) as new:
             yield new
     except OSError as err:
         raise StateLocationError(location.uri, f"cannot hold {path} ({err})") from err
 
 
-def write_bytes(location: StateLocation, path: str, content: bytes) -> Written:
-    """Write a new file that holds `content`."""
-    with create_file(location, path) as new:
+def write_bytes(location: StateLocation, path: str, content: bytes, *, replaces: bool = False) -> Written:
+    """Write a new file that holds `content`; see create_file."""
+    with create_file(location, path, replaces=replaces) as new:
         new.write(content)
     return new.written
 
@@ -131,8 +135,6 @@ def verify_file(location: StateLocation, path: str, *, size_bytes: int, sha256: 
 @contextmanager
 def _create_local(full: str, path: str) -> Iterator[NewFile]:
     final = Path(full)
-    if final.exists():
-        raise FileExistsError(17, "the file is there already", full)
     _make_folder(final.parent)
     temporary = final.with_name(f".{final.name}.{secrets.token_hex(8)}.tmp")
     try:
@@ -151,8 +153,6 @@ def _create_local(full: str, path: str) -> Iterator[NewFile]:
 @contextmanager
 def _create_remote(full: str, path: str) -> Iterator[NewFile]:
     filesystem, inner = filesystem_of(full)
-    if filesystem.exists(inner):
-        raise FileExistsError(17, "the file is there already", full)
     with tempfile.NamedTemporaryFile() as target:
         yield (new := NewFile(path, cast("BinaryIO", target)))
         target.flush()
@@ -160,6 +160,13 @@ def _create_remote(full: str, path: str) -> Iterator[NewFile]:
     filesystem.invalidate_cache()
     if filesystem.size(inner) != new.written.size_bytes:
         raise OSError(5, "the file was not put whole", full)
+
+
+def _exists(location: StateLocation, full: str) -> bool:
+    if location.is_local:
+        return Path(full).exists()
+    filesystem, inner = filesystem_of(full)
+    return bool(filesystem.exists(inner))
 
 
 def _make_folder(folder: Path) -> None:
