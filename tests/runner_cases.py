@@ -200,7 +200,7 @@ def places_of_all(points: Block) -> Block:
 
 def large(points: Block) -> Block:
     """Return more than a subtask may send to the driver."""
-    return {"x": np.repeat(points["number"].astype(float), 300).reshape(-1, 300), "number": points["number"]}
+    return {"x": np.repeat(points["number"].astype(float), 900).reshape(-1, 900), "number": points["number"]}
 
 
 def counted(given: Block) -> Block:
