@@ -5,7 +5,7 @@
 The store's address comes in ITERATION_STORE_URL, never in arguments or Spark's conf, which other people see.
 ITERATION_PARENT_PID names the process that wants the result: when it is gone, so is this application, within seconds.
 ITERATION_TASK names the Airflow task instance, for whoever looks at the attempts. Exit codes are those of
-iteration_lib.errors: 2 the user has to change something, 3 superseded, 4 what ran the operators is gone.
+iteration_lib.errors: 2 the user has to change something, 3 superseded, 4 what ran the operators, or the store, is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 
 from iteration_lib.config import read_settings
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import IterationError
+from iteration_lib.errors import ExecutionLostError, IterationError
 from iteration_lib.launch import Drive, drive_run, find_run, open_store
 from iteration_lib.process import this_holder
 
@@ -41,10 +41,10 @@ def main(run_id: str, *, until_epoch: int | None, takeover: bool, parallelism: i
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # ends the attempt in order
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    settings = read_settings(os.environ)
     parent = os.environ.get(PARENT_PID_VARIABLE)
     engine = Engine(kind=EngineKind.SPARK, parallelism=parallelism, parent_pid=int(parent) if parent else None)
     try:
+        settings = read_settings(os.environ)
         with open_store(settings) as store:
             drive = Drive(
                 holder=this_holder(os.environ.get(TASK_VARIABLE)),
@@ -57,7 +57,7 @@ def main(run_id: str, *, until_epoch: int | None, takeover: bool, parallelism: i
             drive_run(store, settings, find_run(store, run_id), drive)
     except IterationError as err:
         _logger.error("event=application_failed error=%s", err)  # noqa: TRY400 - the sentence says it, no trace
-        sys.exit(err.exit_code)
+        sys.exit(ExecutionLostError.exit_code if err.is_passing else err.exit_code)
 
 
 if __name__ == "__main__":

@@ -60,29 +60,28 @@ class Engine:
         from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415
         from iteration_lib.runner.spark_session import jvm_pid, open_session  # noqa: PLC0415
 
-        session = open_session(self.master, f"iteration {run.run_key}")
-        ship_code(session, run.reference)
-        runner = SparkRunner(
-            session,
-            location,
-            max_buckets=run.max_buckets,
-            parallelism=self.default_parallelism,
-            owns_session=True,
-        )
-        watchdog = self._watch(jvm_pid(session), runner)
-        try:
-            yield runner
-        finally:
-            watchdog.stop()  # first: closing the runner ends the JVM, which is no loss then
-            runner.close()
-
-    def _watch(self, jvm: int | None, runner: Runner) -> Watchdog:
-        """Watch what this driver cannot live without, its JVM and whoever wants the result."""
-        watched = {
-            **({"Spark's JVM": jvm} if jvm is not None else {}),
-            **({"the process that submitted this application": self.parent_pid} if self.parent_pid else {}),
-        }
-        owned = [jvm] if jvm is not None else []
-        watchdog = Watchdog(watched, owned=owned, on_lost=lambda _what: runner.cancel())
+        watchdog = Watchdog()
+        if self.parent_pid is not None:
+            watchdog.watch("the process that submitted this application", self.parent_pid)
         watchdog.start()
-        return watchdog
+        try:
+            session = open_session(self.master, f"iteration {run.run_key}")
+            jvm = jvm_pid(session)
+            if jvm is not None:
+                watchdog.watch("Spark's JVM", jvm, is_owned=True)
+            ship_code(session, run.reference)
+            runner = SparkRunner(
+                session,
+                location,
+                max_buckets=run.max_buckets,
+                parallelism=self.default_parallelism,
+                owns_session=True,
+            )
+            watchdog.when_lost(lambda _what: runner.cancel())
+            try:
+                yield runner
+            finally:
+                watchdog.expect_ends()
+                runner.close()
+        finally:
+            watchdog.stop()

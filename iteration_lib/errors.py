@@ -1,7 +1,7 @@
 """Which errors does this project raise, and who has to act on them?
 
     IterationError
-    ├── UsageError              the caller's mistake; nothing was changed (exit code 2)
+    ├── UsageError              the caller's mistake; nothing was lost or half written (exit code 2)
     │   ├── DefinitionError       the iteration's wiring
     │   ├── IterationNotFoundError  module:object that is not there
     │   ├── ParameterError        unknown, missing or ill-typed parameter
@@ -15,7 +15,9 @@
     │   ├── StoreUnavailableError   no store answers at the address
     │   ├── StoreVersionError     the store's schema is not this version's
     │   ├── EmbeddedStoreError    the embedded Postgres cannot be installed, started or shared
+    │   ├── SparkUnavailableError  no Spark at the master's address
     │   └── JavaNotFoundError
+    ├── RunFinishedError        the run has finished meanwhile; there is nothing left to drive
     ├── LeaseHeldError          another attempt is live; wait, or take over (exit code 3)
     ├── SupersededError         a newer attempt holds the run; stop now, write nothing (exit code 3)
     ├── OutcomeUnknownError     the connection was lost; the call may be repeated, nothing may be deleted
@@ -31,9 +33,13 @@ from __future__ import annotations
 
 
 class IterationError(Exception):
-    """Root of every error that this project raises."""
+    """Root of every error that this project raises.
+
+    `is_passing` is True for a mistake that may as well be an outage: a person has to look, a scheduler may try again.
+    """
 
     exit_code = 1
+    is_passing = False
 
 
 class UsageError(IterationError):
@@ -128,13 +134,16 @@ class OperatorResultError(UsageError):
 class StateLocationError(UsageError):
     """The state location cannot be written or read."""
 
-    def __init__(self, uri: str, problem: str) -> None:
+    def __init__(self, uri: str, problem: str, *, is_passing: bool = False) -> None:
         self.uri = uri
+        self.is_passing = is_passing
         super().__init__(f"state location {uri!r} {problem}; choose another with --state or ITERATION_STATE_URI")
 
 
 class StoreUnavailableError(UsageError):
     """No metadata store answers at the address."""
+
+    is_passing = True
 
     def __init__(self, address: str, problem: str) -> None:
         self.address = address
@@ -163,8 +172,27 @@ class EmbeddedStoreError(UsageError):
     """The embedded Postgres cannot be used: its programs, its folder or its start."""
 
 
+class SparkUnavailableError(UsageError):
+    """No Spark session could be opened."""
+
+    is_passing = True
+
+    def __init__(self, master: str | None, problem: str) -> None:
+        self.master = master
+        where = f"at {master}" if master is not None else "on this machine"
+        super().__init__(f"no Spark session {where} ({problem}); check --master, or the connection's host")
+
+
 class JavaNotFoundError(UsageError):
     """No Java that can run Spark."""
+
+
+class RunFinishedError(IterationError):
+    """The run has finished: there is nothing left to drive."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} is finished; there is nothing left to drive")
 
 
 class LeaseHeldError(IterationError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -22,14 +22,17 @@ from iteration_lib.driver.context import Observer, RunContext, Silent
 from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.restore import read_completed_manifest
-from iteration_lib.errors import ParameterError, RunMismatchError, RunNotFoundError
+from iteration_lib.errors import ParameterError, RunFinishedError, RunMismatchError, RunNotFoundError
 from iteration_lib.model.definition import definition_differences, describe, load_iteration, params_differences
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.params import Scalar, params_json, parse_params
+from iteration_lib.model.source import ParquetSource
 from iteration_lib.process import is_gone
 from iteration_lib.protocol.state import AttemptId, Holder, RunId
 from iteration_lib.protocol.status import RunStatus
+from iteration_lib.runner.calling import call_source
 from iteration_lib.runner.local import LocalRunner
+from iteration_lib.runner.pins import pin_parquet
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.streams import load_whole
@@ -39,17 +42,20 @@ from iteration_lib.store.record import NewRun, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
 DEFAULT_MAX_BUCKETS = 16
+LARGEST_MAX_BUCKETS = 65_536
+_LARGEST = 2**31 - 1
 _EMBEDDED_DATABASE = "iteration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A run as somebody asks for it. `params` are values or texts; `max_buckets` never changes while the run lives."""
+    """A run as somebody asks for it. `params` are values or texts; what is None is the run's own, or the default."""
 
     reference: str
     run_key: str
     params: Mapping[str, object] = field(default_factory=dict)
     max_buckets: int | None = None
+    state_uri: str | None = None
 
 
 # Opens a runner for a run whose files go to a location, and closes it afterwards.
@@ -81,18 +87,20 @@ def open_store(settings: Settings) -> Iterator[PostgresStore]:
 def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> RunRecord:
     """Return the run of this key, made now if there is none; starts nothing.
 
-    Raises IterationNotFoundError, DefinitionError, ParameterError or StateLocationError before anything is written, and
-    RunMismatchError when the key belongs to a run of other parameters or other code.
+    Raises IterationNotFoundError, DefinitionError, ParameterError, StateLocationError or InputError before anything is
+    written, and RunMismatchError when the key belongs to a run of other parameters or other code.
     """
     iteration = load_iteration(request.reference)
     graph = iteration.graph()
-    params = params_json(parse_params(iteration.params, request.params))
+    params_of_run = parse_params(iteration.params, request.params)
+    params = params_json(params_of_run)
     definition = describe(graph)
     found = store.find_run(request.run_key)
     if found is None:
         location = StateLocation(settings.state_uri)
         location.check_writable()
         max_epochs = _max_epochs(params)
+        _check_input(graph, params_of_run)
         new = NewRun(
             run_id=RunId(str(uuid.uuid4())),
             run_key=request.run_key,
@@ -105,7 +113,14 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
         )
         store.add_run(new)
         found = find_run(store, request.run_key)
-    _check_same(found, reference=request.reference, params=params, graph=graph, max_buckets=request.max_buckets)
+    _check_same(
+        found,
+        reference=request.reference,
+        params=params,
+        graph=graph,
+        max_buckets=request.max_buckets,
+        state_uri=StateLocation(request.state_uri).uri if request.state_uri is not None else None,
+    )
     return found
 
 
@@ -122,16 +137,36 @@ def _max_epochs(params: Mapping[str, Scalar]) -> int | None:
     found = params.get("max_epochs")
     if found is None:
         return None
-    if not isinstance(found, int) or found < 1:
-        raise ParameterError(f"parameter 'max_epochs' is {found!r}; it is a whole number from 1", name="max_epochs")
+    if not isinstance(found, int) or not 1 <= found <= _LARGEST:
+        problem = f"parameter 'max_epochs' is {found!r}; it is a whole number from 1 to {_LARGEST}"
+        raise ParameterError(problem, name="max_epochs")
     return found
 
 
+def _check_input(graph: Graph, params: object) -> None:
+    """Raise InputError for files that are missing, empty or lack a column: a typo must not use up the run's key."""
+    for operator in graph.data:
+        if "spark" not in operator.injected:
+            source = call_source(operator, params)
+            if isinstance(source, ParquetSource):
+                pin_parquet(source)
+
+
 def _check_same(
-    run: RunRecord, *, reference: str, params: Mapping[str, Scalar], graph: Graph, max_buckets: int | None
+    run: RunRecord,
+    *,
+    reference: str,
+    params: Mapping[str, Scalar],
+    graph: Graph,
+    max_buckets: int | None = None,
+    state_uri: str | None = None,
 ) -> None:
     """Raise RunMismatchError when a run would go on with other parameters or other code."""
-    asked = ((run.reference, reference, "iteration"), (run.max_buckets, max_buckets or run.max_buckets, "max_buckets"))
+    asked = (
+        (run.reference, reference, "iteration"),
+        (run.max_buckets, max_buckets or run.max_buckets, "max_buckets"),
+        (run.state_uri, state_uri or run.state_uri, "state location"),
+    )
     differences = (
         *(f"{what} was {before}, now {after}" for before, after, what in asked if before != after),
         *params_differences(run.params, params),
@@ -172,11 +207,12 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
         return run
     iteration = load_iteration(run.reference)
     graph = iteration.graph()
-    _check_same(run, reference=run.reference, params=run.params, graph=graph, max_buckets=None)
+    _check_same(run, reference=run.reference, params=run.params, graph=graph)
     location = StateLocation(run.state_uri).below(run.run_id)
     coordinator = Coordinator(store)
     open_runner = _open_idle if terminating else drive.open_runner
     with (
+        suppress(RunFinishedError),  # another attempt finished it since `run` was read
         open_attempt(store, coordinator, run.run_id, _claim(store, run, drive)) as attempt,
         open_runner(run, location) as runner,
     ):

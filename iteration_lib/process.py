@@ -10,7 +10,8 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 
@@ -25,60 +26,87 @@ LOST_EXIT_CODE = 4
 
 def this_holder(task: str | None = None) -> Holder:
     """Describe this process as the holder of an attempt; `task` names its Airflow task instance."""
-    process = psutil.Process()
-    return Holder(host=socket.gethostname(), pid=process.pid, process_started=_started(process), task=task)
+    pid = os.getpid()
+    return Holder(host=socket.gethostname(), pid=pid, process_started=_identity(pid) or "unknown", task=task)
 
 
 def is_gone(holder: Holder) -> bool:
-    """Tell whether a holder's process is proved to be gone; one on another machine never is."""
-    if holder.host != socket.gethostname():
+    """Tell whether a holder's process is proved to be gone.
+
+    Nothing is proved of a process of another machine, of another boot of this one, or of another pid namespace.
+    """
+    here = _identity(os.getpid())
+    if holder.host != socket.gethostname() or here is None:
         return False
+    place, _, _ = holder.process_started.rpartition("/")
+    if not place or place != here.rpartition("/")[0]:
+        return False
+    return _identity(holder.pid) != holder.process_started or not _is_there(_process(holder.pid))
+
+
+def _identity(pid: int) -> str | None:
+    """Return boot, pid namespace and start of a process, by the kernel's own count, which no clock can shift."""
     try:
-        process = psutil.Process(holder.pid)
-        return _started(process) != holder.process_started or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.AccessDenied:
-        return False
-
-
-def _started(process: psutil.Process) -> str:
-    return f"{process.create_time():.2f}"
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = Path("/proc/self/ns/pid").readlink()
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    started = status.rpartition(b")")[2].split()[19].decode("ascii")  # field 22, counted behind the command's name
+    return f"{boot}/{namespace}/{started}"
 
 
 class Watchdog:
-    """Ends this process when one of `watched` (a name to its pid) is gone.
+    """Ends this process when one that is watched is gone.
 
-    `on_lost` is told first and may end things in order; after a grace period this process ends all the same, and with
-    it those of `owned` (pids) that are still there.
+    `when_lost` is told first and may end things in order; unless `stop` says within a grace period that they have
+    ended, this process ends all the same, and with it the owned ones that are still there.
     """
 
-    def __init__(self, watched: Mapping[str, int], *, owned: Collection[int], on_lost: Callable[[str], None]) -> None:
-        """Remember who is watched; a process that is gone already counts as lost."""
-        self._watched = {name: _process(pid) for name, pid in watched.items()}
-        self._owned = [_process(pid) for pid in owned]
-        self._on_lost = on_lost
+    def __init__(self) -> None:
+        """Watch nobody yet."""
+        self._watched: dict[str, psutil.Process | None] = {}
+        self._owned: list[psutil.Process | None] = []
+        self._when_lost: Callable[[str], None] = lambda _what: None
+        self._closing = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def watch(self, name: str, pid: int, *, is_owned: bool = False) -> None:
+        """Watch a process too; one that is gone already counts as lost."""
+        process = _process(pid)
+        self._watched = {**self._watched, name: process}
+        if is_owned:
+            self._owned.append(process)
+
+    def when_lost(self, call: Callable[[str], None]) -> None:
+        """Have `call` called with the name of who is lost."""
+        self._when_lost = call
 
     def start(self) -> None:
         """Start watching."""
         self._thread.start()
 
+    def expect_ends(self) -> None:
+        """From now on who ends is no loss: what is watched is being closed."""
+        self._closing.set()
+
     def stop(self) -> None:
-        """Stop watching; repeatable."""
+        """Stop watching: everything has ended in order; repeatable."""
+        self._closing.set()
         self._stopped.set()
 
     def _run(self) -> None:
-        while not self._stopped.wait(_POLL_SECONDS):
+        while not self._closing.wait(_POLL_SECONDS):
             lost = next((name for name, process in self._watched.items() if not _is_there(process)), None)
-            if lost is not None and not self._stopped.is_set():
+            if lost is not None and not self._closing.is_set():
                 self._end(lost)
                 return
 
     def _end(self, lost: str) -> None:
         _logger.error("event=process_lost what=%s", lost)
-        self._on_lost(lost)
+        # In a thread of its own: telling a JVM that hangs may hang as well.
+        threading.Thread(target=self._when_lost, args=(lost,), name="when-lost", daemon=True).start()
         if self._stopped.wait(_GRACE_SECONDS):
             return
         for process in self._owned:

@@ -252,10 +252,9 @@ def _wait_for_dag(site: Site) -> None:
     deadline = time.monotonic() + _DAG_SECONDS
     while site.api.dag(DAG_ID) is None:
         site.airflow.check()
-        if errors := site.api.import_errors():
-            raise DemoFailedError("\n".join(str(error["stack_trace"]) for error in errors))
-        if time.monotonic() > deadline:
-            raise DemoFailedError(f"Airflow has not found the DAG {DAG_ID} after {_DAG_SECONDS} s")
+        if time.monotonic() > deadline:  # not before: an error of an earlier day stays until the file is parsed again
+            traces = "\n".join(str(error["stack_trace"]) for error in site.api.import_errors())
+            raise DemoFailedError(f"Airflow has not found the DAG {DAG_ID} after {_DAG_SECONDS} s\n{traces}".strip())
         time.sleep(_POLL_SECONDS)
 
 

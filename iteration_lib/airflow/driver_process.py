@@ -12,8 +12,10 @@ import importlib.util
 import os
 import re
 import signal
+import site
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -98,7 +100,8 @@ def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
     found["PYSPARK_PYTHON"] = environ.get("PYSPARK_PYTHON") or sys.executable
     found["PYSPARK_DRIVER_PYTHON"] = environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable
     found["PYTHONSAFEPATH"] = "1"  # else the application's own folder comes first, and hides a user's module `model`
-    found["PYTHONPATH"] = os.pathsep.join([*_own_folders(), *environ.get("PYTHONPATH", "").split(os.pathsep)])
+    given = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]  # "" would be the cwd
+    found["PYTHONPATH"] = os.pathsep.join([*_own_folders(), *given])
     folders = [str(Path(sys.executable).parent), environ.get("PATH", os.defpath)]
     if spark_home is not None:
         folders.insert(0, str(Path(spark_home) / "bin"))
@@ -110,9 +113,10 @@ def _own_folders() -> list[str]:
 
     The driver imports the iteration from there, and ships it to the executors itself.
     """
-    installations = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    installed |= {Path(entry).resolve() for entry in site.getsitepackages()}
     folders = [Path(entry).resolve() for entry in sys.path if entry and Path(entry).is_dir()]
-    return [str(folder) for folder in folders if not installations & {folder, *folder.parents}]
+    return [str(folder) for folder in folders if not installed & {folder, *folder.parents}]
 
 
 def _signal_group(pid: int, signal_number: signal.Signals) -> None:

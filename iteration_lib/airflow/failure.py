@@ -16,8 +16,10 @@ from iteration_lib.errors import UsageError
 
 @contextlib.contextmanager
 def without_retry_of_mistakes() -> Iterator[None]:
-    """Turn a UsageError into the exception that makes Airflow fail a task for good."""
+    """Turn a UsageError into the exception that makes Airflow fail a task for good, unless it may be an outage."""
     try:
         yield
     except UsageError as error:
+        if error.is_passing:
+            raise
         raise AirflowFailException(str(error)) from error

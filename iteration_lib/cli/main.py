@@ -19,8 +19,17 @@ from iteration_lib.cli.output import print_fields, print_json, print_table
 from iteration_lib.cli.progress import ProgressBar
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import IterationError, ParameterError
-from iteration_lib.launch import DEFAULT_MAX_BUCKETS, Drive, Request, drive_run, find_run, open_run, open_store
+from iteration_lib.errors import IterationError, ParameterError, UsageError
+from iteration_lib.launch import (
+    DEFAULT_MAX_BUCKETS,
+    LARGEST_MAX_BUCKETS,
+    Drive,
+    Request,
+    drive_run,
+    find_run,
+    open_run,
+    open_store,
+)
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.migrate import upgrade
@@ -79,18 +88,23 @@ def store_options(command: F) -> F:
 @click.option("--runner", type=click.Choice([kind.value for kind in EngineKind]), default="spark", show_default=True)
 @click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks per operator [default: the cores].")
 @click.option(
-    "--max-buckets", type=click.IntRange(min=1), help=f"Buckets of a stream [default: {DEFAULT_MAX_BUCKETS}]."
+    "--max-buckets",
+    type=click.IntRange(1, LARGEST_MAX_BUCKETS),
+    help=f"Buckets of a stream [default: {DEFAULT_MAX_BUCKETS}].",
 )
 @click.option("--takeover", is_flag=True, help="Take the run from an attempt that you know is gone.")
 @store_options
 def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
     """Run an iteration, or go on with the run of this key from its last durable epoch."""
+    if run_key == "":
+        raise UsageError("--run-key is empty; give the run's name, or leave it out for a new run")
     settings = read_settings(os.environ, store_url=store_url, state_uri=options["state_uri"])
     request = Request(
         reference=reference,
         run_key=run_key or f"{reference.rpartition(':')[2]}-{uuid.uuid4().hex[:8]}",
         params=_parse(options["params"]),
         max_buckets=options["max_buckets"],
+        state_uri=options["state_uri"],
     )
     engine = Engine(kind=EngineKind(options["runner"]), master=options["master"], parallelism=options["parallelism"])
     with open_store(settings) as store:
@@ -208,5 +222,7 @@ def _parse(params: tuple[str, ...]) -> dict[str, object]:
         name, separator, value = param.partition("=")
         if not separator:
             raise ParameterError(f"--param {param!r} has no value; write it as NAME=VALUE", name=name)
+        if name in parsed:
+            raise ParameterError(f"parameter {name!r} is given twice; give it once", name=name)
         parsed[name] = value
     return parsed

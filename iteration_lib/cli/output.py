@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from iteration_lib.view import Json
 
@@ -19,11 +20,11 @@ def print_json(answer: object) -> None:
 
 def print_table(title: str, rows: Sequence[Json], columns: Sequence[str]) -> None:
     """Print some columns of some rows to standard output."""
-    table = Table(title=title, title_justify="left", show_edge=False, header_style="bold")
+    table = Table(title=Text(title), title_justify="left", show_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
     Console().print(table)
 
 

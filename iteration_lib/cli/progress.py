@@ -18,10 +18,10 @@ class ProgressBar:
     def __init__(self, console: Console) -> None:
         """Draw on `console`."""
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("epochs  {task.fields[metrics]}"),
+            TextColumn("epochs  {task.fields[metrics]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,

@@ -19,6 +19,8 @@ from iteration_lib.store.seam import Store
 
 _logger = logging.getLogger(__name__)
 
+_MAX_REASON = 10_000
+
 
 class Guard(TypedDict):
     """What an event carries so that it is known whose it is (I2)."""
@@ -125,8 +127,13 @@ def _end_after(attempt: Attempt, err: BaseException) -> None:
     if isinstance(err, KeyboardInterrupt | SystemExit):
         outcome, reason = AttemptOutcome.RELEASED, "interrupted"
     else:
-        outcome, reason = AttemptOutcome.FAILED, str(err) or type(err).__name__
+        outcome, reason = AttemptOutcome.FAILED, _printable(str(err)) or type(err).__name__
     try:
         attempt.apply(AttemptEnded(**attempt.guard, outcome=outcome, reason=reason))
     except IterationError as second:  # the first error is the one to show
         _logger.warning("event=attempt_not_ended run_id=%s error=%s", attempt.run_id, second)
+
+
+def _printable(text: str) -> str:
+    """Return a text that every database can keep: no NUL, no half of a surrogate pair, no novel."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")[:_MAX_REASON]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from iteration_lib.driver.context import RunContext
@@ -14,6 +14,7 @@ from iteration_lib.model.operator import Operator, Role
 from iteration_lib.protocol.state import CRITERIA
 from iteration_lib.runner.seam import Invocation, Materialised, Stream
 from iteration_lib.state.saved import FileFormat, SavedStream
+from iteration_lib.state.streams import save_no_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +63,16 @@ class EpochRunner:
 
     def write_outputs(self) -> dict[str, SavedStream]:
         """Write the outputs of this epoch, which is the run's last, as Parquet files that readers may have."""
-        folder = f"outputs/{{}}/{self._attempt.folder}-epoch-{self._epoch:06d}"
-        return {
-            output: cast(
-                "SavedStream",
-                self._context.runner.materialise(
-                    self._result(name), folder=folder.format(output), file_format=FileFormat.PARQUET
-                ).saved,
-            )
-            for output, name in self._context.graph.outputs.items()
-        }
+        return {output: self._write_output(output, name) for output, name in self._context.graph.outputs.items()}
+
+    def _write_output(self, output: str, name: str) -> SavedStream:
+        """Write one output; one without rows gets a file too, so that readers find its folder and its columns."""
+        folder = f"outputs/{output}/{self._attempt.folder}-epoch-{self._epoch:06d}"
+        written = self._context.runner.materialise(
+            self._result(name), folder=folder, file_format=FileFormat.PARQUET
+        ).saved
+        saved = cast("SavedStream", written)  # a folder was given
+        return saved if saved.files else replace(saved, files=(save_no_rows(self._context.location, saved, folder),))
 
     def _compute(self, operator: Operator) -> Stream:
         metrics = Metrics(operator_id=operator.operator_id)

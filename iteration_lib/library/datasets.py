@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +49,9 @@ def _write_once(path: str | Path, table: pa.Table) -> Path:
     final = Path(path)
     if not final.exists():
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = final.with_name(f".{final.name}.tmp")
+        temporary = final.with_name(f".{final.name}.{secrets.token_hex(8)}.tmp")
         pq.write_table(table, temporary)
-        temporary.rename(final)
+        with contextlib.suppress(FileExistsError):  # somebody else was quicker, and may have pinned theirs
+            os.link(temporary, final)
+        temporary.unlink()
     return final

@@ -41,7 +41,7 @@ def load_iteration(reference: str) -> Iteration:
                 reference, f"there is no module {err.name!r} on the Python path; check the name, or set PYTHONPATH"
             ) from err
         raise IterationNotFoundError(reference, f"its module needs {err.name!r}, which is not installed") from err
-    except Exception as err:  # the module is the user's, and may raise anything while it is imported
+    except (Exception, SystemExit) as err:  # the module is the user's, and may raise anything while it is imported
         raise IterationNotFoundError(
             reference, f"its module cannot be imported: {type(err).__name__}: {err}; mend it first"
         ) from err
@@ -75,7 +75,7 @@ def definition_differences(before: Mapping[str, object], after: Mapping[str, obj
 
 def params_differences(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> tuple[str, ...]:
     """Return one sentence per parameter that differs."""
-    names = dict.fromkeys([*before, *after])
+    names = dict.fromkeys([*after, *before])  # as they are declared; the store keeps no order
     return tuple(
         f"parameter {name!r} was {show(before.get(name))}, now {show(after.get(name))}"
         for name in names
@@ -207,7 +207,10 @@ def _syntax_of(found: object) -> str:
     except (OSError, TypeError):
         code = getattr(found, "__code__", None)
         return repr((code.co_code, code.co_consts)) if code is not None else repr(found)
-    tree = ast.parse(textwrap.dedent(source))
+    try:
+        tree = ast.parse(textwrap.dedent(source))
+    except SyntaxError:  # the lines of a lambda are not always a program of their own
+        return source
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]

@@ -41,7 +41,7 @@ def parse_params(declared: type, given: Mapping[str, object]) -> object:
     values = {name: _parse(name, value, hints[name]) for name, value in given.items()}
     try:
         return declared(**values)
-    except ValueError as err:  # a dataclass may check its own fields in __post_init__
+    except (TypeError, ValueError) as err:  # a dataclass may check its own fields in __post_init__
         raise ParameterError(str(err)) from err
 
 

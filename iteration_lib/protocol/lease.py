@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from iteration_lib.errors import LeaseHeldError, ProtocolViolationError, SupersededError
+from iteration_lib.errors import LeaseHeldError, ProtocolViolationError, RunFinishedError, SupersededError
 from iteration_lib.protocol.checkpoint import abort_pending
 from iteration_lib.protocol.command import Command, EndAttempt, OpenAttempt, SetRunStatus, VoidEpochs
 from iteration_lib.protocol.event import AttemptEnded, AttemptOpened, GuardedEvent, OutputsPublished
@@ -25,7 +25,7 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
     never comes back (SupersededError).
     """
     if state.status is RunStatus.FINISHED:
-        raise ProtocolViolationError("the run is finished; there is nothing to drive")
+        raise RunFinishedError(state.run_id)
     if state.ended_attempt_id == event.attempt_id:
         raise SupersededError(run_id=state.run_id, held=state.fencing_token, current=None)
     live = state.attempt

@@ -37,6 +37,12 @@ def call_on_blocks(
     return batch_of_result(result, operator_id=operator.operator_id)
 
 
+def call_source(operator: Operator, params: object) -> object:
+    """Return what a data stream that needs no Spark reads from; raises OperatorFailedError for what it raises."""
+    with user_errors(operator, None):
+        return operator.function(**({"params": params} if "params" in operator.injected else {}))
+
+
 def check_one_schema(operator_id: str, schemas: Mapping[int, pa.Schema]) -> None:
     """Check that an operator returned the same columns for each of these buckets; raises OperatorResultError."""
     first = min(schemas)

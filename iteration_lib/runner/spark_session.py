@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from iteration_lib.errors import IterationError, SparkUnavailableError
 from iteration_lib.runner.java import find_java_home
 
 _CONNECT = "sc://"
@@ -32,8 +33,18 @@ def open_session(master: str | None, app_name: str, *, conf: Mapping[str, str] |
     """Return a session on `master`: that of spark-submit, if there is one, else local[*], where it is None.
 
     A master that starts with sc:// is a Spark Connect server. Raises JavaNotFoundError where a JVM has to be started
-    and there is no Java for it.
+    and there is no Java for it, SparkUnavailableError for anything else that leaves no session.
     """
+    try:
+        return _open(master, app_name, conf=conf)
+    except IterationError:
+        raise
+    except Exception as err:  # whatever Spark, py4j or the network raise: there is no session, and nothing has run
+        said = str(err).strip().splitlines()
+        raise SparkUnavailableError(master, said[0] if said else type(err).__name__) from err
+
+
+def _open(master: str | None, app_name: str, *, conf: Mapping[str, str] | None) -> SparkSession:
     if master is not None and master.startswith(_CONNECT):
         return SparkSession.builder.remote(master).appName(app_name).getOrCreate()
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ

@@ -82,7 +82,7 @@ def create_file(location: StateLocation, path: str, *, replaces: bool = False) -
         with create(full, path) as new:
             yield new
     except OSError as err:
-        raise StateLocationError(location.uri, f"cannot hold {path} ({err})") from err
+        raise StateLocationError(location.uri, f"cannot hold {path} ({err})", is_passing=True) from err
 
 
 def write_bytes(location: StateLocation, path: str, content: bytes, *, replaces: bool = False) -> Written:

@@ -72,6 +72,12 @@ def save_table(
     return file, first.schema
 
 
+def save_no_rows(location: StateLocation, stream: SavedStream, folder: str) -> SavedFile:
+    """Write a new file of a published stream that has its columns and no rows."""
+    nothing = pa.RecordBatch.from_pylist([], schema=load_schema(stream))
+    return save_batches(location, new_part_path(folder, 0, stream.format), [nothing], file_format=stream.format)
+
+
 def new_part_path(folder: str, subtask: int, file_format: FileFormat) -> str:
     """Return a path that no other write has: a repeated task must not meet the file of its first try."""
     return f"{folder}/part-{subtask:05d}-{secrets.token_hex(8)}.{file_format.value}"

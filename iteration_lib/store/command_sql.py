@@ -137,7 +137,8 @@ def _void_epochs(command: VoidEpochs, execute: Execute) -> None:
 
 
 def _make_epochs_durable(command: MakeEpochsDurable, execute: Execute) -> None:
-    execute("make_epochs_durable", {"through": command.through})
+    if execute("make_epochs_durable", {"through": command.through}) < 1:
+        raise ProtocolViolationError("make_epochs_durable touched no row; this is a bug, please report it")
     _one(execute, "advance_run", {"through": command.through})
 
 

@@ -27,7 +27,7 @@ import psycopg2.sql
 from iteration_lib.errors import EmbeddedStoreError
 from iteration_lib.store import postmaster
 from iteration_lib.store.file_lock import FileLock
-from iteration_lib.store.postgres_binaries import find_binaries
+from iteration_lib.store.postgres_binaries import find_binaries, make_public_folder
 from iteration_lib.store.server_folder import SYSTEM_FOLDER, ServerFolder, default_folder
 from iteration_lib.store.server_launch import data_version, launch_server, make_data
 
@@ -88,6 +88,8 @@ class EmbeddedPostgres:
         Calling it again is harmless, and starts a server that was killed in the meantime.
         """
         try:
+            if os.geteuid() == 0 and SYSTEM_FOLDER in self._folder.parents:
+                make_public_folder(SYSTEM_FOLDER)  # the server's own user passes through it, whatever the umask
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._turn.exclusive():
                 self._layout.make()

@@ -1,5 +1,5 @@
--- The store's first version. Every illegal row is refused here, by the database itself; the rules behind the
--- constraints are the invariants of iteration_lib/protocol (I1 to I12).
+-- The store's first version. Illegal rows and transitions are refused here, by the database itself; the rules behind
+-- the constraints are the invariants of iteration_lib/protocol (I1 to I12).
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,

@@ -76,7 +76,8 @@ def live_attempt(airflow: AirflowSite, run_key: str) -> AttemptRecord:
     """Return the attempt that drives a run."""
     run = airflow.store.find_run(run_key)
     assert run is not None
-    attempts = airflow.store.list_attempts(run.run_id)
+    run_id = run.run_id
     return wait_for(
-        lambda: next((attempt for attempt in attempts if attempt.ended_at is None), None), what="a live attempt"
+        lambda: next((known for known in airflow.store.list_attempts(run_id) if known.ended_at is None), None),
+        what="a live attempt",
     )

@@ -5,7 +5,8 @@
     marked     which processes descend from us, even when their parents are gone
     api        a few calls of Airflow's REST interface
 
-Not an installation for a team: one user, plain passwords in a private folder, everything on the loopback address.
+Not an installation for a team: one user, plain passwords in a private folder, and the loopback address for all but
+Airflow's own log servers, which listen everywhere and answer signed requests only.
 """
 
 from __future__ import annotations

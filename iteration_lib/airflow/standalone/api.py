@@ -31,7 +31,7 @@ class AirflowApi:
 
     def __init__(self, url: str, *, user: str, password: str) -> None:
         self._credentials = {"username": user, "password": password}
-        self._client = httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS)
+        self._client = httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS, trust_env=False)  # never by a proxy
         self._token: str | None = None
 
     @property

@@ -294,8 +294,8 @@ def test_parameters_that_differ_are_named_with_both_values() -> None:
         "parameter 'k' was 3, now 4",
         'parameter \'name\' was "a", now "b"',
         "parameter 'limit' was null, now 7",
-        "parameter 'old' was 1, now null",
         "parameter 'new' was null, now true",
+        "parameter 'old' was 1, now null",
     ) == params_differences(before, {"k": 4, "name": "b", "limit": 7, "same": 0.5, "new": True})
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from iteration_lib.errors import LeaseHeldError, ProtocolViolationError, SupersededError
+from iteration_lib.errors import LeaseHeldError, RunFinishedError, SupersededError
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
@@ -283,4 +283,7 @@ def test_failure_keeps_the_rule_that_terminated_the_run() -> None:
 def test_finished_run_cannot_be_driven() -> None:
     error = refusal(FINISHED, claim(2, takeover=True))
 
-    assert (ProtocolViolationError, "the run is finished; there is nothing to drive") == (type(error), str(error))
+    assert (RunFinishedError, f"run {FINISHED.run_id} is finished; there is nothing left to drive") == (
+        type(error),
+        str(error),
+    )

@@ -9,14 +9,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from iteration_lib.errors import InputError, LeaseHeldError, ProtocolViolationError, SupersededError
+from iteration_lib.errors import (
+    InputError,
+    LeaseHeldError,
+    ProtocolViolationError,
+    RunFinishedError,
+    SupersededError,
+)
 from iteration_lib.protocol import Event, RunState, decide
 from iteration_lib.protocol.event import AttemptOpened
 from tests.protocol_ledger import Ledger
 from tests.protocol_machine import EventMachine
 from tests.protocol_script import NOW, new_run
 
-_REFUSALS = (ProtocolViolationError, SupersededError, LeaseHeldError, InputError)
+_REFUSALS = (ProtocolViolationError, SupersededError, LeaseHeldError, RunFinishedError, InputError)
 
 
 class AnyEvents(EventMachine):
