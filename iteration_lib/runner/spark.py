@@ -81,7 +81,7 @@ class SparkRunner:
                 location=self._location, pinned=pinned, schema=schema, count=self._max_buckets, scope=self._scope
             )
 
-        return DataStream(pinned=pinned, read_schema=read_schema)
+        return DataStream(pinned=pinned, read_schema=read_schema, read_frame=lambda: self._frames.of_pinned(pinned))
 
     def compute(self, invocation: Invocation) -> Stream:
         """Run an operator on whole values at once; note the others, to be computed where they are used."""
@@ -176,7 +176,7 @@ class SparkRunner:
         if isinstance(stream, FrameStream):
             return stream.frame
         if isinstance(stream, DataStream):
-            return self._frames.of_data(stream)
+            return stream.frame
         if isinstance(stream, ValueStream):
             return self._frames.of_batch(stream.batch)
         if isinstance(stream, BucketStream):

@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 from iteration_lib.errors import OperatorResultError
 from iteration_lib.runner.pins import is_own
 from iteration_lib.runner.plan import PartsNode
-from iteration_lib.runner.spark_streams import DataStream, FrameStream, JobContext
+from iteration_lib.runner.seam import PinnedData
+from iteration_lib.runner.spark_streams import FrameStream, JobContext
 from iteration_lib.runner.spark_tasks import (
     RESULT_SCHEMA,
     in_tasks,
@@ -63,11 +64,10 @@ class Frames:
         """Drop all rows that were kept."""
         self._drop([frame for _, frame in self._persisted])
 
-    def of_data(self, stream: DataStream) -> DataFrame:
+    def of_pinned(self, pinned: PinnedData) -> DataFrame:
         """Return a data stream as a DataFrame that Spark reads from the pinned files itself."""
-        paths = [self._address(file.path) for file in stream.pinned.files]
-        frame = self._spark.read.parquet(*paths)
-        return frame.select(*[f"`{name}`" for name in stream.pinned.columns]) if stream.pinned.columns else frame
+        frame = self._spark.read.parquet(*[self._address(file.path) for file in pinned.files])
+        return frame.select(*[f"`{name}`" for name in pinned.columns]) if pinned.columns else frame
 
     def of_batch(self, batch: pa.RecordBatch) -> DataFrame:
         """Return a batch as a small DataFrame."""

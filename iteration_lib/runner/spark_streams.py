@@ -24,10 +24,11 @@ JobContext = Callable[[Operator | None, int | None, str], AbstractContextManager
 
 @dataclass(kw_only=True)
 class DataStream:
-    """A pinned data stream; `read_schema` looks at its first row."""
+    """A pinned data stream, which executors and Spark read in their own ways."""
 
     pinned: PinnedData
     read_schema: Callable[[], CachedData]
+    read_frame: Callable[[], DataFrame]
 
     kind: Kind = Kind.DATA
     schema: None = None
@@ -36,6 +37,11 @@ class DataStream:
     def cached(self) -> CachedData:
         """The stream as executors read it. Raises InputError that names the column that no block can hold."""
         return self.read_schema()
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The stream as Spark reads it; made once, because Spark asks a file for its columns in a job."""
+        return self.read_frame()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

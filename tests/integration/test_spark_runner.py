@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -209,6 +210,23 @@ def test_damaged_frame_is_detected_before_it_is_used(harness: Harness, tmp_path:
         harness.runner.restore(saved)
 
     assert str(path) == caught.value.uri
+
+
+def test_folders_may_have_names_that_spark_would_read_as_patterns(spark: SparkSession, tmp_path: Path) -> None:
+    base = tmp_path / "my [1] {a,b} *? 100%25 #ü x=y c:d"
+    (base / "in").mkdir(parents=True)
+    pq.write_table(pa.table({"number": list(range(50))}), base / "in" / "p.parquet")
+    runner = SparkRunner(spark, StateLocation(str(base / "run")), max_buckets=4, parallelism=2)
+    harness = Harness(runner, Params(input=str(base / "in")))
+    data = harness.open(cases.table)
+
+    written = harness.write(transform(harness, cases.odd, given=data))
+    placed = harness.rows(harness.buckets(cases.places, points=data))
+
+    assert list(range(50)) == placed["number"]
+    assert written.saved
+    assert list(range(1, 50, 2)) == sorted(harness.rows(runner.restore(written.saved))["number"])
+    runner.close()
 
 
 # Spark's own failures
