@@ -1,0 +1,47 @@
+"""Is a holder's process gone? Only what the kernel proves counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from iteration_lib.process import is_gone, this_holder
+
+HERE = this_holder()
+
+
+def test_process_that_runs_is_not_gone() -> None:
+    assert not is_gone(HERE)
+
+
+def test_process_that_has_ended_is_gone() -> None:
+    ended = psutil.Popen(["true"])
+    ended.wait()
+
+    assert is_gone(replace(HERE, pid=ended.pid))
+
+
+def test_later_process_with_the_same_pid_is_another() -> None:
+    place, _, started = HERE.process_started.rpartition("/")
+
+    assert is_gone(replace(HERE, process_started=f"{place}/{int(started) - 1}"))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(0, id="another boot"),
+        pytest.param(1, id="another pid namespace"),
+    ],
+)
+def test_nothing_is_proved_of_a_process_of(part: int) -> None:
+    parts = HERE.process_started.split("/")
+    parts[part] = "another"
+
+    assert not is_gone(replace(HERE, process_started="/".join(parts), pid=2**22))
+
+
+def test_nothing_is_proved_of_a_process_of_another_machine() -> None:
+    assert not is_gone(replace(HERE, host="another", pid=2**22))
