@@ -10,9 +10,10 @@ from __future__ import annotations
 import enum
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from iteration_lib.errors import UsageError
@@ -45,11 +46,13 @@ class CrashPlan:
     epoch: int | None = None
     action: str = "kill"
     latch: Path | None = None
+    _acted: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
 
     def reach(self, point: CrashPoint, epoch: int | None = None) -> None:
         """Pass a crash point; returns at once unless the plan names it."""
-        if point is not self.point or (self.epoch is not None and epoch != self.epoch):
+        if point is not self.point or (self.epoch is not None and epoch != self.epoch) or self._acted.is_set():
             return
+        self._acted.set()
         if self.action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.latch is not None:

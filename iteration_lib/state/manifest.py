@@ -59,6 +59,8 @@ class Manifest:
         try:
             found = cast("dict[str, Any]", json.loads(content))  # Any: JSON, checked below
             version = found["format_version"]
+            if not isinstance(version, int) or version < 1:
+                raise StateCorruptedError(path, f"has no format version, but {version!r}")
             if version > FORMAT_VERSION:
                 raise StateCorruptedError(
                     path, f"has format version {version}, this code reads up to {FORMAT_VERSION}; upgrade iteration-lib"
@@ -67,7 +69,7 @@ class Manifest:
             for name in _STREAMS:
                 fields[name] = {key: SavedStream.from_json(stream) for key, stream in found[name].items()}
             return cls(**fields)
-        except (ValueError, KeyError, TypeError) as err:
+        except (ValueError, KeyError, TypeError, AttributeError) as err:
             raise StateCorruptedError(path, f"is no manifest ({err!r})") from err
 
 
