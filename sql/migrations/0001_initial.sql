@@ -61,9 +61,24 @@ BEGIN
         RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
             USING ERRCODE = 'check_violation';
     END IF;
+    IF OLD.status = 'FINISHED' THEN
+        RAISE EXCEPTION 'run % is finished and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.terminated_by IS NOT NULL AND NEW.terminated_by IS DISTINCT FROM OLD.terminated_by THEN
+        RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER runs_guard BEFORE UPDATE ON runs FOR EACH ROW EXECUTE FUNCTION runs_guard();
+
+-- What is written once; on its columns alone, so that the updates of every epoch do not compare them.
+CREATE FUNCTION unchangeable_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% of run % cannot change', TG_ARGV[0], OLD.run_id USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER runs_request_guard BEFORE UPDATE OF definition, params, state_uri, max_epochs ON runs
+    FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('the request');
 
 CREATE TABLE attempts (
     run_id             uuid NOT NULL REFERENCES runs,
@@ -84,6 +99,20 @@ CREATE TABLE attempts (
 CREATE UNIQUE INDEX attempts_live_key ON attempts (run_id) WHERE ended_at IS NULL;
 
 COMMENT ON TABLE attempts IS 'One process that drives, or drove, a run; at most one of a run is live (I1).';
+
+-- An attempt that has ended never comes back, and none changes whose it is (I1).
+CREATE FUNCTION attempts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.fencing_token, NEW.attempt_id, NEW.holder, NEW.started_at)
+       IS DISTINCT FROM (OLD.run_id, OLD.fencing_token, OLD.attempt_id, OLD.holder, OLD.started_at) THEN
+        RAISE EXCEPTION 'the identity of attempt % cannot change', OLD.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.ended_at IS NOT NULL THEN
+        RAISE EXCEPTION 'attempt % has ended and cannot change', OLD.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER attempts_guard BEFORE UPDATE ON attempts FOR EACH ROW EXECUTE FUNCTION attempts_guard();
 
 CREATE TABLE operators (
     run_id          uuid NOT NULL REFERENCES runs,
@@ -107,6 +136,19 @@ CREATE TABLE operators (
 
 COMMENT ON TABLE operators IS 'The operators of a run; one that finished for good names the files of its output (I11).';
 
+CREATE FUNCTION operators_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.operator_id, NEW.position, NEW.name, NEW.role, NEW.kind)
+       IS DISTINCT FROM (OLD.run_id, OLD.operator_id, OLD.position, OLD.name, OLD.role, OLD.kind) THEN
+        RAISE EXCEPTION 'the identity of operator % cannot change', OLD.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.finished_at IS NOT NULL THEN
+        RAISE EXCEPTION 'operator % has finished and cannot change', OLD.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER operators_guard BEFORE UPDATE ON operators FOR EACH ROW EXECUTE FUNCTION operators_guard();
+
 CREATE TABLE pins (
     run_id         uuid NOT NULL REFERENCES runs,
     name           text NOT NULL,
@@ -117,6 +159,8 @@ CREATE TABLE pins (
     CONSTRAINT pins_pkey PRIMARY KEY (run_id, name),
     CONSTRAINT pins_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts
 );
+
+CREATE TRIGGER pins_guard BEFORE UPDATE ON pins FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a pin');
 
 COMMENT ON TABLE pins IS 'What each data stream of a run reads, fixed when the run started.';
 

@@ -114,6 +114,14 @@ def set_checkpoint(number: int, columns: str) -> str:
     return f"UPDATE checkpoints SET {columns} WHERE run_id = %(run)s AND checkpoint_id = {number}"
 
 
+def set_attempt(token: int, columns: str) -> str:
+    return f"UPDATE attempts SET {columns} WHERE run_id = %(run)s AND fencing_token = {token}"
+
+
+def set_operator(operator_id: str, columns: str) -> str:
+    return f"UPDATE operators SET {columns} WHERE run_id = %(run)s AND operator_id = '{operator_id}'"
+
+
 DONE = f"acknowledged = 1, manifest_path = 'p', manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now()"
 
 CONSTRAINTS = {
@@ -297,6 +305,57 @@ GUARDS = {
             "created_at": "now() + interval '1 day'",
         }.items()
     },
+    **{
+        f"another {column} of a run": Illegal("the request of run", set_run("run", f"{column} = {value}"))
+        for column, value in {
+            "definition": "'{\"x\": 1}'",
+            "params": "'{\"x\": 1}'",
+            "state_uri": "'/elsewhere'",
+            "max_epochs": "7",
+        }.items()
+    },
+    "a finished run that changes": Illegal("is finished and cannot change", set_run("finished", "outputs = '{}'")),
+    "another rule of termination": Illegal(
+        "the rule that terminated run", set_run("terminating", "terminated_by = 'max_epochs'")
+    ),
+    **{
+        f"another {column} of an attempt": Illegal("the identity of attempt 2", set_attempt(2, f"{column} = {value}"))
+        for column, value in {
+            "run_id": "%(terminating)s",
+            "fencing_token": "3",
+            "attempt_id": "gen_random_uuid()",
+            "holder": "'{}'",
+            "started_at": "now() + interval '1 day'",
+        }.items()
+    },
+    "an attempt that comes back": Illegal(
+        "attempt 1 has ended and cannot change", set_attempt(1, "ended_at = NULL, outcome = NULL")
+    ),
+    "another outcome of an attempt": Illegal("attempt 1 has ended", set_attempt(1, "outcome = 'FINISHED'")),
+    "a longer lease of an attempt that has ended": Illegal(
+        "attempt 1 has ended", set_attempt(1, "lease_expires_at = now() + interval '1 day'")
+    ),
+    **{
+        f"another {column} of an operator": Illegal(
+            "the identity of operator x", set_operator("x", f"{column} = {value}")
+        )
+        for column, value in {
+            "run_id": "%(terminating)s",
+            "operator_id": "'z'",
+            "position": "9",
+            "name": "'z'",
+            "role": "'data'",
+            "kind": "'frame'",
+        }.items()
+    },
+    "a marker taken back": Illegal(
+        "operator scaled has finished and cannot change",
+        set_operator("scaled", "finished_epoch = NULL, fencing_token = NULL, output = NULL, finished_at = NULL"),
+    ),
+    "another output of an operator that finished": Illegal(
+        "operator scaled has finished", set_operator("scaled", "output = '{}'")
+    ),
+    "another pin": Illegal("a pin of run", "UPDATE pins SET fingerprint = 'f9' WHERE run_id = %(run)s"),
     **{
         f"a lower {column}": Illegal("only grow", set_run("run", f"{column} = {column} - 1"))
         for column in ("fencing_token", "last_durable_epoch", "last_checkpoint_id", "revision")
