@@ -390,16 +390,28 @@ def test_instant_never_changes_once_it_is_there(store: StoreWithHistory, family:
     assert len(known) > 30
 
 
+def test_epoch_becomes_durable_once(store: StoreWithHistory, first: Sender) -> None:
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(family=first.family), *first.passes(0, 1))
+    before = store.list_epochs(run_id)
+
+    coordinator.apply(run_id, *first.passes(1, 2))
+
+    assert before == store.list_epochs(run_id)[:1]
+
+
 def test_writes_of_one_run_leave_all_others_alone(store: StoreWithHistory, family: int) -> None:
     """Also those that are at the same token, epoch and checkpoint."""
-    others = [run_at(store, step) for step in range(2, len(whole_story(family)), 4)]
-    before = [history(store, other) for other in others]
+    others = {}
+    for step in range(len(whole_story(family))):
+        other = run_at(store, step)
+        others[other] = history(store, other)
     run_id, coordinator = added(store), Coordinator(store)
 
     for events in whole_story(family):
         coordinator.apply(run_id, *events)
 
-        assert before == [history(store, other) for other in others]
+    assert others == {other: history(store, other) for other in others}
 
 
 def run_at(store: StoreWithHistory, step: int) -> RunId:
