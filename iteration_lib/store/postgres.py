@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, CursorResult, Engine, create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from iteration_lib.errors import (
+    OutcomeUnknownError,
     RunNotFoundError,
     StoreUnavailableError,
     StoreVersionError,
@@ -172,6 +174,8 @@ class PostgresStore:
         try:
             with self._engine.begin() as connection:
                 yield connection
+        except PoolTimeoutError as err:  # too many at once: nothing was begun
+            raise OutcomeUnknownError(f"{self._address}: {err}") from err
         except DBAPIError as err:
             raise refusal(err, address=self._address, schema_version=SCHEMA_VERSION) from err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -148,6 +149,19 @@ def test_connection_that_goes_within_a_transaction_leaves_nothing(store: Postgre
 
     with store.transaction(run_id) as transaction:
         assert 0 == transaction.revision
+
+
+def test_pool_that_has_no_connection_left_leaves_the_outcome_open(store: PostgresStore) -> None:
+    """A heartbeat goes on then, and a coordinator tries again."""
+    store._engine.pool._timeout = 0.01  # type: ignore[attr-defined]  # half a minute otherwise
+    with contextlib.ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(store.transaction(added(store)))
+
+        with pytest.raises(OutcomeUnknownError, match="lost the connection to the store"):
+            store.list_runs()
+
+    assert 6 <= len(store.list_runs())
 
 
 def test_client_that_stops_within_a_transaction_loses_it(store: PostgresStore, store_url: str) -> None:

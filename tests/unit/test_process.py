@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -21,6 +22,22 @@ def test_process_that_has_ended_is_gone() -> None:
     ended.wait()
 
     assert is_gone(replace(HERE, pid=ended.pid))
+
+
+def test_process_that_has_ended_but_that_nobody_has_waited_for_is_gone() -> None:
+    """Common in containers, where nothing reaps it."""
+    zombie = psutil.Popen(["true"])
+    while zombie.status() != psutil.STATUS_ZOMBIE:
+        assert zombie.returncode is None
+
+    assert is_gone(replace(HERE, pid=zombie.pid, process_started=identity_of(zombie.pid)))
+    zombie.wait()
+
+
+def identity_of(pid: int) -> str:
+    place, _, _ = HERE.process_started.rpartition("/")
+    started = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
+    return f"{place}/{started}"
 
 
 def test_later_process_with_the_same_pid_is_another() -> None:
