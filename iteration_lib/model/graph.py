@@ -183,7 +183,9 @@ def _check_outputs(iteration: str, operators: tuple[Operator, ...], outputs: Map
     """A variable's own function gives its value before epoch 0: nobody means to publish that."""
     for output in outputs:
         if not _is_plain(output):
-            raise DefinitionError(iteration, f"the output {output!r} is made of letters, digits and ._-=+")
+            raise DefinitionError(
+                iteration, f"the name of an output is made of letters, digits and ._-=+, not {output!r}"
+            )
     for operator in operators:
         if operator.name in outputs.values() and operator.role is not Role.OPERATOR:
             raise DefinitionError(

@@ -112,6 +112,34 @@ def test_uses_of_a_stream_are_its_consumers_its_feedback_and_the_criteria() -> N
     assert ("centroids", "criteria") == graph.heads
 
 
+def test_result_that_feeds_two_variables_is_used_twice() -> None:
+    iteration = Iteration("km")
+
+    @iteration.variable
+    def one() -> None: ...
+
+    @iteration.variable
+    def other() -> None: ...
+
+    @iteration.operator
+    def both(one: Any, other: Any) -> None: ...
+
+    iteration.feedback(one=both, other=both)
+
+    graph = iteration.graph()
+    assert (2, {"one": "both", "other": "both"}) == (graph.uses("both"), graph.feedback)
+
+
+@pytest.mark.parametrize("output", ["", "..", "a/b", "with space"])
+def test_output_that_cannot_name_a_folder_is_refused(output: str) -> None:
+    iteration = sound()
+    moved = next(operator.function for operator in iteration.graph().operators if operator.name == "moved")
+
+    assert f"iteration 'km': the name of an output is made of letters, digits and ._-=+, not {output!r}" == refused(
+        lambda wired: wired.output(**{output: moved}), iteration=iteration
+    )
+
+
 def test_input_that_is_not_there_names_the_operator_and_what_there_is() -> None:
     def wire(iteration: Iteration) -> None:
         @iteration.operator(operator_id="the-stray")
