@@ -117,6 +117,7 @@ def open_attempt(
         except BaseException as err:
             if heartbeat.is_superseded:
                 raise SupersededError(run_id=run_id, held=attempt.fencing_token, current=None) from err
+            heartbeat.stop()
             _end_after(attempt, err)
             raise
     attempt.apply(AttemptEnded(**attempt.guard, outcome=AttemptOutcome.RELEASED))

@@ -43,6 +43,7 @@ def publish_outputs(context: RunContext, state: RunState) -> RunState:
     }
     _write_pointer(context.location, json.dumps(pointer, indent=1, sort_keys=True).encode())
     context.crash_plan.reach(CrashPoint.POINTER_WRITTEN)
+    context.attempt.heartbeat.stop()
     state = context.attempt.apply(
         OutputsPublished(
             **context.attempt.guard,

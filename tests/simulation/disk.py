@@ -1,0 +1,166 @@
+"""Where do the files of a simulated run lie? In a dict, behind a file system that fails, tears and loses answers.
+
+The production code of iteration_lib/state/files.py runs on it, by its way for stores without a rename. A path is
+written once; `written_by` keeps by whom. A damaged file can be mended: what it held is kept.
+
+What is in `whole_puts` is never torn: the pointer, once the run is FINISHED. A superseded attempt may write it over by
+itself even then, so that a store which tears what it writes over can lose it. No such store is simulated.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import fsspec
+from fsspec.spec import AbstractFileSystem
+
+from tests.simulation.fiber import Call, Fate, ask, current_attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.attempt import SimulatedAttempt
+
+ROOT = "run"
+
+
+class Disk:
+    """Every file of one run, by its path relative to the run's folder."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.written_by: dict[str, SimulatedAttempt | None] = {}
+        self.torn: dict[str, int] = {}  # to the length that was meant
+        self.damaged: dict[str, bytes] = {}  # to what it held
+        self.whole_puts: set[str] = set()
+        self.on_write: Callable[[str, bytes, bytes | None], None] = lambda _path, _content, _before: None
+        self.on_remove: Callable[[str], None] = lambda _path: None
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is such a file."""
+        ask(Call.LOOK, path)
+        return path in self.files
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a file, whole unless fate has it otherwise; raises OSError when it says that it failed."""
+        fate = ask(Call.PUT, path)
+        attempt = current_attempt()
+        if fate is Fate.FAIL:
+            raise self._failed(attempt, "no space", path)
+        if fate in (Fate.TEAR, Fate.TEAR_UNSEEN, Fate.TEAR_AND_DIE) and path not in self.whole_puts:
+            self.torn[path] = len(content)
+            self._write(path, content[: len(content) // 2])
+            if attempt is not None:
+                attempt.hurt.add("put")
+            if fate is Fate.TEAR_AND_DIE:
+                ask(Call.DIE, path)
+            if fate is Fate.TEAR:
+                raise self._failed(attempt, "connection reset", path)
+            return
+        self.torn.pop(path, None)
+        self._write(path, content)
+        if fate is Fate.STRAY:
+            self.files.setdefault(f"{path}.stray", content)
+        if ask(Call.PUT_DONE, path) is Fate.LOST:
+            raise self._failed(attempt, "connection reset", path)
+
+    def get(self, path: str) -> bytes:
+        """Return a file's bytes; raises OSError."""
+        if ask(Call.GET, path) is Fate.FAIL:
+            attempt = current_attempt()
+            if attempt is not None:
+                attempt.hurt.add("get")
+            raise OSError(5, "cannot be read just now", path)
+        if path not in self.files:
+            raise FileNotFoundError(2, "no such file", path)
+        return self.files[path]
+
+    def size(self, path: str) -> int:
+        """Return a file's size; raises OSError."""
+        if path not in self.files:
+            raise FileNotFoundError(2, "no such file", path)
+        return len(self.files[path])
+
+    def list(self, folder: str) -> list[str]:
+        """Return the paths below a folder."""
+        ask(Call.LIST, folder)
+        return sorted(path for path in self.files if path.startswith(f"{folder}/"))
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        ask(Call.REMOVE, path)
+        if path not in self.files:
+            raise FileNotFoundError(2, "no such file", path)
+        self.on_remove(path)
+        del self.files[path]
+        self.damaged.pop(path, None)
+
+    def damage(self, path: str) -> None:
+        """Change a byte, or take the file away where it has none."""
+        content = self.files[path]
+        self.damaged[path] = content
+        self.files[path] = bytes([content[0] ^ 1]) + content[1:] if content else b"x"
+
+    def mend(self) -> None:
+        """Put back what was damaged."""
+        self.files |= self.damaged
+        self.damaged.clear()
+
+    def whole(self, path: str) -> bytes | None:
+        """Return what a file holds, or held before it was damaged; None where it is not there."""
+        return self.damaged.get(path, self.files.get(path))
+
+    def _write(self, path: str, content: bytes) -> None:
+        before = self.files.get(path)
+        self.files[path] = content
+        self.on_write(path, content, before)
+        self.written_by.setdefault(path, current_attempt())
+
+    @staticmethod
+    def _failed(attempt: SimulatedAttempt | None, problem: str, path: str) -> OSError:
+        if attempt is not None:
+            attempt.hurt.add("put")
+        return OSError(28, problem, path)
+
+
+class SimulatedFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no annotations
+    """What iteration_lib/state asks of fsspec, on the disk of the schedule under way."""
+
+    protocol = "sim"
+    disk: ClassVar[Disk] = Disk()
+
+    def exists(self, path: str, **_options: object) -> bool:
+        """See fsspec."""
+        inner = _inner(path)
+        return self.disk.exists(inner) or any(known.startswith(f"{inner}/") for known in self.disk.files)
+
+    def put_file(self, lpath: str, rpath: str, **_options: object) -> None:
+        """See fsspec."""
+        self.disk.put(_inner(rpath), Path(lpath).read_bytes())
+
+    def size(self, path: str) -> int:
+        """See fsspec."""
+        return self.disk.size(_inner(path))
+
+    def cat_file(self, path: str, **_options: object) -> bytes:
+        """See fsspec."""
+        return self.disk.get(_inner(path))
+
+    def find(self, path: str, **_options: object) -> list[str]:
+        """See fsspec."""
+        return [f"{ROOT}/{found}" for found in self.disk.list(_inner(path))]
+
+    def rm(self, path: str, **_options: object) -> None:
+        """See fsspec."""
+        self.disk.remove(_inner(path))
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """See fsspec; there is no cache."""
+
+
+def _inner(path: str) -> str:
+    return path.removeprefix(ROOT).lstrip("/")
+
+
+fsspec.register_implementation("sim", SimulatedFileSystem, clobber=True)

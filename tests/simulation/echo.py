@@ -1,0 +1,81 @@
+"""What if a call arrives twice, or late? Events of any attempt, also of one that is gone, are applied again.
+
+What was committed before changes nothing; what was not may still come true while its attempt is in force, and never
+afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import IterationError, LeaseHeldError, RunFinishedError, SupersededError
+from iteration_lib.protocol.event import AttemptOpened, SubtasksAligned
+from tests.simulation.rows import live_attempts
+
+if TYPE_CHECKING:
+    from tests.simulation.attempt import SimulatedAttempt
+    from tests.simulation.ports import Said
+    from tests.simulation.world import World
+
+_RECENT = 6
+
+
+def echo(world: World, attempt: SimulatedAttempt, coordinator: Coordinator) -> str:
+    """Apply something that this attempt said again; return what, and what became of it."""
+    heard = attempt.said if world.random.random() < 0.5 else attempt.said[-_RECENT:]
+    said = world.random.choice(heard)
+    what = "+".join(type(event).__name__ for event in said.events)
+    was_live = _is_live(world, attempt)
+    try:
+        coordinator.apply(world.run_id, *said.events)
+    except IterationError as err:
+        world.oracle.nothing_changed("a refused echo", attempt)
+        _refused(world, attempt, said, err, was_live=was_live)
+        return f"{what}: {type(err).__name__}"
+    return f"{what}: {_answered(world, attempt, said, was_live=was_live)}"
+
+
+def _refused(world: World, attempt: SimulatedAttempt, said: Said, err: IterationError, *, was_live: bool) -> None:
+    claims = isinstance(said.events[0], AttemptOpened)
+    if isinstance(err, SupersededError):
+        world.counters["echo of an attempt not in force refused"] += 1
+        if was_live:
+            world.oracle.violate("echo", f"attempt {attempt.number} is in force, and an echo of it was refused: {err}")
+    elif isinstance(err, RunFinishedError) and claims and world.oracle.rows.run["status"] == "FINISHED":
+        world.counters["echo of a claim refused by a finished run"] += 1
+    elif isinstance(err, LeaseHeldError) and claims:
+        world.oracle.claim_was_held(attempt)
+    elif not claims or was_live or _held_the_last_token(world, attempt):
+        world.oracle.violate("echo", f"an echo of attempt {attempt.number} was refused with {err!r}")
+    else:
+        world.counters["echo of an old claim refused"] += 1
+
+
+def _answered(world: World, attempt: SimulatedAttempt, said: Said, *, was_live: bool) -> str:
+    before = world.oracle.revision
+    world.oracle.observe(attempt)
+    changed = world.oracle.revision != before
+    if changed and said.committed:
+        world.oracle.violate("echo", f"an echo of attempt {attempt.number} changed rows a second time")
+    if changed and not was_live and not _is_live(world, attempt):
+        world.oracle.violate("echo", f"attempt {attempt.number} is not in force, and an echo of it changed rows")
+    if changed:
+        said.committed = True
+        world.counters["delayed call committed"] += 1
+        return "committed"
+    world.counters["echo answered without a change"] += 1
+    if isinstance(said.events[0], SubtasksAligned):
+        world.counters["duplicate report answered without a change"] += 1
+    return "no change"
+
+
+def _held_the_last_token(world: World, attempt: SimulatedAttempt) -> bool:
+    """Tell whether the protocol itself knows that this attempt has ended."""
+    rows = world.oracle.rows
+    last = rows.attempts.get(rows.run["fencing_token"])
+    return last is not None and last["attempt_id"] == attempt.attempt_id
+
+
+def _is_live(world: World, attempt: SimulatedAttempt) -> bool:
+    return any(live["attempt_id"] == attempt.attempt_id for live in live_attempts(world.oracle.rows))

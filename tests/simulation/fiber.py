@@ -1,0 +1,95 @@
+"""Where may the scheduler take over? At every call of a port: each asks before it acts, and is told its fate.
+
+An attempt runs the driver in a fiber, its heartbeat beats in another. Whoever asks from outside any fiber (the oracle,
+a probe) goes on at once.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]  # it has no annotations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.attempt import SimulatedAttempt
+
+
+class Call(enum.Enum):
+    """What a fiber is about to do."""
+
+    BEGIN = "begin"
+    TRANSACTION = "transaction"
+    COMMITTED = "hear that it is committed"
+    READ_ROWS = "read rows"
+    RENEW = "renew the lease"
+    RENEWED = "hear that the lease is renewed"
+    LOOK = "look for the file"
+    PUT = "put the file"
+    PUT_DONE = "hear that the file is put"
+    GET = "get the file"
+    LIST = "list the files"
+    REMOVE = "remove the file"
+    RUN = "run the operator"
+    POINT = "pass the crash point"
+    WAIT = "wait"
+    JOIN = "wait for the heartbeat"
+    DIE = "die"
+
+    __hash__ = object.__hash__  # quicker than Enum's own; members are compared by identity
+
+
+class Fate(enum.Enum):
+    """What becomes of a call."""
+
+    GO = "goes well"
+    LOST = "the connection is lost"
+    FAIL = "fails"
+    TEAR = "half of it is written, and it fails"
+    TEAR_UNSEEN = "half of it is written, and it seems to go well"
+    TEAR_AND_DIE = "half of it is written, and the process dies"
+    STRAY = "goes well, and a failed task leaves a file beside it"
+
+    __hash__ = object.__hash__
+
+
+class Killed(GreenletExit):  # type: ignore[misc]  # as above
+    """The process is gone."""
+
+
+class Fiber(greenlet):  # type: ignore[misc]  # greenlet has no annotations that mypy follows here
+    """One thread of an attempt's process. `waiting_for` is the call that it is about to make."""
+
+    def __init__(self, attempt: SimulatedAttempt, name: str, body: Callable[[], None]) -> None:
+        super().__init__()
+        self.attempt = attempt
+        self.name = name
+        self.waiting_for: tuple[Call, object] = (Call.BEGIN, None)
+        self._body = body
+
+    def run(self, _fate: Fate) -> None:
+        """Run the body to its end, or until the process is killed."""
+        if not self.attempt.is_killed:
+            self._body()
+
+    def ask(self, call: Call, what: object) -> Fate:
+        """Wait until the scheduler lets this call happen; raises Killed, then and ever after, if it never does."""
+        if self.attempt.is_killed:
+            raise Killed
+        self.waiting_for = (call, what)
+        fate: Fate = self.parent.switch()
+        return fate
+
+
+def ask(call: Call, what: object = None) -> Fate:
+    """Ask for the fate of a call."""
+    current = getcurrent()
+    return current.ask(call, what) if isinstance(current, Fiber) else Fate.GO
+
+
+def current_attempt() -> SimulatedAttempt | None:
+    """Return whose fiber this is; None outside of any."""
+    current = getcurrent()
+    return current.attempt if isinstance(current, Fiber) else None

@@ -1,0 +1,169 @@
+"""Do the files that a run names exist, whole, as the undisturbed run would have written them, and by whom it says?
+
+Everything that a committed row names is kept from then on as referenced: it may not be removed or written over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from iteration_lib.store.memory_write import MemoryRun
+from tests.simulation.disk import Disk
+from tests.simulation.programs import Buckets, Program, Reference, flat
+from tests.simulation.runner import decode, row_digest
+
+Json = Mapping[str, Any]  # Any: JSON as it was read back
+
+POINTER = "outputs.json"
+
+
+class ManifestOracle:
+    """Checks the files of one run against its rows and the reference."""
+
+    def __init__(self, disk: Disk, program: Program, reference: Reference, violate: Callable[[str, str], None]) -> None:
+        self._disk = disk
+        self._program = program
+        self._reference = reference
+        self._violate = violate
+        self._referenced: dict[str, str] = {}
+        self._final: Json | None = None
+        self._pointer: bytes | None = None
+
+    def check(self, before: MemoryRun, after: MemoryRun) -> None:
+        """Check the files that a commit began to name."""
+        for operator_id, operator in after.operators.items():
+            if operator["output"] is not None and before.operators[operator_id]["output"] is None:
+                what = f"the output of {operator_id}, finished for good"
+                self._stream(operator["output"], what, operator["fencing_token"], after)
+                self._equal(operator["output"], self._reference.finished[operator_id], what)
+        for name, pin in after.pins.items():
+            if name not in before.pins:
+                self._files(pin["pin"]["files"], f"the pin of {name}", None, after)
+        for checkpoint_id, checkpoint in after.checkpoints.items():
+            known = before.checkpoints.get(checkpoint_id)
+            if checkpoint["status"] == "COMPLETED" and (known is None or known["status"] != "COMPLETED"):
+                self._completed(checkpoint, after)
+        if after.run["status"] == "FINISHED" != before.run["status"]:
+            self.finished(after)
+
+    def _completed(self, checkpoint: Json, rows: MemoryRun) -> None:
+        path, token = checkpoint["manifest_path"], checkpoint["fencing_token"]
+        what = f"the manifest of checkpoint {checkpoint['checkpoint_id']}"
+        self._file(path, checkpoint["manifest_sha256"], None, what, token, rows)
+        content = self._disk.whole(path)
+        if content is None:
+            return
+        manifest = cast("Json", json.loads(content))
+        named = {key: manifest[key] for key in ("checkpoint_id", "epoch", "fencing_token")}
+        expected = {key: checkpoint[key] for key in named}
+        self._require(named == expected, what, f"says {named}, not {expected}")
+        variables = self._reference.variables[checkpoint["epoch"]]
+        self._streams(manifest["variables"], variables, f"{what}: variable", token, rows)
+        finished = {key: o["output"] for key, o in rows.operators.items() if o["output"] is not None}
+        self._require(manifest["finished"] == finished, what, "names other finished operators than the rows")
+        is_last = checkpoint["epoch"] == self._reference.last_epoch
+        self._streams(manifest["outputs"], self._reference.outputs if is_last else {}, f"{what}: output", token, rows)
+        states = {key: "FINISHED" if is_last or key in finished else "RUNNING" for key in rows.operators}
+        self._require(manifest["operators"] == states, what, f"says {manifest['operators']} of the operators")
+        if is_last:
+            self._final = manifest
+
+    def finished(self, rows: MemoryRun) -> None:
+        """Check what is published."""
+        content, manifest = self._disk.whole(POINTER), self._final
+        if content is None or POINTER in self._disk.torn or manifest is None:
+            self._violate("publishing", "the run is FINISHED, and its pointer is not there, whole")
+            return
+        pointer = json.loads(content)
+        folders = {name: stream["files"][0]["path"].rpartition("/")[0] for name, stream in manifest["outputs"].items()}
+        self._require(pointer["outputs"] == folders, "the pointer", f"names {pointer['outputs']}, not {folders}")
+        for key in ("checkpoint_id", "epoch"):
+            self._require(pointer[key] == manifest[key], "the pointer", f"says {key} {pointer[key]}")
+        digests = {pointer["state_digest"], rows.run["state_digest"], _digest(self._reference.outputs)}
+        self._require(len(digests) == 1, "the pointer", f"has another digest: {sorted(digests)}")
+        outputs = {name: f"sim://run/{folder}" for name, folder in folders.items()}
+        self._require(rows.run["outputs"] == outputs, "the run", f"names {rows.run['outputs']}, not {outputs}")
+        for name, stream in manifest["outputs"].items():
+            self._equal(stream, self._reference.outputs[name], f"output {name}")
+            there = sorted(path for path in self._disk.files if path.startswith(f"{folders[name]}/"))
+            named = sorted(file["path"] for file in stream["files"])
+            self._require(there == named, f"output {name}", f"has the files {there}, not {named}")
+        self._referenced[POINTER] = "the pointer"
+        self._disk.whole_puts.add(POINTER)
+
+    def file_written(self, path: str, content: bytes, before: bytes | None, rows: MemoryRun) -> None:
+        """See that no file is written twice, but for the pointer: it is written over by itself."""
+        if path == POINTER:
+            self._pointer_written(content, rows)
+        elif before is not None:
+            self._violate("files", f"{path} was written twice")
+        elif path in self._referenced:
+            self._violate("files", f"{path}, {self._referenced[path]}, was written after it was named")
+
+    def _pointer_written(self, content: bytes, rows: MemoryRun) -> None:
+        if self._final is None or rows.run["terminated_by"] is None:
+            self._violate("publishing", "the pointer is there before the final checkpoint is completed")
+        if POINTER in self._disk.torn:
+            return
+        if self._pointer not in (None, content):
+            self._violate("publishing", "the pointer was written over by another one")
+        self._pointer = content
+
+    def file_removed(self, path: str) -> None:
+        """See that nothing is removed that a committed row names."""
+        if path in self._referenced:
+            self._violate("files", f"{path}, {self._referenced[path]}, was removed")
+
+    def _streams(
+        self, named: Mapping[str, Json], expected: Mapping[str, Buckets], what: str, token: int, rows: MemoryRun
+    ) -> None:
+        self._require(set(named) == set(expected), what, f"there are {sorted(named)}, not {sorted(expected)}")
+        for name in set(named) & set(expected):
+            self._stream(named[name], f"{what} {name}", token, rows)
+            self._equal(named[name], expected[name], f"{what} {name}")
+
+    def _stream(self, stream: Json, what: str, token: int, rows: MemoryRun) -> None:
+        self._files(stream["files"], what, token, rows)
+
+    def _files(self, files: list[Json], what: str, token: int | None, rows: MemoryRun) -> None:
+        for file in files:
+            digest = file["sha256"] if "sha256" in file else file["version"]
+            self._file(file["path"], digest, file["size_bytes"], what, token, rows)
+
+    def _file(
+        self, path: str, sha256: str, size_bytes: int | None, what: str, token: int | None, rows: MemoryRun
+    ) -> None:
+        content = self._disk.whole(path)
+        if content is None:
+            self._violate("files", f"{what} is {path}, which is not there")
+            return
+        self._require(hashlib.sha256(content).hexdigest() == sha256, what, f"{path} has another digest")
+        self._require(size_bytes in (None, len(content)), what, f"{path} has another size")
+        writer = self._disk.written_by.get(path)
+        tokens = [a["fencing_token"] for a in rows.attempts.values() if writer and a["attempt_id"] == writer.attempt_id]
+        wanted = token if token is not None else rows.run["fencing_token"]
+        self._require(tokens == [wanted], what, f"{path} was written under {tokens}, not {wanted}")
+        self._referenced[path] = what
+
+    def _equal(self, stream: Json, expected: Buckets, what: str) -> None:
+        found: Buckets = ()
+        for file in stream["files"]:
+            content = self._disk.whole(file["path"])
+            found += decode(content) if content is not None else ()
+        same = found == expected if stream["kind"] == "buckets" else flat(found) == flat(expected)
+        self._require(same, what, f"holds {found}, the undisturbed run's is {expected}")
+
+    def _require(self, holds: bool, what: str, text: str) -> None:  # noqa: FBT001 - reads as a sentence
+        if not holds:
+            self._violate("manifest", f"{what}: {text}")
+
+
+def _digest(outputs: Mapping[str, Buckets]) -> str:
+    """Return the state digest of outputs, as iteration_lib/state/digest.py defines it."""
+    described = [
+        [name, [["row", "int64"]], len(flat(outputs[name])), row_digest(outputs[name])] for name in sorted(outputs)
+    ]
+    return hashlib.sha256(json.dumps(described, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,226 @@
+"""What stands between the driver and the world? The real store, coordinator and heartbeat, stopped at each call.
+
+Nothing here decides anything about a run: each port asks for its fate and then does what the production class does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.crash_point import CrashPlan, CrashPoint
+from iteration_lib.errors import LeaseHeldError, OutcomeUnknownError, SupersededError
+from iteration_lib.heartbeat import Heartbeat
+from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.event import CheckpointAcknowledged, SubtasksAligned
+from iteration_lib.protocol.state import AttemptId, RunId
+from iteration_lib.store.memory import MemoryStore, MemoryTransaction
+from iteration_lib.store.record import AttemptRecord, CheckpointRecord, OperatorRecord, PinRecord, RunRecord
+from tests.simulation.fiber import Call, Fate, ask, current_attempt
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_BIRTH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class SimulatedClock:
+    """The store's clock, which may jump, and the machines' clock, which only goes on."""
+
+    def __init__(self) -> None:
+        self.store_seconds = 0.0
+        self.local_seconds = 0.0
+
+    def now(self) -> datetime:
+        """Return the store's instant."""
+        return _BIRTH + timedelta(seconds=self.store_seconds)
+
+    def monotonic_seconds(self) -> float:
+        """Return the machines' time."""
+        return self.local_seconds
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Let time pass for everybody."""
+        self.store_seconds += seconds
+        self.local_seconds += seconds
+
+    def set_store_to(self, instant: datetime) -> None:
+        """Set the store's clock, forwards or back."""
+        self.store_seconds = (instant - _BIRTH).total_seconds()
+
+
+class SimulatedStore:
+    """The store in memory, over a connection that is lost before a commit, or after it and before the answer."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._inner: MemoryStore = world.store
+
+    @contextmanager
+    def transaction(self, run_id: RunId) -> Iterator[MemoryTransaction]:
+        """See Store."""
+        attempt = current_attempt()
+        if ask(Call.TRANSACTION) is Fate.LOST:
+            self._lose("unknown outcome, not committed")
+        try:
+            with self._inner.transaction(run_id) as transaction:
+                yield transaction
+        except LeaseHeldError:
+            self._world.oracle.claim_was_held(attempt)
+            raise
+        except SupersededError:
+            self._world.counters["fenced commit refused"] += 1
+            self._world.oracle.nothing_changed("a refused event", attempt)
+            raise
+        if attempt is not None:
+            attempt.note_commit()
+        self._world.oracle.observe(attempt)
+        if ask(Call.COMMITTED) is Fate.LOST:
+            self._lose("unknown outcome, committed")
+
+    def renew_lease(
+        self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
+    ) -> bool:
+        """See Store."""
+        if ask(Call.RENEW) is Fate.LOST:
+            self._lose("lease renewal lost")
+        renewed = self._inner.renew_lease(
+            run_id, attempt_id, fencing_token=fencing_token, lease_ttl_seconds=lease_ttl_seconds
+        )
+        self._world.oracle.lease_was_renewed(current_attempt(), renewed=renewed)
+        if ask(Call.RENEWED) is Fate.LOST:
+            self._lose("lease renewal lost")
+        return renewed
+
+    def find_run(self, run: str) -> RunRecord | None:
+        """See History."""
+        self._read("runs")
+        return self._inner.find_run(run)
+
+    def list_attempts(self, run_id: RunId) -> tuple[AttemptRecord, ...]:
+        """See History."""
+        self._read("attempts")
+        return self._inner.list_attempts(run_id)
+
+    def list_operators(self, run_id: RunId) -> tuple[OperatorRecord, ...]:
+        """See History."""
+        self._read("operators")
+        return self._inner.list_operators(run_id)
+
+    def list_pins(self, run_id: RunId) -> tuple[PinRecord, ...]:
+        """See History."""
+        self._read("pins")
+        return self._inner.list_pins(run_id)
+
+    def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
+        """See History."""
+        self._read("checkpoints")
+        return self._inner.list_checkpoints(run_id)
+
+    def _read(self, what: str) -> None:
+        if ask(Call.READ_ROWS, what) is Fate.LOST:
+            self._lose("read lost")
+
+    def _lose(self, what: str) -> None:
+        self._world.counters[what] += 1
+        attempt = current_attempt()
+        if attempt is not None:
+            attempt.hurt.add("store")
+        raise OutcomeUnknownError(f"{what}: injected")
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Said:
+    """Events that an attempt sent in one transaction; `committed` once that is known to the simulation."""
+
+    events: tuple[Event, ...]
+    committed: bool = False
+
+
+class SimulatedCoordinator(Coordinator):
+    """The coordinator of one attempt. Keeps what was said; now and then reports come first in parts."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.ports, sleep=lambda seconds: ask(Call.WAIT, seconds))  # type: ignore[arg-type]  # see SimulatedStore
+        self._world = world
+
+    def apply(self, run_id: RunId, *events: Event) -> RunState:
+        """See Coordinator."""
+        for part in self._parts(events):
+            self._say(run_id, part)
+        return self._say(run_id, events)
+
+    def _say(self, run_id: RunId, events: tuple[Event, ...]) -> RunState:
+        attempt, said = current_attempt(), Said(events)
+        if attempt is not None:
+            attempt.said.append(said)
+        state = super().apply(run_id, *events)
+        self._world.counters["events answered"] += 1
+        return state
+
+    def _parts(self, events: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
+        random = self._world.random
+        if random.random() >= self._world.swarm.splits:
+            return
+        first = events[0]
+        if isinstance(first, SubtasksAligned):
+            for _ in range(random.randint(1, 2)):
+                reports = {
+                    head: {index: count for index, count in counts.items() if random.random() < 0.6}
+                    for head, counts in first.reports.items()
+                }
+                self._world.counters["reports in parts"] += 1
+                yield (dataclasses.replace(first, reports=reports),)
+        elif isinstance(first, CheckpointAcknowledged):
+            named = {
+                name: tuple(i for i in indexes if random.random() < 0.6)
+                for name, indexes in first.acknowledgements.items()
+            }
+            self._world.counters["acknowledgements in parts"] += 1
+            yield (
+                dataclasses.replace(
+                    first, acknowledgements=named, manifest_path=None, manifest_sha256=None, size_bytes=0
+                ),
+            )
+
+
+class SimulatedHeartbeat(Heartbeat):
+    """The heartbeat, beaten by the scheduler instead of a thread."""
+
+    def __enter__(self) -> Self:
+        """Have the scheduler beat."""
+        attempt = current_attempt()
+        if attempt is not None:
+            attempt.start_beating(self, interval_seconds=self._interval_seconds)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, and wait for a beat under way."""
+        self.stop()
+        attempt = current_attempt()
+        if attempt is not None:
+            while attempt.beat is not None:
+                ask(Call.JOIN)
+
+    def stop(self) -> None:
+        """See Heartbeat; no beat begins any more."""
+        super().stop()
+        attempt = current_attempt()
+        if attempt is not None:
+            attempt.stop_beating()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedCrashPlan(CrashPlan):
+    """Every crash point is a place where the scheduler may end the process."""
+
+    def reach(self, point: CrashPoint, epoch: int | None = None) -> None:  # noqa: ARG002 - its signature
+        """See CrashPlan."""
+        ask(Call.POINT, point)

@@ -1,0 +1,117 @@
+"""Which faults does a seed have? Each schedule has a part of them, at rates of its own.
+
+A mix of everything at once hides what a single fault would show: attempts that crash all the time never get far enough
+to meet a torn pointer. Long pauses are a fault of their own, because picking fibers by chance does not make them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from random import Random
+from typing import TypeVar
+
+from tests.simulation.fiber import Call, Fate
+
+T = TypeVar("T")
+
+
+class Event(enum.Enum):
+    """What the scheduler may do instead of letting a fiber go on."""
+
+    CRASH = "crash"
+    PAUSE = "pause"
+    RIVAL = "rival"
+    CLOCK = "clock"
+    ECHO = "echo"
+    PROBE = "probe"
+    DAMAGE = "damage"
+
+    __hash__ = object.__hash__
+
+
+# How often, per step, an event or a fate comes where it is enabled: one of these, by seed.
+_EVENT_RATES: Mapping[Event, tuple[float, ...]] = {
+    Event.CRASH: (0.002, 0.006, 0.02),
+    Event.PAUSE: (0.004, 0.015, 0.04),
+    Event.RIVAL: (0.002, 0.008, 0.03),
+    Event.CLOCK: (0.004, 0.02),
+    Event.ECHO: (0.01, 0.04, 0.1),
+    Event.PROBE: (0.01, 0.04),
+    Event.DAMAGE: (0.001, 0.004),
+}
+_FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
+    (Fate.LOST, (Call.TRANSACTION,)): (0.02, 0.1, 0.4, 0.8),
+    (Fate.LOST, (Call.COMMITTED,)): (0.02, 0.1, 0.4, 0.8),
+    (Fate.LOST, (Call.READ_ROWS,)): (0.01, 0.05),
+    (Fate.LOST, (Call.RENEW, Call.RENEWED)): (0.1, 0.5),
+    (Fate.FAIL, (Call.PUT,)): (0.005, 0.03),
+    (Fate.TEAR, (Call.PUT,)): (0.005, 0.03),
+    (Fate.TEAR_UNSEEN, (Call.PUT,)): (0.005, 0.03),
+    (Fate.TEAR_AND_DIE, (Call.PUT,)): (0.005, 0.03),
+    (Fate.STRAY, (Call.PUT,)): (0.02, 0.1),
+    (Fate.LOST, (Call.PUT_DONE,)): (0.005, 0.03),
+    (Fate.FAIL, (Call.GET,)): (0.01, 0.05),
+    (Fate.FAIL, (Call.RUN,)): (0.005, 0.02),
+    (Fate.LOST, (Call.RUN,)): (0.005, 0.02),
+}
+_ENABLED = 0.35  # how likely a fault is part of a seed's
+_CRASH_AT_POINT_RATES = (0.0, 0.0, 0.02, 0.08)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swarm:
+    """The faults of one seed. `events` and `fates` are cumulative: the first bound above a random number counts."""
+
+    events: tuple[tuple[float, Event], ...]
+    fates: Mapping[Call, tuple[tuple[float, Fate], ...]]
+    crash_at_point: float
+    stickiness: float  # how likely a fiber that has just gone on goes on again
+    splits: float  # how likely reports come in parts
+    steps: int
+    most_attempts: int
+    survivors_go_on: bool  # after the healing, or are they ended by it
+    drives_in_parts: bool  # as Airflow's tasks do, some epochs each
+
+
+def draw_swarm(random: Random) -> Swarm:
+    """Draw the faults of one seed."""
+    events = {event: random.choice(rates) for event, rates in _EVENT_RATES.items() if random.random() < _ENABLED}
+    fates: dict[Call, dict[Fate, float]] = {}
+    for (fate, calls), rates in _FATE_RATES.items():
+        if random.random() < _ENABLED:
+            rate = random.choice(rates)
+            for call in calls:
+                fates.setdefault(call, {})[fate] = rate
+    return Swarm(
+        events=_cumulative(events),
+        fates={call: _cumulative(rates) for call, rates in fates.items()},
+        crash_at_point=random.choice(_CRASH_AT_POINT_RATES),
+        stickiness=random.choice((0.0, 0.5, 0.9)),
+        splits=random.choice((0.0, 0.0, 0.3)),
+        steps=random.choice((60, 120, 200, 300)),
+        most_attempts=random.choice((2, 3, 5, 8)),
+        survivors_go_on=random.random() < 0.5,
+        drives_in_parts=random.random() < 0.3,
+    )
+
+
+def undisturbed() -> Swarm:
+    """Return a swarm without faults."""
+    return Swarm(
+        events=(),
+        fates={},
+        crash_at_point=0.0,
+        stickiness=1.0,
+        splits=0.0,
+        steps=0,
+        most_attempts=1,
+        survivors_go_on=True,
+        drives_in_parts=False,
+    )
+
+
+def _cumulative(rates: Mapping[T, float]) -> tuple[tuple[float, T], ...]:
+    return tuple(zip(accumulate(rates.values()), rates, strict=True))
