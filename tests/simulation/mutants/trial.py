@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import iteration_lib
-from tests.simulation.mutants.catalogue import MUTANTS, Mutant
+from tests.simulation.mutants.catalogue import MUTANTS
+from tests.simulation.mutants.mutant import Mutant
 
 SCHEDULES = 20_000
 _ROOT = Path(__file__).parents[3]

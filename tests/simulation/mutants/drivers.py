@@ -1,0 +1,177 @@
+"""The driver's order of effects, and what it hands on from epoch to epoch and from attempt to attempt."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.mutant import Mutant
+
+_ATTEMPT = "driver/attempt.py"
+_DRIVE = "driver/drive.py"
+_EPOCH = "driver/epoch.py"
+_STREAMS = "driver/streams.py"
+_RESTORE = "driver/restore.py"
+_MANIFEST = "driver/checkpoint.py"
+
+DRIVERS = (
+    Mutant(
+        name="finished operator runs again after a takeover",
+        rule="I11",
+        file=_STREAMS,
+        old="        saved = self.finished.get(operator.name)\n",
+        new="        saved = self.finished.get(operator.name) if operator.name in self._kept else None\n",
+        in_short=True,
+    ),
+    Mutant(
+        name="operator that finished for good is not marked",
+        rule="I11",
+        file=_STREAMS,
+        old="        self._attempt.apply(\n            OperatorFinished(**self._attempt.guard, "
+        "operator_id=operator.operator_id, output=written.to_json())\n        )\n",
+        new="",
+    ),
+    Mutant(
+        name="attempts share their folders",
+        rule="files",
+        file=_ATTEMPT,
+        old='return f"{self.fencing_token:06d}-{self.attempt_id[:8]}"',
+        new='return "attempt"',
+    ),
+    Mutant(
+        name="attempts' folders carry no token, and the same process may come again",
+        rule="files",
+        file=_ATTEMPT,
+        old='return f"{self.fencing_token:06d}-{self.attempt_id[:8]}"',
+        new='return f"{self.attempt_id[:8]}"',
+        equivalent="an attempt's id is unique for ever, so the token in the path is for people who read it",
+    ),
+    Mutant(
+        name="checkpoint is completed before its manifest is written",
+        rule="I8",
+        file=_MANIFEST,
+        old="    sha256 = write_bytes(context.location, path, manifest.to_bytes()).sha256\n",
+        new="    import hashlib\n    sha256 = hashlib.sha256(manifest.to_bytes()).hexdigest()\n",
+    ),
+    Mutant(
+        name="variables start from their first values again",
+        rule="I6",
+        file=_DRIVE,
+        old="restore_variables(context) if state.completed is not None else streams.first_values()",
+        new="streams.first_values()",
+    ),
+    Mutant(
+        name="resumed run repeats its last durable epoch",
+        rule="I6",
+        file=_DRIVE,
+        old="epoch = state.last_durable_epoch + 1",
+        new="epoch = max(0, state.last_durable_epoch)",
+    ),
+    Mutant(
+        name="outputs are not written with the final checkpoint",
+        rule="manifest",
+        file=_DRIVE,
+        old="outputs = runner.write_outputs() if decision.terminated_by is not None else {}",
+        new="outputs: Mapping[str, SavedStream] = {}",
+    ),
+    Mutant(
+        name="next epoch receives the variables of the one before",
+        rule="manifest",
+        file=_DRIVE,
+        old="        variables = result.variables\n",
+        new="",
+    ),
+    Mutant(
+        name="restored variables are those of any checkpoint",
+        rule="manifest",
+        file=_RESTORE,
+        old="        if record.status is not CheckpointStatus.COMPLETED:\n            continue\n",
+        new="",
+    ),
+    Mutant(
+        name="attempt goes on after an error without ending",
+        rule="errors",
+        file=_ATTEMPT,
+        old="            _end_after(attempt, err)\n            raise\n",
+        new="            _end_after(attempt, err)\n",
+    ),
+    Mutant(
+        name="end of the attempt by a takeover is reported as a lost execution",
+        rule="errors",
+        file=_ATTEMPT,
+        old="            if heartbeat.is_superseded:\n",
+        new="            if False:\n",
+    ),
+    Mutant(
+        name="superseded attempt tries to end itself",
+        rule="I2",
+        file=_ATTEMPT,
+        old="        except SupersededError:\n            raise\n",
+        new="",
+        equivalent="its token is refused, and the first error is raised all the same",
+    ),
+    Mutant(
+        name="data is pinned again by every attempt",
+        rule="pins",
+        file=_STREAMS,
+        old="        pinned = self._pins.get(operator.name)\n",
+        new="        pinned: PinnedData | None = None\n",
+    ),
+    Mutant(
+        name="records of partitions are counted for the wrong subtask",
+        rule="I4",
+        file=_EPOCH,
+        old="reports[partition * over // len(records)] += count",
+        new="reports[partition * over // (len(records) + 1)] += count",
+    ),
+    Mutant(
+        name="outputs of all attempts lie in one folder",
+        rule="files",
+        file=_EPOCH,
+        old='folder = f"outputs/{output}/{self._attempt.folder}-epoch-{self._epoch:06d}"',
+        new='folder = f"outputs/{output}/epoch-{self._epoch:06d}"',
+    ),
+    Mutant(
+        name="attempt runs one epoch more than it was asked for",
+        rule="runs",
+        file=_DRIVE,
+        old="goes_on = decision.terminated_by is None and (until_epoch is None or epoch + 1 < until_epoch)",
+        new="goes_on = decision.terminated_by is None and (until_epoch is None or epoch < until_epoch)",
+    ),
+    Mutant(
+        name="observer hears of a durable epoch before it is",
+        rule="I6",
+        file=_DRIVE,
+        old="        state = attempt.apply(acknowledged, *following)\n",
+        new="        context.observer.epoch_durable(epoch, metrics=result.metrics, seconds=result.seconds)\n"
+        "        state = attempt.apply(acknowledged, *following)\n",
+    ),
+    Mutant(
+        name="run terminates without its checkpoint",
+        rule="I10",
+        file=_DRIVE,
+        old="        acknowledged = write_manifest(context, state, result, streams, outputs)\n",
+        new="        if decision.terminated_by is not None:\n            return state\n"
+        "        acknowledged = write_manifest(context, state, result, streams, outputs)\n",
+    ),
+    Mutant(
+        name="next epoch opens before the checkpoint completes",
+        rule="I6",
+        file=_DRIVE,
+        old="        state = attempt.apply(acknowledged, *following)\n",
+        new="        state = attempt.apply(*following, acknowledged)\n",
+        equivalent="both are in one transaction, and an epoch may open while the one before waits for its checkpoint",
+    ),
+    Mutant(
+        name="manifest forgets what finished for good before this attempt",
+        rule="manifest",
+        file=_STREAMS,
+        old="            if operator.output is not None\n",
+        new="            if operator.output is not None and not self._pins\n",
+    ),
+    Mutant(
+        name="operator's result is computed again where it is needed twice",
+        rule="runs",
+        file=_EPOCH,
+        old="        return self._results[name] if name in self._results else self._streams.get(name)",
+        new="        operator = self._context.graph.operator(name)\n"
+        "        return self._streams.get(name) if name not in self._results else self._compute(operator)",
+    ),
+)

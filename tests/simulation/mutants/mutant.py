@@ -1,0 +1,22 @@
+"""What is a mutant? A tiny patch of the package, each one a plausible slip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A patch of iteration_lib, of one file as a rule; `old` is in it exactly once.
+
+    `rule` is what it breaks. One with `equivalent` cannot be noticed, for the reason given.
+    """
+
+    name: str
+    rule: str
+    file: str
+    old: str
+    new: str
+    also: tuple[tuple[str, str, str], ...] = ()  # further patches: file, old, new
+    equivalent: str | None = None
+    in_short: bool = False  # part of what runs on every change

@@ -1,0 +1,142 @@
+"""What is once and for all (I10, I11), and the shell and the store around the protocol (I12)."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.mutant import Mutant
+
+_FINISHED = "protocol/finished.py"
+_COORDINATOR = "coordinator.py"
+_MEMORY = "store/memory.py"
+_ROWS = "store/memory_write.py"
+_ROWS_GUARD = 'if not isinstance(command, OpenAttempt | EndAttempt) and run.run["fencing_token"] != fencing_token:'
+
+SHELLS = (
+    Mutant(
+        name="store's commands are written under any token",
+        rule="I2",
+        file=_ROWS,
+        old=_ROWS_GUARD,
+        new="if not command:",
+        equivalent="the transaction compares the token once more when it counts up the revision",
+    ),
+    Mutant(
+        name="store writes under any token",
+        rule="I2",
+        file=_ROWS,
+        old=_ROWS_GUARD,
+        new="if not command:",
+        also=((_MEMORY, 'if self._run.run["fencing_token"] != fencing_token:', "if fencing_token < 0:"),),
+        in_short=True,
+    ),
+    Mutant(
+        name="coordinator trusts the state that it had, whoever wrote since",
+        rule="I2",
+        file=_COORDINATOR,
+        old="is_known = cached is not None and cached.revision == transaction.revision and not _asks_for_lease(events)",
+        new="is_known = cached is not None and not _asks_for_lease(events)",
+        in_short=True,
+    ),
+    Mutant(
+        name="coordinator trusts the lease that it knew, though it was renewed",
+        rule="lease",
+        file=_COORDINATOR,
+        old=" and not _asks_for_lease(events)",
+        new="",
+    ),
+    Mutant(
+        name="revision does not grow",
+        rule="I2",
+        file=_MEMORY,
+        old='self._run.run["revision"] += 1',
+        new='self._run.run["revision"] += 0',
+    ),
+    Mutant(
+        name="store voids nothing",
+        rule="I6",
+        file=_ROWS,
+        old='epoch["status"] = "VOIDED"',
+        new='epoch["status"] = epoch["status"]',
+    ),
+    Mutant(
+        name="store overwrites checkpoints whose id is used again",
+        rule="I7",
+        file=_ROWS,
+        old='    run.run["last_checkpoint_id"] = command.checkpoint_id\n',
+        new="",
+    ),
+    Mutant(
+        name="outputs of a run that goes on are published",
+        rule="I10",
+        file=_FINISHED,
+        old="if state.status is not RunStatus.TERMINATING or state.pending or state.epochs:",
+        new="if state.pending:",
+        also=((_FINISHED, "    check_transition(state.status, RunStatus.FINISHED)\n", ""),),
+    ),
+    Mutant(
+        name="outputs are published while epochs wait to be voided",
+        rule="I10",
+        file=_FINISHED,
+        old="if state.status is not RunStatus.TERMINATING or state.pending or state.epochs:",
+        new="if state.status is not RunStatus.TERMINATING:",
+        equivalent="the last epoch is durable in TERMINATING, so there are no others and nothing is pending",
+    ),
+    Mutant(
+        name="run may finish from any status",
+        rule="I10",
+        file=_FINISHED,
+        old="    check_transition(state.status, RunStatus.FINISHED)\n",
+        new="",
+        equivalent="the line before has seen that the run is TERMINATING; the table says the same",
+    ),
+    Mutant(
+        name="publishing does not end the attempt",
+        rule="I10",
+        file=_FINISHED,
+        old="            EndAttempt(fencing_token=event.fencing_token, "
+        "outcome=AttemptOutcome.FINISHED, reason=None),\n",
+        new="",
+    ),
+    Mutant(
+        name="marker of a finished operator is written again",
+        rule="I11",
+        file=_FINISHED,
+        old="    if event.operator_id in state.finished_operators:\n        return state, ()\n",
+        new="",
+    ),
+    Mutant(
+        name="data that changed is pinned over",
+        rule="pins",
+        file=_FINISHED,
+        old="    if known is not None:\n        raise InputError(",
+        new="    if known == event.name:\n        raise InputError(",
+    ),
+    Mutant(
+        name="events of one transaction are committed one by one",
+        rule="I12",
+        file=_COORDINATOR,
+        old="                return self._apply_once(run_id, events)\n            except",
+        new="                return [self._apply_once(run_id, (event,)) for event in events][-1]\n            except",
+    ),
+    Mutant(
+        name="commands are written event by event",
+        rule="I12",
+        file=_COORDINATOR,
+        old="                commands += decided\n            transaction.write(commands, state.fencing_token)\n",
+        new="                transaction.write(decided, state.fencing_token)\n",
+        equivalent="it is still one transaction, which keeps all of it or nothing",
+    ),
+    Mutant(
+        name="store keeps what was written before an error",
+        rule="I12",
+        file=_MEMORY,
+        old="working = self._runs[run_id].copy()",
+        new="working = self._runs[run_id]",
+    ),
+    Mutant(
+        name="store renews the lease of whoever asks",
+        rule="lease",
+        file=_MEMORY,
+        old='if attempt is None or attempt["attempt_id"] != attempt_id or attempt["ended_at"] is not None:',
+        new='if attempt is None or attempt["attempt_id"] != attempt_id:',
+    ),
+)
