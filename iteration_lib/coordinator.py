@@ -8,21 +8,15 @@ the caller's.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from iteration_lib.errors import OutcomeUnknownError
 from iteration_lib.protocol import Command, Event, RunState, decide
 from iteration_lib.protocol.event import AttemptOpened
 from iteration_lib.protocol.state import RunId
+from iteration_lib.store.retry import Sleep, retry
 from iteration_lib.store.seam import Store
-
-_logger = logging.getLogger(__name__)
-
-_RETRY_DELAYS_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0)  # a restarted server is back within these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +28,7 @@ class _Cached:
 class Coordinator:
     """Applies events to runs of one store. Safe to share between threads."""
 
-    def __init__(self, store: Store, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, store: Store, *, sleep: Sleep = time.sleep) -> None:
         """Write to `store`; `sleep` waits between two tries."""
         self._store = store
         self._sleep = sleep
@@ -44,15 +38,10 @@ class Coordinator:
     def apply(self, run_id: RunId, *events: Event) -> RunState:
         """Apply events in one transaction, all or none, and return the state that was committed.
 
-        Raises what `protocol.decide` raises, RunNotFoundError, or OutcomeUnknownError when the store stays away.
+        Raises what `protocol.decide` raises, RunNotFoundError, RunLockedError when others do not let the run go, or
+        OutcomeUnknownError when the store stays away.
         """
-        for delay_seconds in _RETRY_DELAYS_SECONDS:
-            try:
-                return self._apply_once(run_id, events)
-            except OutcomeUnknownError as err:
-                _logger.warning("event=store_retry run_id=%s delay_seconds=%s error=%s", run_id, delay_seconds, err)
-                self._sleep(delay_seconds)
-        return self._apply_once(run_id, events)
+        return retry(lambda: self._apply_once(run_id, events), f"run_id={run_id}", sleep=self._sleep)
 
     def _apply_once(self, run_id: RunId, events: tuple[Event, ...]) -> RunState:
         with self._lock:

@@ -22,18 +22,24 @@ _POLL_SECONDS = 0.02
 
 
 class CrashPoint(enum.Enum):
-    """Every place where a crash matters, in the order in which an attempt passes them."""
+    """Every place where a crash matters, in the order in which an attempt passes them.
+
+    MANIFEST_WRITTEN and CHECKPOINT_COMPLETED lie in the checkpoint's asynchronous part, beside the next epoch.
+    """
 
     ATTEMPT_OPENED = "attempt_opened"
     DATA_PINNED = "data_pinned"
     OPERATOR_WRITTEN = "operator_written"
     OPERATOR_FINISHED = "operator_finished"
     EPOCH_OPENED = "epoch_opened"
+    EDGE_MARKED = "edge_marked"
     EPOCH_WRITTEN = "epoch_written"
     EPOCH_ALIGNED = "epoch_aligned"
     OUTPUTS_WRITTEN = "outputs_written"
     MANIFEST_WRITTEN = "manifest_written"
     CHECKPOINT_COMPLETED = "checkpoint_completed"
+    LISTENER_CALLED = "listener_called"
+    LISTENER_NOTIFIED = "listener_notified"
     POINTER_WRITTEN = "pointer_written"
     RUN_FINISHED = "run_finished"
 

@@ -41,8 +41,11 @@ class Engine:
         return self.parallelism or os.cpu_count() or 1
 
     @contextmanager
-    def open_runner(self, run: RunRecord, location: StateLocation) -> Iterator[Runner]:
-        """Open a runner for a run and close it afterwards. Raises JavaNotFoundError."""
+    def open_runner(self, run: RunRecord, location: StateLocation, scratch: str) -> Iterator[Runner]:
+        """Open a runner for a run, with a scratch folder of its own, and close it afterwards.
+
+        Raises JavaNotFoundError.
+        """
         if self.kind is EngineKind.LOCAL:
             runner = LocalRunner(location, max_buckets=run.max_buckets, parallelism=self.default_parallelism)
             try:
@@ -50,11 +53,11 @@ class Engine:
             finally:
                 runner.close()
         else:
-            with self._open_spark(run, location) as spark_runner:
+            with self._open_spark(run, location, scratch) as spark_runner:
                 yield spark_runner
 
     @contextmanager
-    def _open_spark(self, run: RunRecord, location: StateLocation) -> Iterator[Runner]:
+    def _open_spark(self, run: RunRecord, location: StateLocation, scratch: str) -> Iterator[Runner]:
         # Imported here: pyspark takes a second that plain Python runs and publishing tasks need not wait.
         from iteration_lib.runner.code_shipping import ship_code  # noqa: PLC0415
         from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415
@@ -76,6 +79,7 @@ class Engine:
                 max_buckets=run.max_buckets,
                 parallelism=self.default_parallelism,
                 owns_session=True,
+                scratch=scratch,
             )
             watchdog.when_lost(lambda _what: runner.cancel())
             try:

@@ -6,6 +6,7 @@
     │   ├── IterationNotFoundError  module:object that is not there
     │   ├── ParameterError        unknown, missing or ill-typed parameter
     │   ├── RunMismatchError      the run key belongs to other parameters or other code
+    │   ├── IllegalRestoreError   operators are marked as finished behind some that are not
     │   ├── RunNotFoundError
     │   ├── InputError            input data missing, empty or changed
     │   ├── SchemaMismatchError   a feedback's schema is not its variable's
@@ -21,6 +22,7 @@
     ├── LeaseHeldError          another attempt is live; wait, or take over (exit code 3)
     ├── SupersededError         a newer attempt holds the run; stop now, write nothing (exit code 3)
     ├── OutcomeUnknownError     the connection was lost; the call may be repeated, nothing may be deleted
+    │   └── RunLockedError        another transaction does not let the run go; nothing was changed
     ├── ExecutionLostError      Spark's JVM, an executor's blocks or the parent process is gone; a retry resumes
     ├── OperatorFailedError     the user's function raised
     ├── StateCorruptedError     a state file is missing or is not the bytes that were written
@@ -84,6 +86,19 @@ class RunMismatchError(UsageError):
         super().__init__(
             f"run key {run_key!r} belongs to a run that differs:\n{shown}\n"
             "Use another --run-key, or the same parameters and code to resume that run."
+        )
+
+
+class IllegalRestoreError(UsageError):
+    """Operators are marked as finished behind some that are not: their outputs would not be what they take."""
+
+    def __init__(self, run_key: str, offences: tuple[str, ...]) -> None:
+        self.run_key = run_key
+        self.offences = offences
+        shown = "\n".join(f"  - {offence}" for offence in offences)
+        super().__init__(
+            f"run {run_key!r} cannot go on with these operators:\n{shown}\n"
+            "Put the operators back as they were, or start another run with another run key."
         )
 
 
@@ -187,6 +202,30 @@ class JavaNotFoundError(UsageError):
     """No Java that can run Spark."""
 
 
+class CheckpointNotFoundError(UsageError):
+    """The run has no such checkpoint."""
+
+    def __init__(self, run_id: str, checkpoint_id: int, *, last: int) -> None:
+        """Say which checkpoints there are."""
+        shown = f"its checkpoints are 1 to {last}" if last else "it has no checkpoint yet"
+        super().__init__(f"run {run_id} has no checkpoint {checkpoint_id}; {shown} (see: iteration checkpoints)")
+        self.run_id = run_id
+        self.checkpoint_id = checkpoint_id
+
+
+class CheckpointFailedError(IterationError):
+    """Checkpoints that the run cannot go on without were not completed; its durable epochs are not affected."""
+
+    def __init__(self, run_id: str, epoch: int, reason: str) -> None:
+        """Say for which epoch, and why."""
+        super().__init__(
+            f"run {run_id}: epoch {epoch} could not be made durable ({reason}); mend the cause and resume the run"
+        )
+        self.run_id = run_id
+        self.epoch = epoch
+        self.reason = reason
+
+
 class RunFinishedError(IterationError):
     """The run has finished: there is nothing left to drive."""
 
@@ -232,6 +271,15 @@ class OutcomeUnknownError(IterationError):
         super().__init__(f"lost the connection to the store ({problem}); run the same command again to resume")
 
 
+class RunLockedError(OutcomeUnknownError):
+    """Another transaction has held the run for as long as anybody waits: nothing was changed, it may be repeated."""
+
+    def __init__(self, problem: str) -> None:
+        IterationError.__init__(
+            self, f"another process holds the run's lock ({problem}); nothing was changed: run the same command again"
+        )
+
+
 class ExecutionLostError(IterationError):
     """What ran the operators is gone; the run's durable epochs are not affected."""
 
@@ -260,6 +308,7 @@ class StateCorruptedError(IterationError):
 
     def __init__(self, uri: str, problem: str) -> None:
         self.uri = uri
+        self.problem = problem
         super().__init__(f"state file {uri} {problem}; restore the file, nothing was changed")
 
 

@@ -6,6 +6,7 @@ The command line, the Spark application and the Airflow operators all come throu
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
@@ -15,20 +16,24 @@ import pyarrow as pa
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
+from iteration_lib.continuation import Continuation, check_continuation, read_continuation
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.crash_point import CrashPoint
-from iteration_lib.driver.attempt import Claim, open_attempt
+from iteration_lib.driver.attempt import Attempt, Claim, open_attempt
 from iteration_lib.driver.context import Observer, RunContext, Silent
 from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.restore import read_completed_manifest
+from iteration_lib.driver.sweep import RUNNER_SCRATCH
 from iteration_lib.errors import ParameterError, RunFinishedError, RunMismatchError, RunNotFoundError
-from iteration_lib.model.definition import definition_differences, describe, load_iteration, params_differences
+from iteration_lib.model.checkpointing import Checkpointing
+from iteration_lib.model.definition import describe, load_iteration, params_differences
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.params import Scalar, params_json, parse_params
 from iteration_lib.model.source import ParquetSource
 from iteration_lib.process import is_gone
-from iteration_lib.protocol.state import AttemptId, Holder, RunId
+from iteration_lib.protocol.event import DefinitionChanged
+from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Holder, RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.calling import call_source
 from iteration_lib.runner.local import LocalRunner
@@ -56,10 +61,11 @@ class Request:
     params: Mapping[str, object] = field(default_factory=dict)
     max_buckets: int | None = None
     state_uri: str | None = None
+    allow_dropped_state: bool = False
 
 
-# Opens a runner for a run whose files go to a location, and closes it afterwards.
-RunnerFactory = Callable[[RunRecord, StateLocation], AbstractContextManager[Runner]]
+# Opens a runner for a run whose files go to a location, with a scratch folder below it, and closes it afterwards.
+RunnerFactory = Callable[[RunRecord, StateLocation, str], AbstractContextManager[Runner]]
 
 
 @contextmanager
@@ -117,10 +123,12 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
         found,
         reference=request.reference,
         params=params,
-        graph=graph,
         max_buckets=request.max_buckets,
         state_uri=StateLocation(request.state_uri).uri if request.state_uri is not None else None,
     )
+    if found.status is not RunStatus.FINISHED:
+        continuation = read_continuation(store, found, graph)
+        check_continuation(continuation, allow_dropped_state=request.allow_dropped_state)
     return found
 
 
@@ -157,11 +165,10 @@ def _check_same(
     *,
     reference: str,
     params: Mapping[str, Scalar],
-    graph: Graph,
     max_buckets: int | None = None,
     state_uri: str | None = None,
 ) -> None:
-    """Raise RunMismatchError when a run would go on with other parameters or other code."""
+    """Raise RunMismatchError when a run would go on as another iteration, or with other parameters."""
     asked = (
         (run.reference, reference, "iteration"),
         (run.max_buckets, max_buckets or run.max_buckets, "max_buckets"),
@@ -170,7 +177,6 @@ def _check_same(
     differences = (
         *(f"{what} was {before}, now {after}" for before, after, what in asked if before != after),
         *params_differences(run.params, params),
-        *definition_differences(run.definition, describe(graph)),
     )
     if differences:
         raise RunMismatchError(run.run_key, differences)
@@ -185,7 +191,10 @@ def read_outputs(store: StoreWithHistory, run: RunRecord) -> dict[str, pa.Table]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """How a run is to be driven: who does it, how far, on what."""
+    """How a run is to be driven: who does it, how far, on what.
+
+    `checkpointing` holds the fields of Checkpointing that differ from what the iteration declares.
+    """
 
     holder: Holder
     open_runner: RunnerFactory
@@ -193,7 +202,13 @@ class Drive:
     until_epoch: int | None = None
     publish: bool = True
     takeover: bool = False
+    allow_dropped_state: bool = False
+    checkpointing: Mapping[str, object] = field(default_factory=dict)
     observer: Observer = field(default_factory=Silent)
+
+    def checkpointing_of(self, graph: Graph) -> Checkpointing:
+        """Return how checkpoints are taken; raises ParameterError that names a field that cannot be what it is."""
+        return dataclasses.replace(graph.checkpointing, **self.checkpointing)  # type: ignore[arg-type]  # it checks them
 
 
 def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive: Drive) -> RunRecord:
@@ -207,17 +222,21 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
         return run
     iteration = load_iteration(run.reference)
     graph = iteration.graph()
-    _check_same(run, reference=run.reference, params=run.params, graph=graph)
+    continuation = read_continuation(store, run, graph)
+    check_continuation(continuation, allow_dropped_state=drive.allow_dropped_state)
+    checkpointing = drive.checkpointing_of(graph)
     location = StateLocation(run.state_uri).below(run.run_id)
     coordinator = Coordinator(store)
     open_runner = _open_idle if terminating else drive.open_runner
     with (
         suppress(RunFinishedError),  # another attempt finished it since `run` was read
-        open_attempt(store, coordinator, run.run_id, _claim(store, run, drive)) as attempt,
-        open_runner(run, location) as runner,
+        open_attempt(store, coordinator, run.run_id, _claim(store, run, drive, checkpointing)) as attempt,
+        open_runner(run, location, f"{attempt.folder}/{RUNNER_SCRATCH}") as runner,
     ):
         attempt.heartbeat.when_superseded(runner.cancel)
         settings.crash_plan.reach(CrashPoint.ATTEMPT_OPENED)
+        if continuation.has_changed:
+            _change_definition(attempt, continuation)
         context = RunContext(
             run=run,
             attempt=attempt,
@@ -228,6 +247,7 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
             location=location,
             clock=SystemClock(),
             parallelism=drive.parallelism,
+            alignment_timeout_seconds=checkpointing.alignment_timeout_seconds,
             observer=drive.observer,
             crash_plan=settings.crash_plan,
         )
@@ -237,7 +257,19 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     return find_run(store, run.run_id)
 
 
-def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive) -> Claim:
+def _change_definition(attempt: Attempt, continuation: Continuation) -> None:
+    """Go on with the operators as they are now; what another attempt finished meanwhile is checked by the next one."""
+    evolution = continuation.evolution
+    changed = DefinitionChanged(
+        **attempt.guard,
+        definition=continuation.definition,
+        changes=evolution.sentences,
+        dropped=evolution.removed,
+    )
+    attempt.apply(changed)
+
+
+def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive, checkpointing: Checkpointing) -> Claim:
     """Claim a run, naming its live attempt as gone where that is proved.
 
     This machine proves it by its process, Airflow by running the next task of the same DAG run: it runs one at a time,
@@ -252,9 +284,16 @@ def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive) -> Claim:
         holder=drive.holder,
         gone_attempt_id=gone[0] if gone else None,
         takeover=drive.takeover,
+        policy=CheckpointPolicy(
+            every_epochs=checkpointing.every_epochs,
+            min_pause_seconds=checkpointing.min_pause_seconds,
+            max_pending=checkpointing.max_pending,
+            timeout_seconds=checkpointing.timeout_seconds,
+            tolerable_failures=checkpointing.tolerable_failures,
+        ),
     )
 
 
-def _open_idle(run: RunRecord, location: StateLocation) -> AbstractContextManager[Runner]:
+def _open_idle(run: RunRecord, location: StateLocation, _scratch: str) -> AbstractContextManager[Runner]:
     """Open a runner for a run that has no epochs left."""
     return closing(LocalRunner(location, max_buckets=run.max_buckets, parallelism=1))

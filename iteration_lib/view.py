@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 
-from iteration_lib.protocol.status import EpochStatus, RunStatus
-from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord, RunRecord
+from iteration_lib.marker import edges_of
+from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.status import EpochStatus, OperatorStatus, RunStatus
+from iteration_lib.store.record import (
+    AttemptRecord,
+    CheckpointRecord,
+    EpochRecord,
+    OperatorRecord,
+    PartRecord,
+    RunRecord,
+)
 
 Json = dict[str, object]
 
@@ -33,8 +43,8 @@ def run_json(run: RunRecord) -> Json:
         "state_uri": run.state_uri,
         "max_buckets": run.max_buckets,
         "failure": run.failure,
-        "created_at": _instant(run.created_at),
-        "finished_at": _instant(run.finished_at),
+        "created_at": instant(run.created_at),
+        "finished_at": instant(run.finished_at),
     }
 
 
@@ -44,11 +54,13 @@ def attempt_json(attempt: AttemptRecord) -> Json:
         "attempt": attempt.fencing_token,
         "attempt_id": attempt.attempt_id,
         "holder": attempt.holder.describe(),
-        "started_at": _instant(attempt.started_at),
-        "lease_expires_at": _instant(attempt.lease_expires_at),
-        "ended_at": _instant(attempt.ended_at),
+        "started_at": instant(attempt.started_at),
+        "lease_expires_at": instant(attempt.lease_expires_at),
+        "ended_at": instant(attempt.ended_at),
         "outcome": attempt.outcome.value if attempt.outcome is not None else None,
         "reason": attempt.reason,
+        "policy": asdict(attempt.policy),
+        "definition_changes": list(attempt.definition_changes or ()),
     }
 
 
@@ -61,25 +73,44 @@ def epoch_json(epoch: EpochRecord) -> Json:
         "seconds": epoch.seconds,
         "records": {head: sum(count or 0 for count in counts) for head, counts in epoch.records.items()},
         "metrics": dict(epoch.metrics),
+        "unaligned_by": epoch.unaligned_by.value if epoch.unaligned_by is not None else None,
         "terminated_by": epoch.terminated_by.value if epoch.terminated_by is not None else None,
     }
 
 
-def operators_json(run: RunRecord, operators: Sequence[OperatorRecord], epochs: Sequence[EpochRecord]) -> list[Json]:
-    """Return the operators: FINISHED in the epoch that they finished in, or RUNNING in the last epoch that aligned."""
-    aligned = [e.epoch for e in epochs if e.status in (EpochStatus.ALIGNED, EpochStatus.DURABLE)]
-    last = max(aligned, default=None)
+def operators_json(
+    run: RunRecord,
+    operators: Sequence[OperatorRecord],
+    epochs: Sequence[EpochRecord],
+    parts: Sequence[PartRecord] = (),
+) -> list[Json]:
+    """Return the operators: FINISHED in the epoch that they finished in, or as far as the epoch at hand has come.
+
+    That is the open one, else the last that aligned; what is finished inside an open epoch is what is durable of it.
+    """
+    at_hand = _epoch_at_hand(epochs)
+    live = [part for part in parts if part.voided_at is None and part.epoch in (NO_EPOCH, at_hand)]
+    statuses = {edge.operator_id: edge.status for edge in edges_of(live)}
     over = run.status is RunStatus.FINISHED
     return [
         {
             "operator_id": operator.operator_id,
             "role": operator.role,
-            "epoch": operator.finished_epoch if operator.finished_epoch is not None else last,
-            "status": "FINISHED" if over or operator.finished_epoch is not None else "RUNNING",
+            "epoch": operator.finished_epoch if operator.finished_epoch is not None else at_hand,
+            "status": (
+                OperatorStatus.FINISHED
+                if over or operator.finished_epoch is not None
+                else statuses.get(operator.operator_id, OperatorStatus.RUNNING)
+            ).value,
         }
         for operator in operators
         if operator.role == "operator"
     ]
+
+
+def _epoch_at_hand(epochs: Sequence[EpochRecord]) -> int | None:
+    reached = (EpochStatus.OPEN, EpochStatus.ALIGNED, EpochStatus.DURABLE)
+    return max((known.epoch for known in epochs if known.status in reached), default=None)
 
 
 def checkpoint_json(checkpoint: CheckpointRecord) -> Json:
@@ -94,10 +125,12 @@ def checkpoint_json(checkpoint: CheckpointRecord) -> Json:
         "size_bytes": checkpoint.size_bytes,
         "seconds": seconds,
         "manifest": checkpoint.manifest_path,
+        "failure": checkpoint.failure.value if checkpoint.failure is not None else None,
         "reason": checkpoint.reason,
-        "triggered_at": _instant(checkpoint.triggered_at),
+        "triggered_at": instant(checkpoint.triggered_at),
     }
 
 
-def _instant(at: datetime | None) -> str | None:
+def instant(at: datetime | None) -> str | None:
+    """Return a time as text, to the millisecond."""
     return at.isoformat(timespec="milliseconds") if at is not None else None

@@ -5,7 +5,8 @@
 DO $$
 DECLARE
     our_tables CONSTANT name[] := ARRAY['runs', 'attempts', 'operators', 'pins', 'epochs', 'head_reports',
-        'checkpoints', 'acknowledgements', 'schema_migrations'];
+        'edge_parts', 'checkpoints', 'acknowledgements', 'checkpoint_requests', 'listener_notices',
+        'schema_migrations'];
     wanted text;
     owned record;
 BEGIN
@@ -37,13 +38,14 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'iteration_coordinator') THEN
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO iteration_coordinator', current_schema());
-        GRANT SELECT, INSERT, UPDATE ON runs, attempts, operators, pins, epochs, head_reports, checkpoints,
-            acknowledgements TO iteration_coordinator;
+        GRANT SELECT, INSERT, UPDATE ON runs, attempts, operators, pins, epochs, head_reports, edge_parts,
+            checkpoints, acknowledgements, checkpoint_requests, listener_notices TO iteration_coordinator;
+        GRANT DELETE ON operators TO iteration_coordinator;
         GRANT SELECT ON schema_migrations TO iteration_coordinator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'iteration_reader') THEN
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO iteration_reader', current_schema());
-        GRANT SELECT ON runs, attempts, operators, pins, epochs, head_reports, checkpoints, acknowledgements,
-            schema_migrations TO iteration_reader;
+        GRANT SELECT ON runs, attempts, operators, pins, epochs, head_reports, edge_parts, checkpoints,
+            acknowledgements, checkpoint_requests, listener_notices, schema_migrations TO iteration_reader;
     END IF;
 END $$;

@@ -67,7 +67,19 @@ class CommandLine:
 
     def run(self, reference: str, run_key: str, *options: str, **environment: str) -> Answer:
         """Run an iteration without Spark, and print JSON."""
-        return self.call(
-            "run", reference, "--run-key", run_key, "--runner", "local", "--parallelism", "2", "--json", *options,
-            **environment,
-        )  # fmt: skip
+        return self.call(*_run(reference, run_key), *options, **environment)
+
+    def start(self, reference: str, run_key: str, *options: str, **environment: str) -> subprocess.Popen[str]:
+        """Start what `run` runs, and return at once."""
+        return subprocess.Popen(
+            [*COMMAND, *_run(reference, run_key), *options],
+            cwd=self.cwd,
+            env=self.environment(**environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def _run(reference: str, run_key: str) -> tuple[str, ...]:
+    return "run", reference, "--run-key", run_key, "--runner", "local", "--parallelism", "2", "--json"

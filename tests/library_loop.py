@@ -31,6 +31,7 @@ class Loop:
         self._graph: Graph = iteration.graph()
         self._params = params
         self._bounded: dict[str, Stream] = {}
+        self._empty: dict[str, Stream] = {}  # what later epochs see of data that epoch 0 alone sees
         self._metrics: dict[str, float] = {}
 
     def run(self) -> Outcome:
@@ -38,6 +39,8 @@ class Loop:
         for operator in self._graph.data:
             pinned = self._runner.pin(operator, self._params, folder=f"pins/{operator.name}")
             self._bounded[operator.name] = self._runner.open_data(pinned)
+            if not operator.replays:
+                self._empty[operator.name] = self._runner.open_data(pinned, is_empty=True)
         for operator in (operator for operator in self._graph.operators if operator.finishes):
             self._bounded[operator.name] = self._materialise(self._compute(operator, None, self._bounded), "finished")
         variables = {
@@ -46,12 +49,12 @@ class Loop:
         }
         metrics, records = [], []
         for epoch in range(self._params.max_epochs):
-            streams = self._bounded | variables
+            streams = self._bounded | (self._empty if epoch else {}) | variables
             for operator in self._graph.per_epoch():
                 streams[operator.name] = self._compute(operator, epoch, streams)
             variables = {
                 name: self._materialise(streams[tail], f"epoch-{epoch}/{name}")
-                for name, tail in self._graph.feedback.items()
+                for name, tail in self._graph.tails.items()
             }
             metrics.append(dict(self._metrics))
             if self._graph.criteria is not None:

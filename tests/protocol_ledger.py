@@ -1,34 +1,54 @@
 """What holds of a run, whatever happened to it? The invariants of iteration_lib/protocol as an oracle for tests.
 
-A Ledger keeps what the commands wrote, row by row, as a store would, and refuses what the invariants forbid; it decides
-nothing and shares no code with `decide`.
+A Ledger writes the commands, row by row, as a store would, and refuses what the invariants forbid; it decides nothing
+and shares no code with `decide`. What the rules leave no choice in (is a checkpoint due, of which kind, is an epoch
+held, how many failures are there) it works out anew from its rows, in its own way.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from datetime import datetime
 
-from iteration_lib.protocol import Command, RunState
+from iteration_lib.protocol import Command, Event, RunState
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
+    AbortThrough,
     AlignEpoch,
+    AnswerRequests,
     CompleteCheckpoint,
+    CountCheckpointFailures,
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
+    MeasureEpoch,
     OpenAttempt,
     OpenEpoch,
     PinData,
     PublishOutputs,
     RecordAcknowledgements,
+    RecordNotice,
+    RecordParts,
     RecordReports,
+    RecordRequest,
+    ReplaceDefinition,
     SetRunStatus,
     SubsumeCheckpoint,
+    SwitchToUnaligned,
     TriggerCheckpoint,
+    VoidEdges,
     VoidEpochs,
 )
-from iteration_lib.protocol.state import CheckpointState, Decision, EpochState, Reports
-from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, RunStatus, TerminatedBy
+from iteration_lib.protocol.event import CheckpointTriggered, DefinitionChanged, FinishedPart, ListenerNotified
+from iteration_lib.protocol.state import Decision, Reports
+from iteration_lib.protocol.status import (
+    CheckpointFailure,
+    CheckpointKind,
+    CheckpointStatus,
+    EpochStatus,
+    RunStatus,
+    TerminatedBy,
+)
+from tests.protocol_rows import FOR_GOOD, AttemptRow, CheckpointRow, EpochRow, PartRow, Rows
 
 LEGAL_RUN_STEPS = {
     ("RUNNING", "TERMINATING"),
@@ -40,107 +60,125 @@ LEGAL_RUN_STEPS = {
 }
 
 
-@dataclass(slots=True)
-class EpochRow:
-    """An epoch under one token."""
+class Ledger(Rows):
+    """Writes the rows of one run, and checks what is written."""
 
-    status: EpochStatus
-    heads: tuple[Reports, ...]
-    decision: Decision | None = None
-
-
-@dataclass(slots=True)
-class CheckpointRow:
-    """A checkpoint."""
-
-    trigger: TriggerCheckpoint
-    participants: tuple[Reports, ...]
-    status: CheckpointStatus = CheckpointStatus.PENDING
-    manifest_sha256: str | None = None
-
-
-@dataclass(slots=True)
-class Ledger:
-    """Every row of one run."""
-
-    max_epochs: int | None
-    status: RunStatus = RunStatus.RUNNING
-    terminated_by: TerminatedBy | None = None
-    last_durable_epoch: int = -1
-    live: dict[int, str] = field(default_factory=dict)
-    tokens: list[int] = field(default_factory=list)
-    epochs: dict[tuple[int, int], EpochRow] = field(default_factory=dict)
-    checkpoints: dict[int, CheckpointRow] = field(default_factory=dict)
-    finished: dict[str, FinishOperator] = field(default_factory=dict)
-    pins: dict[str, str] = field(default_factory=dict)
-
-    def record(self, commands: tuple[Command, ...]) -> None:
+    def record(self, event: Event, commands: tuple[Command, ...], now: datetime) -> None:
         """Write the commands of one decision, each only where the invariants allow it."""
+        due = self._due(event, now)
         for command in commands:
-            self._write(command)
+            self._write(event, command)
+        assert due == self._begun(commands), "what was due did not begin, or something else did"
 
     def check(self, state: RunState) -> None:
         """See that the invariants hold between two decisions, and that the state says what the rows say."""
-        durable = sorted(epoch for (epoch, _), row in self.epochs.items() if row.status is EpochStatus.DURABLE)
-        completed = [row for row in self.checkpoints.values() if row.status is CheckpointStatus.COMPLETED]
-        assert len(self.live) <= 1, "I1: two attempts are live"
-        assert set(self.live) <= {max(self.tokens, default=0)}, "I1: the live attempt lacks the greatest token"
-        assert list(range(self._last_epoch() + 1)) == sorted(epoch for epoch, _ in self._in_force()), "I3: a gap"
-        assert list(range(self.last_durable_epoch + 1)) == durable, "I6: the durable epochs are no prefix"
-        assert len(completed) <= 1, "I8: two checkpoints are completed"
-        assert [row.trigger.epoch for row in completed] == durable[-1:], "I6: the completed one is not of the last"
+        self._check_epochs()
+        self._check_checkpoints()
+        self._check_parts()
+        live = [token for token, row in self.attempts.items() if row.is_live]
+        assert len(live) <= 1, "I1: two attempts are live"
+        assert set(live) <= {max(self.attempts, default=0)}, "I1: the live attempt lacks the greatest token"
+        assert list(range(1, len(self.attempts) + 1)) == list(self.attempts), "I1: a token is missing"
+        for row in self.attempts.values():
+            assert row.failures == row.stored_failures, "I13: failures are counted wrongly"
         if self.status is RunStatus.FINISHED:
-            assert len(durable) == len(self._in_force()), "I10: finished, with epochs that are not durable"
-            assert not self._pending(), "I10: finished, with a checkpoint pending"
-        assert self._rebuilt(state) == state, "the commands and the state differ"
+            assert not self.last_epoch() > self.last_durable_epoch, "I10: finished, with epochs that are not durable"
+            assert not self.pending(), "I10: finished, with a checkpoint pending"
+            assert not live, "I10: finished, with a live attempt"
+        assert self.rebuilt(state) == state, "the commands and the state differ"
 
-    def _write(self, command: Command) -> None:
+    def _check_epochs(self) -> None:
+        in_force = self.in_force()
+        durable = sorted(epoch for (epoch, _), row in self.epochs.items() if row.status is EpochStatus.DURABLE)
+        assert list(range(self.last_epoch() + 1)) == sorted(epoch for epoch, _ in in_force), "I3: a gap"
+        assert list(range(self.last_durable_epoch + 1)) == durable, "I6: the durable epochs are no prefix"
+        for (epoch, token), row in in_force.items():
+            assert row.is_measured == row.is_complete, "I4: measured before all have reported, or not at all"
+            assert (row.decision is None) == (row.status is EpochStatus.OPEN), "I5: decided too early, or too late"
+            if row.status is EpochStatus.OPEN and row.is_complete and self.attempts[token].is_live:
+                assert epoch == self.last_epoch()
+                assert len(self.pending()) >= self.policy().max_pending, "I14: held by nothing"
+
+    def _check_checkpoints(self) -> None:
+        rows = self.checkpoints.values()
+        completed = [row.trigger.epoch for row in rows if row.status is CheckpointStatus.COMPLETED]
+        assert len(completed) <= 1, "I8: two checkpoints are completed"
+        assert completed == ([self.last_durable_epoch] if self.last_durable_epoch >= 0 else []), "I6: not of the last"
+        pending = self.pending()
+        assert len(pending) <= self.policy().max_pending, "I14: more are pending than the policy allows"
+        assert not pending or min(pending) > self.aborted_through, "I17: aborted before, and pending all the same"
+        assert not pending or self.is_live(), "a checkpoint is pending, and nobody completes it"
+
+    def _check_parts(self) -> None:
+        for row in self.live_parts():
+            assert row.part.operator_id not in self.finished or row.epoch != FOR_GOOD
+            if row.epoch > self.last_durable_epoch + 1:
+                assert row.token == max(self.attempts), "I15: an edge of a later epoch outlived its attempt"
+
+    def _write(self, event: Event, command: Command) -> None:
+        match command:
+            case OpenAttempt() | EndAttempt() | SetRunStatus() | PublishOutputs() | CountCheckpointFailures():
+                self._write_run(command)
+            case OpenEpoch() | RecordReports() | MeasureEpoch() | AlignEpoch():
+                self._write_epoch(command)
+            case VoidEpochs() | MakeEpochsDurable():
+                self._end_epochs(command)
+            case SwitchToUnaligned() | RecordParts() | VoidEdges() | ReplaceDefinition() | FinishOperator():
+                self._write_edge(event, command)
+            case PinData():
+                assert command.name not in self.pins
+                self.pins[command.name] = command.fingerprint
+            case RecordNotice():
+                self._write_notice(event, command)
+            case RecordRequest() | AnswerRequests() | AbortThrough():
+                self._write_request(command)
+            case _:
+                self._write_checkpoint(command)
+
+    def _write_run(
+        self, command: OpenAttempt | EndAttempt | SetRunStatus | PublishOutputs | CountCheckpointFailures
+    ) -> None:
         match command:
             case OpenAttempt():
-                assert not self.live, "I1: another attempt is live"
-                assert command.fencing_token == max(self.tokens, default=0) + 1, "I1: not the next token"
-                self.tokens.append(command.fencing_token)
-                self.live[command.fencing_token] = command.attempt_id
+                assert not self.is_live(), "I1: another attempt is live"
+                assert command.fencing_token == max(self.attempts, default=0) + 1, "I1: not the next token"
+                self.attempts[command.fencing_token] = AttemptRow(command.attempt_id, command.policy)
             case EndAttempt():
-                del self.live[command.fencing_token]
+                assert self.attempts[command.fencing_token].is_live
+                self.attempts[command.fencing_token].is_live = False
             case SetRunStatus():
                 self._move_to(command.status)
+                assert self.terminated_by in (None, command.terminated_by), "the rule that terminated it changed"
                 self.terminated_by = command.terminated_by
                 assert (command.status is RunStatus.FAILED) == bool(command.failure)
             case PublishOutputs():
                 self._move_to(RunStatus.FINISHED)
-            case PinData():
-                assert command.name not in self.pins
-                self.pins[command.name] = command.fingerprint
-            case FinishOperator():
-                assert command.operator_id not in self.finished, "I11: finished twice"
-                self.finished[command.operator_id] = command
-            case OpenEpoch() | RecordReports() | AlignEpoch() | VoidEpochs() | MakeEpochsDurable():
-                self._write_epoch(command)
-            case _:
-                self._write_checkpoint(command)
+            case CountCheckpointFailures():
+                self.attempts[self.token()].stored_failures = command.count
 
-    def _write_epoch(self, command: OpenEpoch | RecordReports | AlignEpoch | VoidEpochs | MakeEpochsDurable) -> None:
+    def _write_epoch(self, command: OpenEpoch | RecordReports | MeasureEpoch | AlignEpoch) -> None:
         match command:
             case OpenEpoch():
-                assert self.status is RunStatus.RUNNING, "I9: the run terminates"
-                assert all(not row.decision or not row.decision.terminated_by for row in self._in_force().values()), (
-                    "I9"
-                )
-                assert command.epoch == self._last_epoch() + 1, "I3: not the next epoch"
-                assert all(set(head.values) == {None} for head in command.heads)
-                self.epochs[command.epoch, self._token()] = EpochRow(EpochStatus.OPEN, command.heads)
+                self._open_epoch(command)
             case RecordReports():
-                row = self._epoch(command.epoch, EpochStatus.OPEN)
+                row = self.epoch(command.epoch, EpochStatus.OPEN)
                 for before, after in zip(row.heads, command.heads, strict=True):
                     assert before.name == after.name
                     assert all(b in (None, a) for b, a in zip(before.values, after.values, strict=True)), "I4"
                 row.heads = command.heads
+            case MeasureEpoch():
+                row = self.epoch(command.epoch, EpochStatus.OPEN)
+                assert not row.is_measured, "I4: measured twice"
+                row.is_measured = True
             case AlignEpoch():
-                row = self._epoch(command.epoch, EpochStatus.OPEN)
-                assert None not in [value for head in row.heads for value in head.values], "I4: a report is missing"
+                row = self.epoch(command.epoch, EpochStatus.OPEN)
+                assert row.is_complete, "I4: a report is missing"
+                assert len(self.pending()) < self.policy().max_pending, "I14: a pending checkpoint holds it"
                 row.status, row.decision = EpochStatus.ALIGNED, command.decision
                 assert self._expected_decision(command.epoch, row.heads) == command.decision, "I5"
+
+    def _end_epochs(self, command: VoidEpochs | MakeEpochsDurable) -> None:
+        match command:
             case VoidEpochs():
                 assert command.after == self.last_durable_epoch, "I6: voids what is durable, or keeps what is not"
                 for (epoch, _), row in self.epochs.items():
@@ -149,55 +187,167 @@ class Ledger:
             case MakeEpochsDurable():
                 assert command.through > self.last_durable_epoch, "I6: durable again"
                 for epoch in range(self.last_durable_epoch + 1, command.through + 1):
-                    self._epoch(epoch, EpochStatus.ALIGNED).status = EpochStatus.DURABLE
+                    self.epoch(epoch, EpochStatus.ALIGNED).status = EpochStatus.DURABLE
                 self.last_durable_epoch = command.through
+
+    def _open_epoch(self, command: OpenEpoch) -> None:
+        attempt = self.attempts[self.token()]
+        in_force = self.in_force().values()
+        assert self.status is RunStatus.RUNNING, "I9: the run terminates"
+        assert all(not row.decision or not row.decision.terminated_by for row in in_force), "I9: it will terminate"
+        assert attempt.failures <= attempt.policy.tolerable_failures, "I13: too many checkpoints have failed"
+        assert all(row.status is not EpochStatus.OPEN for row in in_force), "I3: another one is open"
+        assert command.epoch == self.last_epoch() + 1, "I3: not the next epoch"
+        assert all(set(head.values) == {None} for head in command.heads)
+        self.epochs[command.epoch, self.token()] = EpochRow(EpochStatus.OPEN, command.heads)
+
+    def _write_edge(
+        self,
+        event: Event,
+        command: SwitchToUnaligned | RecordParts | VoidEdges | ReplaceDefinition | FinishOperator,
+    ) -> None:
+        match command:
+            case SwitchToUnaligned():
+                row = self.epoch(command.epoch, EpochStatus.OPEN)
+                assert row.unaligned_by is None, "I15: switched twice"
+                row.unaligned_by = command.by
+            case RecordParts():
+                for part in command.parts:
+                    self._mark(command.epoch, part)
+            case VoidEdges():
+                keeps = 0 if isinstance(event, DefinitionChanged) else 1
+                assert command.after == self.last_durable_epoch + keeps, "I15: voids what it must keep, or too little"
+                for written in self.live_parts():
+                    written.is_live = written.epoch <= command.after
+            case ReplaceDefinition():
+                assert self.last_epoch() == self.last_durable_epoch, "an epoch has begun with other operators"
+                for written in self.live_parts():
+                    written.is_live = written.part.operator_id not in command.dropped
+                    assert written.epoch == FOR_GOOD, "I15: an edge of other operators"
+                self.finished = {key: row for key, row in self.finished.items() if key not in command.dropped}
+            case FinishOperator():
+                assert command.operator_id not in self.finished, "I11: finished twice"
+                self.finished[command.operator_id] = command
+                for written in self.live_parts():
+                    written.is_live = (written.epoch, written.part.operator_id) != (FOR_GOOD, command.operator_id)
+
+    def _mark(self, epoch: int, part: FinishedPart) -> None:
+        if epoch != FOR_GOOD:
+            assert self.epoch(epoch, EpochStatus.OPEN).unaligned_by is not None, "I15: not switched"
+        added = PartRow(epoch, self.token(), part)
+        known = [row for row in self.live_parts() if (row.epoch, row.part.operator_id) == (epoch, part.operator_id)]
+        assert added.buckets, "I15: no buckets"
+        assert added.buckets <= set(range(part.total)), "I15: buckets that are not there"
+        assert all(row.part.total == part.total and not row.buckets & added.buckets for row in known), "I15: twice"
+        for source in {*part.after_narrow, *part.after_wide} - set(self.finished):
+            edge = [row for row in self.live_parts() if (row.epoch, row.part.operator_id) == (epoch, source)]
+            there = {bucket for row in edge for bucket in row.buckets}
+            total = edge[0].part.total if edge else 1
+            wanted = added.buckets if source not in part.after_wide and total == part.total else set(range(total))
+            assert wanted <= there, "I15: before what it was computed from"
+        self.parts.append(added)
+
+    def _write_notice(self, event: Event, command: RecordNotice) -> None:
+        assert isinstance(event, ListenerNotified)
+        assert command.epoch <= self.last_durable_epoch, "I16: heard before it was durable"
+        assert (command.listener_id, command.epoch) not in self.notices, "I16: heard twice"
+        if event.is_final:
+            assert self.status is RunStatus.TERMINATING, "I16: the run goes on"
+            assert command.epoch == self.last_durable_epoch, "I16: not the end"
+        else:
+            assert command.epoch == 0 or (command.listener_id, command.epoch - 1) in self.notices, "I16: left one out"
+        self.notices.append((command.listener_id, command.epoch))
+
+    def _write_request(self, command: RecordRequest | AnswerRequests | AbortThrough) -> None:
+        match command:
+            case RecordRequest():
+                assert self.requests.get(command.request_id, 0) is not None, "asked twice"
+                self.requests[command.request_id] = None
+            case AnswerRequests():
+                assert command.checkpoint_id == max(self.checkpoints)
+                assert None in self.requests.values()
+                self.requests = {key: known or command.checkpoint_id for key, known in self.requests.items()}
+            case AbortThrough():
+                assert self.aborted_through < command.checkpoint_id == max(self.checkpoints, default=0) + 1
+                self.aborted_through = command.checkpoint_id
 
     def _write_checkpoint(self, command: Command) -> None:
         match command:
             case TriggerCheckpoint():
                 assert command.checkpoint_id == max(self.checkpoints, default=0) + 1, "I7: not a new id"
-                self._epoch(command.epoch, EpochStatus.ALIGNED)
+                self.epoch(command.epoch, EpochStatus.ALIGNED)
                 self.checkpoints[command.checkpoint_id] = CheckpointRow(command, command.participants)
             case RecordAcknowledgements():
-                self._checkpoint(command.checkpoint_id, CheckpointStatus.PENDING).participants = command.participants
+                self.checkpoint(command.checkpoint_id, CheckpointStatus.PENDING).participants = command.participants
             case CompleteCheckpoint():
-                row = self._checkpoint(command.checkpoint_id, CheckpointStatus.PENDING)
-                assert None not in [value for p in row.participants for value in p.values], "I8: one is missing"
-                assert CheckpointStatus.COMPLETED not in [r.status for r in self.checkpoints.values()], "I8: two"
-                row.status, row.manifest_sha256 = CheckpointStatus.COMPLETED, command.manifest_sha256
+                self._complete(command)
             case SubsumeCheckpoint():
-                self._checkpoint(command.checkpoint_id, CheckpointStatus.COMPLETED).status = CheckpointStatus.SUBSUMED
+                self.checkpoint(command.checkpoint_id, CheckpointStatus.COMPLETED).status = CheckpointStatus.SUBSUMED
             case AbortCheckpoint():
-                assert command.reason
-                self._checkpoint(command.checkpoint_id, CheckpointStatus.PENDING).status = CheckpointStatus.ABORTED
+                self._abort(command)
             case _:
                 raise AssertionError(command)
+
+    def _complete(self, command: CompleteCheckpoint) -> None:
+        row = self.checkpoint(command.checkpoint_id, CheckpointStatus.PENDING)
+        assert None not in [value for p in row.participants for value in p.values], "I8: one is missing"
+        assert command.is_subsumed == (row.trigger.epoch <= self.last_durable_epoch), "I8: covers less than another"
+        row.status, row.manifest_sha256 = CheckpointStatus.SUBSUMED, command.manifest_sha256
+        row.completed_at = command.completed_at
+        if not command.is_subsumed:
+            assert CheckpointStatus.COMPLETED not in [r.status for r in self.checkpoints.values()], "I8: two"
+            row.status = CheckpointStatus.COMPLETED
+            self.attempts[self.token()].failures = 0
+
+    def _abort(self, command: AbortCheckpoint) -> None:
+        row = self.checkpoint(command.checkpoint_id, CheckpointStatus.PENDING)
+        row.status = CheckpointStatus.ABORTED
+        assert command.reason
+        if command.failure is CheckpointFailure.SUBSUMED:
+            assert row.trigger.kind is not CheckpointKind.MANUAL, "I8: a hand-made one was subsumed"
+            newer = [known for number, known in self.checkpoints.items() if number > command.checkpoint_id]
+            assert CheckpointStatus.COMPLETED in [known.status for known in newer], "I8: subsumed by nothing"
+        if command.failure in (CheckpointFailure.DECLINED, CheckpointFailure.EXPIRED):
+            attempt = self.attempts[self.token()]
+            attempt.failures += 1
+            if row.trigger.kind is not CheckpointKind.PERIODIC:
+                attempt.failures = max(attempt.failures, attempt.policy.tolerable_failures + 1)
+
+    def _due(self, event: Event, now: datetime) -> tuple[int, CheckpointKind] | None:
+        """Return the epoch and the kind of the checkpoint that an event has to begin, if any."""
+        if not isinstance(event, CheckpointTriggered) or not self.is_live():
+            return None
+        row = self.epochs.get((event.epoch, self.token()))
+        policy, pending = self.policy(), [self.checkpoints[number] for number in self.pending()]
+        covered = max([self.last_durable_epoch, *(known.trigger.epoch for known in pending)])
+        if row is None or row.decision is None or event.epoch <= covered or len(pending) >= policy.max_pending:
+            return None
+        is_passed = EpochStatus.OPEN in [known.status for known in self.in_force().values()]
+        if is_passed or event.last_checkpoint_id not in (None, max(self.checkpoints, default=0)):
+            return None
+        if row.decision.terminated_by is not None:
+            return event.epoch, CheckpointKind.FINAL
+        if None in self.requests.values():
+            return event.epoch, CheckpointKind.MANUAL
+        is_due = event.epoch >= covered + policy.every_epochs and self._has_paused(now)
+        return (event.epoch, CheckpointKind.PERIODIC) if event.is_last or is_due else None
+
+    def _has_paused(self, now: datetime) -> bool:
+        pause_seconds = self.policy().min_pause_seconds
+        if pause_seconds == 0:
+            return True
+        done = [r.completed_at for r in self.checkpoints.values() if r.status is CheckpointStatus.COMPLETED]
+        elapsed = [(now - at).total_seconds() for at in done if at is not None]
+        return not self.pending() and all(seconds >= pause_seconds for seconds in elapsed)
+
+    def _begun(self, commands: tuple[Command, ...]) -> tuple[int, CheckpointKind] | None:
+        begun = [(c.epoch, c.kind) for c in commands if isinstance(c, TriggerCheckpoint)]
+        assert len(begun) <= 1
+        return begun[0] if begun else None
 
     def _move_to(self, status: RunStatus) -> None:
         assert (self.status.value, status.value) in LEGAL_RUN_STEPS
         self.status = status
-
-    def _token(self) -> int:
-        return max(self.live)
-
-    def _epoch(self, epoch: int, status: EpochStatus) -> EpochRow:
-        row = self.epochs[epoch, self._token()]
-        assert status is row.status
-        return row
-
-    def _checkpoint(self, checkpoint_id: int, status: CheckpointStatus) -> CheckpointRow:
-        row = self.checkpoints[checkpoint_id]
-        assert status is row.status
-        return row
-
-    def _in_force(self) -> dict[tuple[int, int], EpochRow]:
-        return {key: row for key, row in self.epochs.items() if row.status is not EpochStatus.VOIDED}
-
-    def _last_epoch(self) -> int:
-        return max((epoch for epoch, _ in self._in_force()), default=-1)
-
-    def _pending(self) -> list[int]:
-        return [key for key, row in sorted(self.checkpoints.items()) if row.status is CheckpointStatus.PENDING]
 
     def _expected_decision(self, epoch: int, heads: tuple[Reports, ...]) -> Decision:
         records = {head.name: sum(value or 0 for value in head.values) for head in heads}
@@ -207,40 +357,3 @@ class Ledger:
         if not any(records.values()):
             by = TerminatedBy.EMPTY_FEEDBACK
         return Decision(records=records, terminated_by=by)
-
-    def _rebuilt(self, state: RunState) -> RunState:
-        """Return the state that the rows make; what a row does not hold (leases, holders, ended ids) is the state's."""
-        live = state.attempt
-        assert self.live == ({live.fencing_token: live.attempt_id} if live is not None else {})
-        known = {key: self._checkpoint_state(row) for key, row in sorted(self.checkpoints.items())}
-        completed = [c for c in known.values() if c.status is CheckpointStatus.COMPLETED]
-        return RunState(
-            run_id=state.run_id,
-            status=self.status,
-            max_epochs=self.max_epochs,
-            fencing_token=max(self.tokens, default=0),
-            attempt=live,
-            ended_attempt_id=state.ended_attempt_id,
-            last_durable_epoch=self.last_durable_epoch,
-            terminated_by=self.terminated_by,
-            epochs=tuple(
-                EpochState(epoch=epoch, status=row.status, heads=row.heads, decision=row.decision)
-                for (epoch, _), row in sorted(self._in_force().items())
-                if row.status is not EpochStatus.DURABLE
-            ),
-            last_checkpoint_id=max(self.checkpoints, default=0),
-            pending=tuple(known[key] for key in self._pending()),
-            completed=completed[0] if completed else None,
-            finished_operators=frozenset(self.finished),
-            pins=self.pins,
-        )
-
-    def _checkpoint_state(self, row: CheckpointRow) -> CheckpointState:
-        return CheckpointState(
-            checkpoint_id=row.trigger.checkpoint_id,
-            epoch=row.trigger.epoch,
-            kind=row.trigger.kind,
-            status=row.status,
-            participants=row.participants,
-            manifest_sha256=row.manifest_sha256,
-        )

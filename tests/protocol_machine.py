@@ -1,47 +1,82 @@
-"""Which events could anybody send to a run? A machine that sends them; what answers is the test's."""
+"""Which events could anybody send to a run? A machine that sends them; what answers is the test's.
+
+Hypothesis chooses what happens, how far the run is driven before it, and a seed; the seed chooses the rest. So an
+example costs little and shrinks to the few rules that matter, with the events that they sent in `heard`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import random
 from abc import abstractmethod
 from collections.abc import Callable
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.status import AttemptOutcome, RunStatus
-from tests.protocol_script import Sender, claim, new_run
+from iteration_lib.protocol.event import FinishedPart
+from iteration_lib.protocol.state import NO_EPOCH, CheckpointPolicy
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, EpochStatus, RunStatus, UnalignedBy
+from tests.protocol_script import Sender, aborts, asks, claim, new_run, part
 
+LONG_SECONDS = 3600.0  # a pause or a lease that no real clock sees the end of during a test
+
+_STEPS = st.integers(0, 5)
+_SEEDS = st.integers(0, 2**32 - 1)
 _KINDS = (
     "opens",
+    "opens if ready",
     "reports",
+    "switches",
+    "marks",
     "triggers",
+    "triggers last",
     "acknowledges",
     "completes",
     "declines",
     "pins",
     "finishes",
+    "changes",
+    "notifies",
     "ends",
     "publishes",
 )
-_ONWARDS = ("opens", "reports", "reports", "triggers", "completes", "completes")  # what a healthy driver sends
-_HEADS = st.dictionaries(st.sampled_from(["centroids", "weights", "criteria"]), st.integers(0, 3), min_size=1)
-_SOUND_HEADS = _HEADS.map(lambda heads: {name: max(1, count) for name, count in heads.items()})
+_BESIDE = ("switches", "marks", "marks", "notifies", "triggers last", "pins", "finishes", "ends")
+_RECORDS = (*[2] * 20, *[1] * 10, 0)  # a head that feeds back nothing ends the run
+_HEADS = ("centroids", "weights", "criteria")
+_STREAMS = ("x", "y")
+# What an operator of the machine's iteration is computed from, in running order: the narrow and the wide inputs.
+_INPUTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "pairs": ((), ()),
+    "sums": (("pairs",), ()),
+    "words": ((), ("x",)),
+    "means": ((), ("sums",)),
+}
+_TOTALS = {"x": 4, "pairs": 4, "sums": 4, "words": 4, "means": 1}
+
+
+def chances(seed: int) -> random.Random:
+    """Return what chooses the same for the same seed."""
+    return random.Random(seed)  # noqa: S311  # nothing is kept secret here
 
 
 class EventMachine(RuleBasedStateMachine):
-    """Sends events of several attempts to one run: legal, illegal, stale, duplicated, late.
+    """Sends events of several attempts and persons to one run: legal, illegal, stale, duplicated, late.
 
-    `family` keeps the attempt ids of several runs of one store apart; `state` is the run as it answered last.
+    `family` keeps the attempt ids of several runs of one store apart; `state` is the run as it answered last. Leases
+    run out only where a test has a clock of its own and shortens them.
     """
 
     family = 0
+    lease_ttl_seconds = LONG_SECONDS
 
     def __init__(self) -> None:
         super().__init__()
         self.state: RunState = new_run()
+        self.chance = chances(0)
         self.claims = 0
+        self.requests = 0
         self.senders: list[Sender] = []
         self.heard: list[Event] = []
 
@@ -53,54 +88,132 @@ class EventMachine(RuleBasedStateMachine):
     def answer(self, event: Event) -> RunState | None:
         """Return the state after an event, None when it is refused."""
 
-    @initialize(max_epochs=st.none() | st.integers(1, 3))
-    def begin(self, max_epochs: int | None) -> None:
+    @initialize(max_epochs=st.sampled_from([None, None, None, 2, 5]), seed=_SEEDS)
+    def begin(self, max_epochs: int | None, seed: int) -> None:
+        self.chance = chances(seed)
         self.state = self.start(max_epochs)
+        self.claim_run()
 
-    @rule(data=st.data(), takeover=st.booleans())
-    def new_attempt_claims(self, data: st.DataObject, *, takeover: bool) -> None:
-        self.claims += 1
-        gone = data.draw(st.none() | st.integers(1, self.claims))
-        if self.send(claim(self.claims, takeover=takeover, gone=gone, family=self.family)):
-            self.senders.append(self.sender(self.claims, self.state.fencing_token))
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def attempt_goes_on(self, steps: int, seed: int) -> None:
+        self.go_on(steps + 2, seed)
 
-    @precondition(lambda self: self.senders)
-    @rule(data=st.data())
-    def live_attempt_goes_on(self, data: st.DataObject) -> None:
-        self.send(self.an_event(data, self.senders[-1], data.draw(st.sampled_from(_ONWARDS)), likely=True))
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def attempt_does_something_beside(self, steps: int, seed: int) -> None:
+        self.go_on(steps, seed)
+        self.send(self.an_event(self.senders[-1], self.chance.choice(_BESIDE), likely=True))
 
-    @precondition(lambda self: self.senders)
-    @rule(data=st.data(), kind=st.sampled_from(_KINDS))
-    def live_attempt_says_anything(self, data: st.DataObject, kind: str) -> None:
-        self.send(self.an_event(data, self.senders[-1], kind))
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def attempt_leaves_edges(self, steps: int, seed: int) -> None:
+        self.go_on(steps, seed)
+        for kind in ("opens if ready", "switches", "marks", "marks", "marks"):
+            self.send(self.an_event(self.senders[-1], kind, likely=True))
 
-    @precondition(lambda self: self.senders)
-    @rule(data=st.data(), kind=st.sampled_from(_KINDS))
-    def somebody_else_says_anything(self, data: st.DataObject, kind: str) -> None:
-        known = [*self.senders[:-1], self.sender(self.senders[-1].number, self.senders[-1].token + 1)]
-        known.append(self.sender(99, 1))
-        self.send(self.an_event(data, data.draw(st.sampled_from(known)), kind))
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def checkpoint_ends_that_may_hold_an_epoch(self, steps: int, seed: int) -> None:
+        self.go_on(steps, seed)
+        for kind in ("reports", "triggers", "opens if ready", "reports"):
+            self.send(self.an_event(self.senders[-1], kind, likely=True))
+        how = self.chance.choice(["declines", "declines", "declines", "abort", "ends", "completes", "opens if ready"])
+        if how != "abort":
+            self.send(self.an_event(self.senders[-1], how, likely=True))
+        if how in ("abort", "ends"):
+            self.send(aborts(max(1, self.state.last_checkpoint_id)))
 
-    @precondition(lambda self: self.heard)
-    @rule(data=st.data())
-    def old_event_arrives_again(self, data: st.DataObject) -> None:
-        self.send(data.draw(st.sampled_from(self.heard)))
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def attempt_says_anything(self, steps: int, seed: int) -> None:
+        self.go_on(steps, seed)
+        for kind in self.chance.choices(_KINDS, k=4):
+            self.send(self.an_event(self.senders[-1], kind))
+
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def another_attempt_claims(self, steps: int, seed: int) -> None:
+        """It may find another definition, and then says so before it does anything."""
+        self.go_on(steps, seed)
+        gone = self.chance.choice([None, None, self.claims, 1])
+        sender = self.claim_run(gone=gone, takeover=self.chance.random() < 0.5)
+        if sender is not None and self.chance.random() < 0.3:
+            self.send(self.an_event(sender, "changes"))
+
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def somebody_else_says_anything(self, steps: int, seed: int) -> None:
+        self.go_on(steps, seed)
+        last = self.senders[-1]
+        known = [*self.senders[:-1], self.sender(last.number, last.token + 1), self.sender(99, last.token)]
+        self.send(self.an_event(self.chance.choice(known), self.chance.choice(_KINDS)))
+
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def person_asks_for_a_checkpoint(self, steps: int, seed: int) -> None:
+        self.go_on(steps, seed)
+        self.requests += not self.requests or self.chance.random() < 0.7
+        self.send(asks(self.requests, self.family))
+
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def person_aborts_a_checkpoint(self, steps: int, seed: int) -> None:
+        self.go_on(steps, seed)
+        self.send(aborts(self.state.last_checkpoint_id + self.chance.choice([-1, 0, 0, 0, 1, 2])))
+
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def old_event_arrives_again(self, steps: int, seed: int) -> None:
+        self.go_on(steps, seed)
+        self.send(self.chance.choice(self.heard))
 
     def teardown(self) -> None:
         """Whatever happened, a new attempt brings the run to its end, by one more epoch at most."""
         if self.state.status is RunStatus.FINISHED:
             return
-        self.claims += 1
-        assert self.send(claim(self.claims, takeover=True, family=self.family))
-        sender = self.sender(self.claims, self.state.fencing_token)
+        sender = self.claim_run(takeover=True)
+        assert sender is not None
         if self.state.status is RunStatus.RUNNING:
             epoch = self.state.last_durable_epoch + 1
             assert self.send(sender.opens(epoch))
             assert self.send(sender.reports(epoch, {"centroids": {0: 0}}))
             assert self.send(sender.triggers(epoch))
+            if not self.state.pending:  # a person has aborted it before it began
+                assert self.send(sender.triggers(epoch))
             assert self.send(sender.completes(self.state.last_checkpoint_id))
             assert epoch == self.state.last_durable_epoch
         assert self.send(sender.publishes())
+
+    def go_on(self, steps: int, seed: int) -> None:
+        """Let the run be driven for some steps, by a new attempt if there is no live one."""
+        self.chance = chances(seed)
+        if self.state.attempt is None and self.state.status is not RunStatus.FINISHED and self.chance.random() < 0.8:
+            self.claim_run()
+        for _ in range(steps):
+            if self.state.attempt is None:
+                return
+            self.send(self.an_event(self.senders[-1], self.chance.choice(self.next_steps()), likely=True))
+
+    def next_steps(self) -> list[str]:
+        """Return what a healthy driver would send next, each kind as often as it should come."""
+        completes = ["completes"] if self.state.pending else []
+        if self.state.status is RunStatus.TERMINATING:
+            return [*completes, *["notifies"] * 6, "publishes"]
+        last = self.state.epochs[-1] if self.state.epochs else None
+        if last is None:
+            return ["opens", "opens", "notifies"]
+        if last.status is EpochStatus.OPEN:
+            return [*completes, "triggers"] if last.is_held else ["reports", "reports", "reports", *completes]
+        if last.epoch > max((known.epoch for known in self.state.pending), default=NO_EPOCH):
+            return ["triggers", "triggers", "opens", "publishes", *completes]
+        return ["opens", "opens if ready", *completes]
+
+    def claim_run(self, *, gone: int | None = None, takeover: bool = False) -> Sender | None:
+        """Let the next attempt claim the run with any policy, and return it if it may."""
+        self.claims += 1
+        policy = CheckpointPolicy(
+            every_epochs=self.chance.choice([1, 1, 1, 2, 3]),
+            min_pause_seconds=self.chance.choice([0.0, 0.0, 0.0, LONG_SECONDS]),
+            max_pending=self.chance.choice([1, 1, 2, 2, 3]),
+            tolerable_failures=self.chance.choice([0, 1, 2]),
+        )
+        event = claim(self.claims, takeover=takeover, gone=gone, family=self.family)
+        event = dataclasses.replace(event, policy=policy, lease_ttl_seconds=self.lease_ttl_seconds)
+        if not self.send(event):
+            return None
+        self.senders.append(self.sender(self.claims, self.state.fencing_token))
+        return self.senders[-1]
 
     def sender(self, number: int, token: int) -> Sender:
         """Return an attempt of this run."""
@@ -115,43 +228,129 @@ class EventMachine(RuleBasedStateMachine):
         self.heard.append(event)
         return True
 
-    def an_event(self, data: st.DataObject, sender: Sender, kind: str, *, likely: bool = False) -> Event:
+    def an_event(self, sender: Sender, kind: str, *, likely: bool = False) -> Event:
         """Return an event of a kind; a likely one fits the run as it is."""
-        odd = st.just(0) if likely else st.sampled_from([0, 0, 0, 1, -1, -2])
-        epoch = self.state.last_epoch + data.draw(odd)
-        checkpoint_id = self.state.last_checkpoint_id + data.draw(odd)
-        streams = st.sampled_from(["x", "y"])
+        chance = self.chance
+        epoch = self.state.last_epoch + self.odd(likely=likely)
+        pending = [known.checkpoint_id for known in self.state.pending] or [self.state.last_checkpoint_id]
+        checkpoint_id = chance.choice(pending) + self.odd(likely=likely)
         make: dict[str, Callable[[], Event]] = {
-            "opens": lambda: sender.opens(epoch + 1, **data.draw(_HEADS if not likely else _SOUND_HEADS)),
-            "reports": lambda: sender.reports(epoch, self.some_reports(data, likely=likely)),
-            "triggers": lambda: sender.triggers(epoch, **({} if likely else data.draw(_HEADS))),
-            "acknowledges": lambda: sender.acknowledges(checkpoint_id, centroids=(data.draw(odd),)),
-            "completes": lambda: self.a_manifest(data, sender, checkpoint_id),
-            "declines": lambda: sender.declines(checkpoint_id),
-            "pins": lambda: sender.pins(data.draw(streams), data.draw(streams)),
-            "finishes": lambda: sender.finishes(data.draw(streams)),
-            "ends": lambda: sender.ends(data.draw(st.sampled_from(AttemptOutcome)), data.draw(st.none() | streams)),
+            "opens": lambda: sender.opens(epoch + 1, **self.some_heads(likely=likely)),
+            "opens if ready": lambda: sender.opens_if_ready(epoch + 1, **self.some_heads(likely=likely)),
+            "reports": lambda: sender.reports(epoch, self.some_reports(likely=likely)),
+            "switches": lambda: sender.switches(epoch, chance.choice(list(UnalignedBy))),
+            "marks": lambda: self.a_next_part(sender, epoch) if likely else self.some_parts(sender, epoch),
+            "triggers": lambda: self.a_trigger(sender, epoch, likely=likely),
+            "triggers last": lambda: sender.triggers_last(epoch),
+            "acknowledges": lambda: sender.acknowledges(checkpoint_id, centroids=(self.odd(likely=likely),)),
+            "completes": lambda: self.a_manifest(sender, checkpoint_id, likely=likely),
+            "declines": lambda: self.a_failure(sender, checkpoint_id, likely=likely),
+            "pins": lambda: sender.pins(chance.choice(_STREAMS), chance.choice(_STREAMS)),
+            "finishes": lambda: sender.finishes(chance.choice(_STREAMS)),
+            "changes": lambda: sender.changes("x", "y", *_INPUTS, dropped=self.some_of(_STREAMS)),
+            "notifies": lambda: self.a_notice(sender, likely=likely),
+            "ends": lambda: sender.ends(chance.choice(list(AttemptOutcome)), chance.choice([None, "no space"])),
             "publishes": sender.publishes,
         }
         return make[kind]()
 
-    def a_manifest(self, data: st.DataObject, sender: Sender, checkpoint_id: int) -> Event:
-        """Return a manifest with every acknowledgement that its checkpoint still wants."""
+    def odd(self, *, likely: bool) -> int:
+        """Return by how much a number is wrong."""
+        return 0 if likely else self.chance.choice([0, 0, 0, 1, -1, -2])
+
+    def some_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return some of the names, or none."""
+        return tuple(name for name in names if self.chance.random() < 0.5)
+
+    def some_heads(self, *, likely: bool) -> dict[str, int]:
+        """Return heads of any parallelism, one at least."""
+        names = self.some_of(_HEADS) or _HEADS[:1]
+        return {name: self.chance.choice([1, 1, 2, 3] if likely else [0, 1, 1, 1, 2, 3]) for name in names}
+
+    def some_reports(self, *, likely: bool) -> dict[str, dict[int, int]]:
+        """Return reports of the last epoch: of all its subtasks or some, or any, also of some that are not there."""
+        if not likely or not self.state.epochs:
+            return {name: {self.chance.randint(-1, 2): self.chance.randint(-1, 2)} for name in self.some_of(_HEADS)}
+        share = self.chance.choice([1.0, 1.0, 0.6])
+        return {
+            head.name: {
+                index: self.chance.choice(_RECORDS) if known is None else known
+                for index, known in enumerate(head.values)
+                if self.chance.random() < share
+            }
+            for head in self.state.epochs[-1].heads
+        }
+
+    def a_trigger(self, sender: Sender, epoch: int, *, likely: bool) -> Event:
+        """Return the beginning of a checkpoint, as the driver says it or in another way."""
+        last_id = self.state.last_checkpoint_id
+        if likely:
+            return sender.triggers_after(last_id, epoch - self.chance.choice([0, 0, 0, 0, 0, 0, 1]))
+        if self.chance.random() < 0.5:
+            return sender.triggers_after(last_id - self.chance.randint(0, 1), epoch)
+        return sender.triggers(epoch, **self.some_heads(likely=False))
+
+    def a_manifest(self, sender: Sender, checkpoint_id: int, *, likely: bool) -> Event:
+        """Return a manifest with every acknowledgement that its checkpoint still wants, or with none."""
         pending = next((known for known in self.state.pending if known.checkpoint_id == checkpoint_id), None)
         wanted = {known.name: tuple(range(known.expected)) for known in pending.participants} if pending else {}
-        manifest = sender.completes(checkpoint_id, sha256=data.draw(st.sampled_from("ab")) * 64)
+        manifest = sender.completes(checkpoint_id, sha256=self.chance.choice("aab") * 64)
+        if not likely and self.chance.random() < 0.3:
+            wanted = {}
         return dataclasses.replace(manifest, acknowledgements=wanted)
 
-    def some_reports(self, data: st.DataObject, *, likely: bool) -> dict[str, dict[int, int]]:
-        """Return reports of the last epoch: of all its subtasks, or any, also of some that are not there."""
-        if likely and self.state.epochs:
-            heads = self.state.epochs[-1].heads
-            return {
-                head.name: {
-                    index: data.draw(st.integers(0, 2)) if known is None else known
-                    for index, known in enumerate(head.values)
-                }
-                for head in heads
-            }
-        counts = st.dictionaries(st.integers(-1, 3), st.integers(-1, 2), max_size=3)
-        return data.draw(st.dictionaries(st.sampled_from(["centroids", "weights", "criteria", "x"]), counts))
+    def a_failure(self, sender: Sender, checkpoint_id: int, *, likely: bool) -> Event:
+        """Return the failure of a checkpoint, or somebody else's reason for its end."""
+        counted = [CheckpointFailure.DECLINED, CheckpointFailure.EXPIRED]
+        return sender.declines(
+            checkpoint_id, failure=self.chance.choice(counted if likely else list(CheckpointFailure))
+        )
+
+    def a_notice(self, sender: Sender, *, likely: bool) -> Event:
+        """Return what a listener has heard of: the next epoch, the end, or anything."""
+        listener_id = self.chance.choice(["log", "end"])
+        if likely and listener_id == "end":
+            late = self.chance.choice([0, 0, 0, 1])
+            return sender.notifies(self.state.last_durable_epoch - late, "end", is_final=True)
+        epoch = self.state.notified.get(listener_id, NO_EPOCH) + 1
+        odd = 0 if likely else self.chance.randint(-2, 2)
+        return sender.notifies(epoch + odd, listener_id, is_final=not likely and self.chance.random() < 0.5)
+
+    def a_next_part(self, sender: Sender, epoch: int) -> Event:
+        """Return a part that is not marked yet, and that comes after all it was computed from; rarely any."""
+        parts = [found for name in _INPUTS for found in self.next_parts(name, epoch)]
+        if self.chance.random() < 0.2:
+            return sender.marks(NO_EPOCH, *self.next_parts("x", NO_EPOCH)[:1])
+        if not parts or self.chance.random() < 0.2:
+            return self.some_parts(sender, epoch)
+        return sender.marks(epoch, self.chance.choice(parts))
+
+    def next_parts(self, name: str, epoch: int) -> list[FinishedPart]:
+        """Return all parts of an operator that may be marked next."""
+        total, (narrow, wide) = _TOTALS[name], _INPUTS.get(name, ((), ()))
+        return [
+            part(name, first, end, total=total, narrow=narrow, wide=wide)
+            for first in range(total)
+            for end in range(first + 1, total + 1)
+            if not any(self.is_marked(name, epoch, bucket, bucket + 1) for bucket in range(first, end))
+            and all(self.is_marked(source, epoch, first, end) for source in narrow)
+            and all(self.is_marked(source, epoch, 0, _TOTALS[source]) for source in wide)
+        ]
+
+    def is_marked(self, name: str, epoch: int, first: int, end: int) -> bool:
+        """Tell whether buckets of an operator are durable."""
+        edge = self.state.edge(epoch, name)
+        return name in self.state.finished_operators or (edge is not None and edge.covers(first, end))
+
+    def some_parts(self, sender: Sender, epoch: int) -> Event:
+        """Return any parts, in running order; also of buckets that are not there, or that come too early."""
+        names = self.chance.choice([self.some_of(tuple(_INPUTS)), ("pairs",), ("sums",), ("means",)])
+        return sender.marks(epoch, *(self.a_part(name) for name in names))
+
+    def a_part(self, name: str) -> FinishedPart:
+        """Return any buckets of an operator."""
+        total = self.chance.choice([_TOTALS[name]] * 9 + [2])
+        first = self.chance.choice([*range(total), *range(total), -1])
+        end = self.chance.choice([*range(first + 1, total + 1), *range(first + 1, total + 1), first, total + 1])
+        narrow, wide = _INPUTS[name]
+        return part(name, first, end, total=total, narrow=narrow, wide=wide)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,19 +12,26 @@ import pytest
 from iteration_lib.errors import IterationError
 from iteration_lib.protocol import Command, Event, RunState, decide
 from iteration_lib.protocol.event import (
+    AlignmentTimedOut,
     AttemptEnded,
     AttemptOpened,
+    CheckpointAborted,
     CheckpointAcknowledged,
     CheckpointDeclined,
+    CheckpointRequested,
     CheckpointTriggered,
     DataPinned,
+    DefinitionChanged,
     EpochOpened,
+    FinishedPart,
+    ListenerNotified,
     OperatorFinished,
     OutputsPublished,
+    PartsFinished,
     SubtasksAligned,
 )
-from iteration_lib.protocol.state import AttemptId, Holder, RunId
-from iteration_lib.protocol.status import AttemptOutcome
+from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Holder, RunId
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, UnalignedBy
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LEASE_SECONDS = 30.0
@@ -69,6 +76,10 @@ class Sender:
             attempt_id=self.attempt_id, fencing_token=self.token, epoch=epoch, heads=heads or {"centroids": 1}
         )
 
+    def opens_if_ready(self, epoch: int, **heads: int) -> EpochOpened:
+        """An epoch begins, if the one before lets it."""
+        return replace(self.opens(epoch, **heads), if_ready=True)
+
     def reports(
         self, epoch: int, reports: Mapping[str, Mapping[int, int]] | None = None, **metrics: float
     ) -> SubtasksAligned:
@@ -81,6 +92,14 @@ class Sender:
             metrics=metrics,
             seconds=0.25,
         )
+
+    def switches(self, epoch: int, by: UnalignedBy = UnalignedBy.TIMEOUT) -> AlignmentTimedOut:
+        """An open epoch switches to the unaligned checkpoint."""
+        return AlignmentTimedOut(attempt_id=self.attempt_id, fencing_token=self.token, epoch=epoch, by=by)
+
+    def marks(self, epoch: int, *parts: FinishedPart) -> PartsFinished:
+        """Parts of durable edges are complete."""
+        return PartsFinished(attempt_id=self.attempt_id, fencing_token=self.token, epoch=epoch, parts=parts)
 
     def finishes(self, operator_id: str = "scaled", output: str = "scaled-0.arrow") -> OperatorFinished:
         """An operator finished for good."""
@@ -99,6 +118,14 @@ class Sender:
             epoch=epoch,
             participants=participants or {"centroids": 1},
         )
+
+    def triggers_last(self, epoch: int, **participants: int) -> CheckpointTriggered:
+        """A checkpoint of the attempt's last epoch begins."""
+        return replace(self.triggers(epoch, **participants), is_last=True)
+
+    def triggers_after(self, last_checkpoint_id: int, epoch: int, **participants: int) -> CheckpointTriggered:
+        """A checkpoint begins, the next one after the last that the sender knows of."""
+        return replace(self.triggers(epoch, **participants), last_checkpoint_id=last_checkpoint_id)
 
     def acknowledges(self, checkpoint_id: int, **acknowledgements: tuple[int, ...]) -> CheckpointAcknowledged:
         """Participants have written their part of a checkpoint; there is no manifest yet."""
@@ -123,10 +150,51 @@ class Sender:
             size_bytes=64,
         )
 
-    def declines(self, checkpoint_id: int, reason: str = "disk full") -> CheckpointDeclined:
+    def declines(
+        self,
+        checkpoint_id: int,
+        reason: str = "disk full",
+        failure: CheckpointFailure = CheckpointFailure.DECLINED,
+    ) -> CheckpointDeclined:
         """A participant cannot take part in a checkpoint."""
         return CheckpointDeclined(
-            attempt_id=self.attempt_id, fencing_token=self.token, checkpoint_id=checkpoint_id, reason=reason
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            checkpoint_id=checkpoint_id,
+            reason=reason,
+            failure=failure,
+        )
+
+    def lets_expire(self, checkpoint_id: int) -> CheckpointDeclined:
+        """A checkpoint took longer than it may."""
+        return self.declines(checkpoint_id, "took longer than 600 s", CheckpointFailure.EXPIRED)
+
+    def notifies(
+        self,
+        epoch: int,
+        listener_id: str = "log",
+        *,
+        is_final: bool = False,
+        effect: Mapping[str, object] | None = None,
+    ) -> ListenerNotified:
+        """A listener has heard of an epoch."""
+        return ListenerNotified(
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            listener_id=listener_id,
+            epoch=epoch,
+            is_final=is_final,
+            effect=effect,
+        )
+
+    def changes(self, *operator_ids: str, dropped: tuple[str, ...] = ()) -> DefinitionChanged:
+        """The user's file has these operators now."""
+        return DefinitionChanged(
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            definition={"iteration": "km", "operators": {known: _operator(known) for known in operator_ids}},
+            changes=(f"operators: {', '.join(operator_ids)}",),
+            dropped=dropped,
         )
 
     def publishes(self, state_digest: str = "cd" * 32) -> OutputsPublished:
@@ -156,6 +224,11 @@ class Sender:
         )
 
 
+def _operator(operator_id: str) -> dict[str, object]:
+    """Return an operator as a definition describes it."""
+    return {"name": operator_id, "role": "operator", "kind": "value", "inputs": [], "finishes": False, "code": "00"}
+
+
 FIRST = Sender(1, 1)
 SECOND = Sender(2, 2)
 
@@ -167,14 +240,48 @@ def claim(
     gone: int | None = None,
     lease_ttl_seconds: float = LEASE_SECONDS,
     family: int = 0,
+    **policy: float,
 ) -> AttemptOpened:
-    """The attempt of this number wants to drive the run."""
+    """The attempt of this number wants to drive the run, with these fields of a policy."""
     return AttemptOpened(
         attempt_id=attempt_id(number, family),
         holder=HOLDER,
         lease_ttl_seconds=lease_ttl_seconds,
         gone_attempt_id=attempt_id(gone, family) if gone is not None else None,
         takeover=takeover,
+        policy=CheckpointPolicy(**policy),  # type: ignore[arg-type]  # whole numbers, where its fields are
+    )
+
+
+def asks(number: int = 1, family: int = 0) -> CheckpointRequested:
+    """A person asks for a checkpoint by hand; the number tells the requests of a run apart."""
+    return CheckpointRequested(request_id=f"{family:08x}-0000-4000-8001-{number:012d}", requested_by="ann")
+
+
+def aborts(checkpoint_id: int, by: str = "ann") -> CheckpointAborted:
+    """A person aborts every checkpoint up to an id."""
+    return CheckpointAborted(checkpoint_id=checkpoint_id, aborted_by=by)
+
+
+def part(
+    operator_id: str,
+    first_bucket: int = 0,
+    end_bucket: int = 1,
+    *,
+    total: int = 1,
+    narrow: tuple[str, ...] = (),
+    wide: tuple[str, ...] = (),
+) -> FinishedPart:
+    """Some buckets of an operator's output are durable, by default the only one there is."""
+    return FinishedPart(
+        operator_id=operator_id,
+        total=total,
+        first_bucket=first_bucket,
+        end_bucket=end_bucket,
+        output={"files": [f"{operator_id}-{first_bucket}.arrow"]},
+        after_narrow=narrow,
+        after_wide=wide,
+        metrics={"rows": 2.0},
     )
 
 
@@ -190,9 +297,9 @@ def play(state: RunState, *events: Event, now: datetime = NOW) -> RunState:
     return state
 
 
-def started(*events: Event, max_epochs: int | None = None) -> RunState:
+def started(*events: Event, max_epochs: int | None = None, **policy: float) -> RunState:
     """Return a run that the first attempt holds, after these events of it."""
-    return play(new_run(max_epochs=max_epochs), claim(), *events)
+    return play(new_run(max_epochs=max_epochs), claim(**policy), *events)  # type: ignore[arg-type]  # fields of a policy
 
 
 def commands_of(state: RunState, event: Event, now: datetime = NOW) -> tuple[Command, ...]:
@@ -209,6 +316,11 @@ def refusal(state: RunState, event: Event, now: datetime = NOW) -> IterationErro
 
     assert before == state
     return caught.value
+
+
+def is_written(kind: type[Command], commands: tuple[Command, ...]) -> bool:
+    """Tell whether there is a command of a kind."""
+    return any(isinstance(command, kind) for command in commands)
 
 
 def assert_harmless_again(state: RunState, *events: Event) -> RunState:

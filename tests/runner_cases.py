@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from iteration_lib.model.source import ParquetSource, RecordsSource, parquet, re
 from iteration_lib.runner.seam import Invocation, Materialised, Runner, Stream
 
 Block = Mapping[str, npt.NDArray[Any]]
+
+BUCKETS = 16  # of every run here
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Harness:
         epoch: int | None = 0,
         parallelism: int | None = None,
         consumers: int = 1,
+        scratch: str | None = None,
         **inputs: Stream,
     ) -> Stream:
         """Compute an operator."""
@@ -67,6 +71,7 @@ class Harness:
                 metrics=metrics,
                 description=f"tests/{epoch}/{operator.operator_id}",
                 consumers=consumers,
+                scratch=scratch,
             )
         )
         self.metrics |= metrics.values()
@@ -99,10 +104,18 @@ class Harness:
         path = Path(self.params.log)
         return sorted(path.read_text().split()) if path.exists() else []
 
+    def noted_by(self, name: str) -> list[int]:
+        """Return the buckets that the body of an operator noted."""
+        return [int(line.rpartition("-")[2]) for line in self.calls() if line.startswith(f"{name}-")]
+
+
+# Makes a harness around a runner in a folder, with a parallelism and parameters.
+MakeHarness = Callable[..., Harness]
+
 
 def operator_of(function: Function, kind: Kind, *, parallelism: int | None = None) -> Operator:
     """Return an operator that is called as its function is."""
-    inputs, injected = parameters_of(function)
+    inputs, injected = parameters_of(function, own=("scratch",))
     return Operator(
         operator_id=function.__name__,
         name=function.__name__,
@@ -156,6 +169,7 @@ def products(points: Block, w: Block, rng: np.random.Generator, bucket: Bucket, 
         "score": score + rng.normal(size=len(score)) + epoch,
         "sum": np.full(len(score), points["cube"].sum()),
         "bucket": np.full(len(score), bucket.index),
+        "scaled": points["cube"] * w["w"][0, 0],
         "name": np.array([f"{text}!" for text in points["text"]], dtype=object),
     }
 
@@ -186,6 +200,12 @@ def total(given: Block, metrics: Metrics) -> Block:
 def both(one: Block, other: Block) -> Block:
     """Take two streams of buckets."""
     return {"sum": one["sum"] + other["sum"]}
+
+
+def products_of(harness: Harness, *, epoch: int = 3) -> Stream:
+    """Compute `products` of the thousand rows."""
+    points, w = harness.open(thousand), harness.value(weights)
+    return harness.call(products, Kind.BUCKETS, epoch=epoch, points=points, w=w)
 
 
 def places(points: Block, bucket: Bucket) -> Block:
@@ -268,6 +288,74 @@ def waits(points: Block, params: Params) -> Block:
     while Path(params.log).exists():
         pass
     return {"x": points["number"]}
+
+
+def awaits_a_sign(points: Block, bucket: Bucket, params: Params) -> Block:
+    """Wait in the last bucket until there is a file beside the log, and note when that came to nothing."""
+    if bucket.index == bucket.count - 1:
+        try:
+            wait_for(sign(params))
+        except TimeoutError:
+            note(params, "gave-up")
+            raise
+    return {"number": points["number"]}
+
+
+def dies_after_a_sign(points: Block, bucket: Bucket, params: Params) -> Block:
+    """Wait in the last bucket as above, and kill the process of the first call there."""
+    died = Path(f"{params.log}.died")
+    if bucket.index == bucket.count - 1 and not died.exists():
+        wait_for(sign(params))
+        died.touch()
+        os._exit(9)
+    return {"number": points["number"]}
+
+
+def fails_last(points: Block, bucket: Bucket, params: Params) -> Block:
+    """Fail in the last bucket until there is a file beside the log; on Spark, the other subtasks may need a while."""
+    note(params, f"fails-{bucket.index:02d}")
+    if bucket.index == bucket.count - 1 and not sign(params).exists():
+        raise ZeroDivisionError("not yet")
+    return {"number": points["number"]}
+
+
+def sign(params: Params) -> Path:
+    """Return the file that says: go on."""
+    return Path(f"{params.log}.sign")
+
+
+def wait_for(path: Path) -> None:
+    """Wait for a file, not for ever."""
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"there is no {path}")
+        time.sleep(0.01)
+
+
+def other_columns(points: Block) -> Block:
+    """Return what no other version of this operator did."""
+    return {"number": points["number"].astype(float)}
+
+
+def numbers(points: Block, params: Params, bucket: Bucket) -> Block:
+    """Return a column, and note it."""
+    if params.log:
+        note(params, f"numbers-{bucket.index:02d}")
+    return {"number": points["number"]}
+
+
+def leaves_files(bucket: Bucket, scratch: str) -> Block:
+    """Leave a file in the folder that it was given, and say what was there."""
+    return leaves_a_file(scratch) | {"bucket": np.array([bucket.index])}
+
+
+def leaves_a_file(scratch: str) -> dict[str, npt.NDArray[Any]]:
+    """Leave a file in the folder that it was given, and say what was there."""
+    folder = Path(scratch)
+    found = len(list(folder.iterdir()))
+    (folder / "left").touch()
+    return {"scratch": np.array([scratch]), "files": np.array([found])}
 
 
 def frame_of_data(spark: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What do tests of stores share? A run to add, records without their times, every read at once."""
+"""What do tests of stores share? A run to add, its whole story, records without their times, every read at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from iteration_lib.protocol import RunState
-from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.state import NO_EPOCH, RunId
+from iteration_lib.protocol.status import UnalignedBy
 from iteration_lib.store.record import NewRun
 from iteration_lib.store.seam import StoreWithHistory
+from tests.protocol_script import Sender, aborts, asks, claim, part
 
 Record = TypeVar("Record", bound=Any)  # Any: one of the frozen records
 
@@ -58,6 +60,78 @@ def added(store: StoreWithHistory, *, max_epochs: int | None = None) -> RunId:
     return run.run_id
 
 
+def whole_story(family: int) -> tuple[tuple[Event, ...], ...]:
+    """Batches of events in which every command is written at least once; the run ends FINISHED."""
+    return (*_first_attempt(family), *_second_attempt(family), *_third_attempt(family))
+
+
+def _first_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
+    """Some operators finish; checkpoints complete, are aborted by a person, fail; edges are left."""
+    one = Sender(1, 1, family)
+    return (
+        (claim(1, family=family, max_pending=2, tolerable_failures=1),),
+        (one.pins("points"), one.pins("labels", "f2")),
+        (one.marks(NO_EPOCH, part("scaled", 0, 8, total=16), part("y", 0, 2, total=4)),),
+        (one.marks(NO_EPOCH, part("scaled", 8, 16, total=16)), one.finishes("scaled")),
+        (one.opens(0, centroids=3, criteria=2),),
+        (one.reports(0, {"centroids": {1: 5}}),),
+        (one.reports(0, {"centroids": {0: 0, 2: 7}}), one.reports(0, {"criteria": {1: 0}})),
+        (one.reports(0, {"criteria": {0: 4}}, shift=0.5, loss=1e-3), one.triggers(0, centroids=3, weights=1)),
+        (one.opens(1), one.switches(1)),
+        (one.marks(1, part("x", 0, 4, total=8), part("x", 4, 8, total=8)), one.reports(1)),
+        (one.acknowledges(1, centroids=(2, 0)),),
+        (one.completes(1, centroids=(1,), weights=(0,)),),
+        (one.notifies(0, effect={"sent": "a.csv"}),),
+        (one.triggers(1), one.opens(2)),
+        (one.reports(2), one.triggers(2), one.opens(3)),
+        (one.reports(3, shift=0.25),),
+        (aborts(2),),
+        (aborts(4, by="bob"),),
+        (one.triggers(3), one.triggers(3)),
+        (one.completes(5),),
+        (one.opens(4), one.switches(4, UnalignedBy.PREEMPTION)),
+        (one.marks(4, part("x"), part("y", narrow=("x",))), one.reports(4), one.triggers(4)),
+        (one.declines(6, "disk full"),),
+        (one.triggers(4),),
+        (one.opens(5), one.switches(5), one.marks(5, part("x"))),
+    )
+
+
+def _second_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
+    """It takes over with other operators; a hand-made checkpoint completes late, one is subsumed; the attempt fails."""
+    two = Sender(2, 2, family)
+    return (
+        (claim(2, takeover=True, family=family, max_pending=2),),
+        (two.changes("points", "centroids", "z", "x", dropped=("scaled", "y")),),
+        (two.finishes("z"),),
+        (asks(1, family),),
+        (two.opens(4), two.reports(4, {"centroids": {0: 1}}), two.triggers(4)),
+        (two.opens(5), two.reports(5), two.triggers(5)),
+        (two.completes(9),),
+        (two.completes(8),),
+        (two.opens(6), two.reports(6), two.triggers(6), two.opens(7), two.reports(7), two.triggers(7)),
+        (two.completes(11),),
+        (two.opens(8),),
+        (two.fails("operator 'sums' failed: \N{SNOWMAN}"),),
+        (asks(2, family),),
+    )
+
+
+def _third_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
+    """It brings the run to its end; the first final checkpoint expires."""
+    three = Sender(3, 3, family)
+    return (
+        (claim(3, family=family),),
+        (three.opens(8),),
+        (three.reports(8, {"centroids": {0: 0}}), three.triggers(8)),
+        (three.lets_expire(12), three.triggers(8)),
+        (three.completes(13),),
+        (three.notifies(8, "goodbye", is_final=True),),
+        (three.publishes(),),
+        (three.ends(),),
+    )
+
+
 def timeless(record: Record) -> Record:
     """Return a record with one time in the place of each: two stores' clocks differ."""
     times = {
@@ -69,10 +143,13 @@ def timeless(record: Record) -> Record:
 
 
 def timeless_state(state: RunState) -> RunState:
-    """Return a state whose lease runs out at one time."""
-    if state.attempt is None:
-        return state
-    return dataclasses.replace(state, attempt=dataclasses.replace(state.attempt, lease_expires_at=SOME_TIME))
+    """Return a state with one time in the place of each."""
+    attempt, completed = state.attempt, state.completed
+    if attempt is not None:
+        attempt = dataclasses.replace(attempt, lease_expires_at=SOME_TIME)
+    if completed is not None:
+        completed = dataclasses.replace(completed, completed_at=SOME_TIME)
+    return dataclasses.replace(state, attempt=attempt, completed=completed)
 
 
 def read_state(store: StoreWithHistory, run_id: RunId) -> RunState:
@@ -92,5 +169,8 @@ def history(store: StoreWithHistory, run_id: RunId) -> dict[str, tuple[object, .
         "operators": store.list_operators(run_id),
         "pins": store.list_pins(run_id),
         "checkpoints": store.list_checkpoints(run_id),
+        "parts": store.list_parts(run_id),
+        "requests": store.list_requests(run_id),
+        "notices": store.list_notices(run_id),
     }
     return {name: tuple(timeless(record) for record in rows) for name, rows in records.items()}

@@ -16,9 +16,9 @@ FLOORS = (
     ("errors", "clock", "crash_point", "protocol"),
     ("model", "state", "process", "config", "heartbeat"),
     ("runner", "store", "sinks", "library"),
-    ("coordinator", "engine", "view"),
+    ("coordinator", "engine", "marker", "view", "explanation"),
     ("driver",),
-    ("launch", "loading"),
+    ("continuation", "launch", "loading", "planning", "verification"),
     ("application", "airflow", "cli", "plugins"),
     ("dags",),
 )

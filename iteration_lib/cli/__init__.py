@@ -1,4 +1,4 @@
-"""The command `iteration`: run, list, show, checkpoints, db."""
+"""The command `iteration`: run, plan, list, show, explain, verify, checkpoints, checkpoint, abort, db."""
 
 from iteration_lib.cli.main import main
 

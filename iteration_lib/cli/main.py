@@ -7,16 +7,20 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import click
 from rich.console import Console
 
 from iteration_lib import view
+from iteration_lib.cli.checkpoint import CHECKPOINT_COLUMNS, abort, checkpoint, checkpoints
+from iteration_lib.cli.explain import explain
+from iteration_lib.cli.options import checkpointing_of, checkpointing_options, settings_of, store_options
 from iteration_lib.cli.output import print_fields, print_json, print_table
+from iteration_lib.cli.plan import plan
 from iteration_lib.cli.progress import ProgressBar
+from iteration_lib.cli.verify import verify
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import IterationError, ParameterError, UsageError
@@ -35,8 +39,6 @@ from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import RunRecord
-
-F = TypeVar("F", bound=Callable[..., None])
 
 _INTERRUPTED = 130
 _TERMINATED = 143
@@ -67,18 +69,6 @@ def cli() -> None:
     """Durable iterations on Spark: every epoch recorded, checkpointed and resumable."""
 
 
-def store_options(command: F) -> F:
-    """Give a command --store and --json."""
-
-    @click.option("--store", "store_url", metavar="URL", help="The store [ITERATION_STORE_URL, else an embedded one].")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-    @wraps(command)
-    def decorated(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the command itself
-        command(**options)
-
-    return cast("F", decorated)
-
-
 @cli.command()
 @click.argument("reference", metavar="MODULE:OBJECT")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter; repeat for more.")
@@ -93,11 +83,14 @@ def store_options(command: F) -> F:
     help=f"Buckets of a stream [default: {DEFAULT_MAX_BUCKETS}].",
 )
 @click.option("--takeover", is_flag=True, help="Take the run from an attempt that you know is gone.")
+@click.option("--allow-dropped-state", is_flag=True, help="Let the state of operators that are gone go too.")
+@checkpointing_options
 @store_options
 def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
     """Run an iteration, or go on with the run of this key from its last durable epoch."""
     if run_key == "":
         raise UsageError("--run-key is empty; give the run's name, or leave it out for a new run")
+    checkpointing = checkpointing_of(options)
     settings = read_settings(os.environ, store_url=store_url, state_uri=options["state_uri"])
     request = Request(
         reference=reference,
@@ -105,6 +98,7 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
         params=_parse(options["params"]),
         max_buckets=options["max_buckets"],
         state_uri=options["state_uri"],
+        allow_dropped_state=options["allow_dropped_state"],
     )
     engine = Engine(kind=EngineKind(options["runner"]), master=options["master"], parallelism=options["parallelism"])
     with open_store(settings) as store:
@@ -112,20 +106,24 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
         if found.status is RunStatus.FINISHED:
             click.echo(f"run {found.run_key} is finished; nothing to run", err=True)
         else:
-            found = _drive(store, settings, found, engine, takeover=options["takeover"])
+            found = _drive(store, settings, found, engine, {**options, "checkpointing": checkpointing})
     if as_json:
         print_json(view.result_json(found))
     else:
         print_fields(view.result_json(found))
 
 
-def _drive(store: PostgresStore, settings: Settings, found: RunRecord, engine: Engine, *, takeover: bool) -> RunRecord:
+def _drive(
+    store: PostgresStore, settings: Settings, found: RunRecord, engine: Engine, options: Mapping[str, Any]
+) -> RunRecord:
     with ProgressBar(Console(stderr=True)) as observer:
         drive = Drive(
             holder=this_holder(),
             open_runner=engine.open_runner,
             parallelism=engine.default_parallelism,
-            takeover=takeover,
+            takeover=options["takeover"],
+            allow_dropped_state=options["allow_dropped_state"],
+            checkpointing=options["checkpointing"],
             observer=observer,
         )
         return drive_run(store, settings, found, drive)
@@ -135,7 +133,7 @@ def _drive(store: PostgresStore, settings: Settings, found: RunRecord, engine: E
 @store_options
 def list_runs(store_url: str | None, *, as_json: bool) -> None:
     """List the runs, newest first."""
-    with open_store(_settings(store_url)) as store:
+    with open_store(settings_of(store_url)) as store:
         runs = [view.run_json(found) for found in store.list_runs()]
     if as_json:
         print_json(runs)
@@ -148,14 +146,16 @@ def list_runs(store_url: str | None, *, as_json: bool) -> None:
 @store_options
 def show(run_name: str, store_url: str | None, *, as_json: bool) -> None:
     """Show a run (by id or key): its attempts, epochs, operators and checkpoints."""
-    with open_store(_settings(store_url)) as store:
+    with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         epochs = store.list_epochs(found.run_id)
         answer: view.Json = {
             "run": view.run_json(found),
             "attempts": [view.attempt_json(attempt) for attempt in store.list_attempts(found.run_id)],
             "epochs": [view.epoch_json(epoch) for epoch in epochs],
-            "operators": view.operators_json(found, store.list_operators(found.run_id), epochs),
+            "operators": view.operators_json(
+                found, store.list_operators(found.run_id), epochs, store.list_parts(found.run_id)
+            ),
             "checkpoints": [view.checkpoint_json(known) for known in store.list_checkpoints(found.run_id)],
         }
     if as_json:
@@ -171,22 +171,12 @@ _SHOWN = {
     "attempts": ("attempt", "holder", "started_at", "outcome", "reason"),
     "epochs": ("epoch", "status", "attempt", "seconds", "records", "metrics"),
     "operators": ("operator_id", "epoch", "status"),
-    "checkpoints": ("checkpoint_id", "epoch", "attempt", "kind", "status", "size_bytes", "seconds"),
+    "checkpoints": CHECKPOINT_COLUMNS,
 }
 
 
-@cli.command()
-@click.argument("run_name", metavar="RUN")
-@store_options
-def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
-    """List a run's checkpoints."""
-    with open_store(_settings(store_url)) as store:
-        found = find_run(store, run_name)
-        rows = [view.checkpoint_json(known) for known in store.list_checkpoints(found.run_id)]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(f"checkpoints of {found.run_key}", rows, (*_SHOWN["checkpoints"], "manifest", "reason"))
+for verb in (plan, explain, verify, checkpoints, checkpoint, abort):
+    cli.add_command(verb)
 
 
 @cli.group()
@@ -198,7 +188,7 @@ def db() -> None:
 @store_options
 def db_upgrade(store_url: str | None, *, as_json: bool) -> None:
     """Bring the store's schema to this version; repeating it is harmless."""
-    settings = _settings(store_url)
+    settings = settings_of(store_url)
     if settings.store_url is None:
         with open_store(settings):  # the embedded store is upgraded whenever it is opened
             applied: list[str] = []
@@ -210,10 +200,6 @@ def db_upgrade(store_url: str | None, *, as_json: bool) -> None:
         print_json({"applied": applied})
     else:
         click.echo(f"applied: {', '.join(applied)}" if applied else "the store's schema is up to date")
-
-
-def _settings(store_url: str | None) -> Settings:
-    return read_settings(os.environ, store_url=store_url)
 
 
 def _parse(params: tuple[str, ...]) -> dict[str, object]:

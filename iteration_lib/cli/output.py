@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 from rich.console import Console
@@ -34,6 +34,15 @@ def print_fields(fields: Json) -> None:
     for name, value in fields.items():
         if value not in (None, {}, ()):
             click.echo(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
+
+
+def print_sentences(title: str, sentences: object) -> None:
+    """Print a title and what is said under it, a line each; nothing where nothing is said."""
+    said = [str(sentence) for sentence in sentences] if isinstance(sentences, Iterable) else []
+    if said:
+        click.echo(f"\n{title}")
+    for sentence in said:
+        click.echo(f"  {sentence}")
 
 
 def _cell(value: object) -> str:

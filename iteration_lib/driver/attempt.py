@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypedDict
 
 from iteration_lib.coordinator import Coordinator
@@ -13,7 +13,7 @@ from iteration_lib.errors import IterationError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import AttemptEnded, AttemptOpened
-from iteration_lib.protocol.state import AttemptId, Holder, RunId
+from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Holder, RunId
 from iteration_lib.protocol.status import AttemptOutcome
 from iteration_lib.store.seam import Store
 
@@ -38,6 +38,7 @@ class Claim:
     gone_attempt_id: AttemptId | None = None
     takeover: bool = False
     lease_ttl_seconds: float = 30.0
+    policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +60,25 @@ class Attempt:
     @property
     def folder(self) -> str:
         """The attempt's own folder, relative to the run's: no two attempts ever write to the same path."""
-        return f"{self.fencing_token:06d}-{self.attempt_id[:8]}"
+        return attempt_folder(self.fencing_token, self.attempt_id)
 
     def apply(self, *events: Event) -> RunState:
         """Apply events in one transaction."""
         return self.coordinator.apply(self.run_id, *events)
+
+    def look(self) -> RunState:
+        """Return the run as it is now; raises SupersededError when this attempt does not drive it any more."""
+        state = self.coordinator.apply(self.run_id)
+        live = state.attempt
+        if live is None or live.fencing_token != self.fencing_token:
+            current = live.fencing_token if live is not None else None
+            raise SupersededError(run_id=self.run_id, held=self.fencing_token, current=current)
+        return state
+
+
+def attempt_folder(fencing_token: int, attempt_id: AttemptId) -> str:
+    """Return the folder of an attempt, relative to the run's."""
+    return f"{fencing_token:06d}-{attempt_id[:8]}"
 
 
 @contextmanager
@@ -89,6 +104,7 @@ def open_attempt(
             lease_ttl_seconds=claim.lease_ttl_seconds,
             gone_attempt_id=claim.gone_attempt_id,
             takeover=claim.takeover,
+            policy=claim.policy,
         ),
     )
     heartbeat = heartbeat_class(

@@ -9,9 +9,10 @@ from typing import Protocol
 from iteration_lib.clock import Clock
 from iteration_lib.crash_point import CrashPlan
 from iteration_lib.driver.attempt import Attempt
+from iteration_lib.driver.background import Background, Threads
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.operator import Kind, Operator
-from iteration_lib.protocol.state import CRITERIA
+from iteration_lib.protocol.state import CRITERIA, CheckpointPolicy
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import RunRecord
@@ -44,7 +45,8 @@ class Silent:
 class RunContext:
     """An open attempt of a run, and its tools.
 
-    `location` is the run's own folder; `parallelism` the default number of an operator's subtasks.
+    `location` is the run's own folder; `parallelism` the default number of an operator's subtasks. An epoch that takes
+    longer than `alignment_timeout_seconds` leaves durable edges; None for never.
     """
 
     run: RunRecord
@@ -56,8 +58,24 @@ class RunContext:
     location: StateLocation
     clock: Clock
     parallelism: int
+    alignment_timeout_seconds: float | None = None
+    background: Background = field(default_factory=Threads)
     observer: Observer = field(default_factory=Silent)
     crash_plan: CrashPlan = field(default_factory=CrashPlan)
+
+    @property
+    def policy(self) -> CheckpointPolicy:
+        """How checkpoints are paced."""
+        return self.attempt.opened.policy
+
+    def tail(self, variable: str) -> Operator:
+        """Return the operator whose result is a variable's next value, or a carried state's."""
+        name = self.graph.feedback.get(variable) or self.graph.states[variable]
+        return self.graph.operator(name)
+
+    def epoch_folder(self, operator: Operator, epoch: int) -> str:
+        """Return where an operator's output of an epoch goes, relative to the run's folder."""
+        return f"{self.attempt.folder}/epoch-{epoch:06d}/{operator.operator_id}"
 
     def parallelism_of(self, operator: Operator) -> int:
         """Return an operator's number of subtasks."""

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from iteration_lib.driver.context import RunContext
+from iteration_lib.driver.streams import Streams
 from iteration_lib.errors import ProtocolViolationError, StateCorruptedError
-from iteration_lib.protocol.status import CheckpointStatus
+from iteration_lib.model.operator import Operator
 from iteration_lib.runner.seam import Stream
 from iteration_lib.state.files import read_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
+from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import History
 
 
-def restore_variables(context: RunContext) -> dict[str, Stream]:
-    """Return the variables of the completed checkpoint, every file verified; raises StateCorruptedError."""
+def restore_carried(context: RunContext, streams: Streams) -> dict[str, Stream]:
+    """Return the variables and states of the completed checkpoint, every file verified; raises StateCorruptedError.
+
+    An operator that is new since then begins to carry a state with none.
+    """
     manifest = read_completed_manifest(context.store, context.run, context.location)
-    missing = [name for name in context.graph.feedback if name not in manifest.variables]
-    if missing:
-        raise StateCorruptedError(f"of checkpoint {manifest.checkpoint_id}", f"holds no variable {missing[0]!r}")
-    return {name: context.runner.restore(manifest.variables[name]) for name in context.graph.feedback}
+    restored: dict[str, Stream] = {}
+    for name in (*context.graph.feedback, *context.graph.states):
+        operator = context.graph.operator(name)
+        saved = _find(manifest, operator)
+        if saved is not None:
+            restored[name] = context.runner.restore(saved)
+        elif name in context.graph.states:
+            restored[name] = streams.first_value(operator)
+        else:
+            raise StateCorruptedError(f"of checkpoint {manifest.checkpoint_id}", f"holds no variable {name!r}")
+    return restored
 
 
 def read_completed_manifest(store: History, run: RunRecord, location: StateLocation) -> Manifest:
     """Return the manifest of the run's completed checkpoint; raises StateCorruptedError that names the file."""
-    for record in store.list_checkpoints(run.run_id):
-        if record.status is not CheckpointStatus.COMPLETED:
-            continue
-        if record.manifest_path is not None and record.manifest_sha256 is not None:
-            content = read_bytes(location, record.manifest_path, sha256=record.manifest_sha256)
-            return Manifest.from_bytes(content, path=record.manifest_path)
-    raise ProtocolViolationError(f"run {run.run_id} has no completed checkpoint; this is a bug, please report it")
+    record = store.find_completed(run.run_id)
+    if record is None or record.manifest_path is None or record.manifest_sha256 is None:
+        raise ProtocolViolationError(f"run {run.run_id} has no completed checkpoint; this is a bug, please report it")
+    content = read_bytes(location, record.manifest_path, sha256=record.manifest_sha256)
+    return Manifest.from_bytes(content, path=record.manifest_path)
+
+
+def _find(manifest: Manifest, operator: Operator) -> SavedStream | None:
+    """Return a carried stream by its operator's id; the first manifests named variables by their names."""
+    carried: Mapping[str, SavedStream] = {**manifest.variables, **manifest.states}
+    return carried.get(operator.name if manifest.format_version == 1 else operator.operator_id)

@@ -13,17 +13,24 @@ from typing import Any, cast
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
+from iteration_lib.driver.edge import Edges, read_edges
+from iteration_lib.errors import IterationError
 from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.operator import Operator, Role
 from iteration_lib.protocol.event import DataPinned, OperatorFinished
-from iteration_lib.runner.seam import Invocation, PinnedData, PinnedFile, Stream
+from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.status import UnalignedBy
+from iteration_lib.runner.seam import Invocation, Materialised, PinnedData, PinnedFile, Stream
 from iteration_lib.state.saved import SavedStream
 
 _logger = logging.getLogger(__name__)
 
 
 class Streams:
-    """The streams of one attempt that outlive an epoch. `finished` names the files of finished operators."""
+    """The streams of one attempt that outlive an epoch.
+
+    `finished` names the files of finished operators; `parts` are the durable edges as the attempt found them.
+    """
 
     def __init__(self, context: RunContext) -> None:
         """Read what the run has pinned and finished so far; opens no file yet."""
@@ -37,7 +44,10 @@ class Streams:
             for operator in store.list_operators(run_id)
             if operator.output is not None
         }
+        self.parts = store.list_parts(run_id)
+        self._edges = Edges(context, read_edges(self.parts, epoch=NO_EPOCH), epoch=NO_EPOCH)
         self._kept: dict[str, Stream] = {}
+        self._empty: dict[str, Stream] = {}
 
     def check_pins(self) -> None:
         """Pin every data stream that has no pin yet, and check that the others still read what was pinned."""
@@ -45,33 +55,47 @@ class Streams:
             self.get(operator.name)
 
     def first_values(self) -> dict[str, Stream]:
-        """Return the variables as epoch 0 receives them, each computed once."""
+        """Return the variables as epoch 0 receives them, each computed once; read back if its edge is durable."""
+        edges = read_edges(self.parts, epoch=0)
         return {
-            operator.name: self._context.runner.materialise(self._compute(operator), folder=None).stream
+            operator.name: self._context.runner.restore(edge.saved)
+            if (edge := edges.get(operator.operator_id)) is not None and edge.is_complete
+            else self.first_value(operator)
             for operator in self._context.graph.variables
         }
 
-    def get(self, name: str) -> Stream:
-        """Return a data stream or the output of an operator that finishes for good."""
+    def first_value(self, operator: Operator) -> Stream:
+        """Return a variable, or a state, as it is before it was ever fed back."""
+        return self._context.runner.materialise(self._compute(operator), folder=None).stream
+
+    def get(self, name: str, *, epoch: int = NO_EPOCH) -> Stream:
+        """Return a data stream or the output of an operator that finishes for good.
+
+        A data stream that is not replayed has its records in epoch 0 (and before) alone.
+        """
+        operator = self._context.graph.operator(name)
         if name not in self._kept:
-            operator = self._context.graph.operator(name)
             self._kept[name] = self._open(operator) if operator.role is Role.DATA else self._finish(operator)
-        return self._kept[name]
+        if operator.role is not Role.DATA or operator.replays or epoch <= 0:
+            return self._kept[name]
+        if name not in self._empty:
+            self._empty[name] = self._context.runner.open_data(self._pins[operator.operator_id], is_empty=True)
+        return self._empty[name]
 
     def _open(self, operator: Operator) -> Stream:
-        pinned = self._pins.get(operator.name)
+        pinned = self._pins.get(operator.operator_id)
         if pinned is None:
             folder = f"{self._attempt.folder}/pins/{operator.operator_id}"
             pinned = self._context.runner.pin(operator, self._context.params, folder=folder)
             self._attempt.apply(
                 DataPinned(
                     **self._attempt.guard,
-                    name=operator.name,
+                    name=operator.operator_id,
                     fingerprint=pinned.fingerprint,
                     pin=dataclasses.asdict(pinned),
                 )
             )
-            self._pins[operator.name] = pinned
+            self._pins[operator.operator_id] = pinned
             self._context.crash_plan.reach(CrashPoint.DATA_PINNED)
         return self._context.runner.open_data(pinned)
 
@@ -81,17 +105,40 @@ class Streams:
         if saved is not None:
             _logger.info("event=operator_skipped operator_id=%s reason=finished", operator.operator_id)
             return self._context.runner.restore(saved)
-        materialised = self._context.runner.materialise(
-            self._compute(operator), folder=f"{self._attempt.folder}/finished/{operator.operator_id}"
-        )
-        written = cast("SavedStream", materialised.saved)  # a folder was given
+        stream, written = self._finished_stream(operator)
         self._context.crash_plan.reach(CrashPoint.OPERATOR_WRITTEN)
         self._attempt.apply(
             OperatorFinished(**self._attempt.guard, operator_id=operator.operator_id, output=written.to_json())
         )
         self.finished[operator.name] = written
         self._context.crash_plan.reach(CrashPoint.OPERATOR_FINISHED)
-        return materialised.stream
+        return stream
+
+    def _finished_stream(self, operator: Operator) -> tuple[Stream, SavedStream]:
+        """Return an operator's whole output and its files, which may all be durable already, but for the marker."""
+        edge = self._edges.complete(operator)
+        if edge is not None:
+            return self._context.runner.restore(edge.saved), edge.saved
+        materialised = self._compute_for_good(operator)
+        return materialised.stream, cast("SavedStream", materialised.saved)  # a folder was given
+
+    def _compute_for_good(self, operator: Operator) -> Materialised:
+        """Compute an operator into files, going on behind the buckets that are durable already."""
+        folder = f"{self._attempt.folder}/finished/{operator.operator_id}"
+        begun = self._edges.begun(operator)
+        stream = self._compute(operator)
+        if begun is None and not self._edges.is_capturing:
+            return self._context.runner.materialise(stream, folder=folder)
+        try:
+            return self._context.runner.materialise(
+                stream, folder=folder, done=begun, on_part=lambda part: self._edges.note(operator, part)
+            )
+        except (SystemExit, KeyboardInterrupt):
+            try:
+                self._edges.mark(UnalignedBy.PREEMPTION)
+            except IterationError as err:  # the process ends in any case; nothing durable is lost
+                _logger.warning("event=not_captured operator_id=%s error=%s", operator.operator_id, err)
+            raise
 
     def _compute(self, operator: Operator) -> Stream:
         return self._context.runner.compute(

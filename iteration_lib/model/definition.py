@@ -1,31 +1,65 @@
-"""Which code and which parameters is a run made of, and how do two of them differ?
+"""Which iteration is a run made of?
 
-A definition is plain JSON: per operator its wiring and a digest of its code. The digest is over the syntax tree of the
-function and of every function, class and simple constant of the same top-level package that it names, by itself or
-through its module, so that comments, docstrings and formatting do not count, and a changed helper does. What a closure
-or a default holds counts too. Lists, dicts and objects do not: they may change while a run goes on.
+A definition is plain JSON: per operator its wiring and a digest of its code, by the operator's id. Format 2 names every
+operator by its id, so that renaming one changes nothing but its name; format 1, which has no field `format`, named them
+by their names. A run keeps the format that it was started with until its definition changes.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
-import hashlib
 import importlib
-import inspect
-import sys
-import textwrap
-from collections.abc import Iterator, Mapping
-from types import FunctionType, ModuleType
-from typing import cast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
 
 from iteration_lib.errors import IterationNotFoundError
+from iteration_lib.model.carry import user_name
+from iteration_lib.model.code import code_digest, code_digest_with_names
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.iteration import Iteration
-from iteration_lib.model.operator import Operator
+from iteration_lib.model.operator import StateScope
 from iteration_lib.model.params import Scalar, show
 
+FORMAT = 2
+
 Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinedOperator:
+    """An operator as a definition has it, the hidden ones that it is made of included. `inputs` are ids."""
+
+    operator_id: str
+    name: str
+    role: str
+    kind: str
+    inputs: tuple[str, ...]
+    finishes: bool
+    replays: bool
+    state: str | None
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A definition of either format. `feedback` maps a variable to its tail, `outputs` an output to its operator."""
+
+    iteration: str
+    operators: Mapping[str, DefinedOperator]
+    feedback: Mapping[str, str]
+    criteria: str | None
+    outputs: Mapping[str, str]
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The ids of the variables: each is fed back."""
+        return tuple(self.feedback)
+
+    @property
+    def stateful(self) -> tuple[str, ...]:
+        """The ids of what a checkpoint holds the state of: the variables, and the operators that carry state."""
+        carrying = (i for i, operator in self.operators.items() if operator.state == StateScope.CARRY.value)
+        return (*self.variables, *carrying)
 
 
 def load_iteration(reference: str) -> Iteration:
@@ -57,20 +91,68 @@ def load_iteration(reference: str) -> Iteration:
     return found
 
 
-def describe(graph: Graph) -> Json:
-    """Return the definition of a checked graph as JSON."""
+def describe(graph: Graph, *, format_version: int = FORMAT) -> Json:
+    """Return the definition of a checked graph as JSON, in the format of the definition that it is compared with."""
+    has_names = format_version == 1
+    ids = {operator.name: operator.name if has_names else operator.operator_id for operator in graph.operators}
     return {
+        **({} if has_names else {"format": format_version}),
         "iteration": graph.iteration,
-        "operators": {operator.operator_id: _describe_operator(operator) for operator in graph.operators},
-        "feedback": dict(graph.feedback),
-        "criteria": graph.criteria,
-        "outputs": dict(graph.outputs),
+        "operators": {
+            operator.operator_id: {
+                "name": operator.name,
+                "role": operator.role.value,
+                "kind": operator.kind.value,
+                "inputs": [ids[name] for name in operator.inputs],
+                "finishes": operator.finishes,
+                "replays": operator.replays,
+                "state": operator.state.value if operator.state is not None else None,
+                "part_of": operator.part_of,
+                "code": code_digest_with_names(operator) if has_names else code_digest(operator),
+            }
+            for operator in graph.operators
+        },
+        "feedback": {ids[variable]: ids[tail] for variable, tail in graph.feedback.items()},
+        "criteria": ids[graph.criteria] if graph.criteria is not None else None,
+        "outputs": {output: ids[name] for output, name in graph.outputs.items()},
     }
 
 
-def definition_differences(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[str, ...]:
-    """Return one sentence per difference between two definitions, none if they are the same."""
-    return tuple(_definition_differences(before, after))
+def format_of(definition: Mapping[str, object]) -> int:
+    """Return the format that a definition was written in."""
+    return cast("int", definition.get("format", 1))
+
+
+def read_definition(definition: Mapping[str, object]) -> Definition:
+    """Return what a definition of either format says of the operators that the user wrote."""
+    found = cast("dict[str, Any]", definition)  # Any: JSON that `describe` made
+    operators: dict[str, dict[str, Any]] = found["operators"]  # Any: as above
+    has_names = format_of(definition) == 1
+    owner: dict[str, str] = {
+        operator["name"] if has_names else operator_id: operator.get("part_of") or operator_id
+        for operator_id, operator in operators.items()
+    }
+    return Definition(
+        iteration=found["iteration"],
+        operators={
+            operator_id: DefinedOperator(
+                operator_id=operator_id,
+                name=user_name(operator["name"]),
+                role=operator["role"],
+                kind=operator["kind"],
+                inputs=tuple(owner[name] for name in operator["inputs"] if owner[name] != operator_id),
+                finishes=operator["finishes"],
+                replays=operator.get("replays", True),
+                state=operator.get("state"),
+                code=operator["code"],
+            )
+            for operator_id, operator in operators.items()
+            if not operator.get("part_of")
+        },
+        feedback={owner[variable]: owner[tail] for variable, tail in found["feedback"].items()},
+        criteria=owner[found["criteria"]] if found["criteria"] is not None else None,
+        outputs={output: owner[name] for output, name in found["outputs"].items()},
+    )
 
 
 def params_differences(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> tuple[str, ...]:
@@ -90,145 +172,3 @@ def _is_same(before: Scalar, after: Scalar) -> bool:
     if isinstance(before, int | float) and isinstance(after, int | float) and float in (type(before), type(after)):
         return float(before) == float(after)
     return before == after
-
-
-def _describe_operator(operator: Operator) -> Json:
-    return {
-        "name": operator.name,
-        "role": operator.role.value,
-        "kind": operator.kind.value,
-        "inputs": list(operator.inputs),
-        "finishes": operator.finishes,
-        "code": code_digest(operator),
-    }
-
-
-def _definition_differences(before: Mapping[str, object], after: Mapping[str, object]) -> Iterator[str]:
-    old = cast("dict[str, Json]", before["operators"])
-    new = cast("dict[str, Json]", after["operators"])
-    yield from (f"operator {operator_id!r} is gone" for operator_id in old if operator_id not in new)
-    yield from (f"operator {operator_id!r} is new" for operator_id in new if operator_id not in old)
-    for operator_id in (operator_id for operator_id in old if operator_id in new):
-        for field in ("name", "role", "kind", "inputs", "finishes"):
-            if old[operator_id][field] != new[operator_id][field]:
-                yield (
-                    f"operator {operator_id!r}: {field} was {old[operator_id][field]}, now {new[operator_id][field]}"
-                )
-        if old[operator_id]["code"] != new[operator_id]["code"]:
-            yield f"operator {operator_id!r}: its code changed"
-    for field in ("iteration", "feedback", "criteria", "outputs"):
-        if before[field] != after[field]:
-            yield f"{field} was {before[field]}, now {after[field]}"
-
-
-def code_digest(operator: Operator) -> str:
-    """Return the digest of an operator's code, helpers of its package included."""
-    digest = hashlib.sha256()
-    for name, text in sorted(set(_reachable_code(operator.function))):
-        digest.update(f"{name}\0{text}\0".encode())
-    return digest.hexdigest()
-
-
-def _reachable_code(function: object) -> Iterator[tuple[str, str]]:
-    """Yield the text of everything that a function's meaning depends on, by name; a text may come twice."""
-    seen: list[object] = []  # by identity: functions of one factory share their name
-    waiting: list[object] = [function]
-    while waiting:
-        found = inspect.unwrap(waiting.pop())  # type: ignore[arg-type]  # only functions and classes are put there
-        if any(found is known for known in seen):
-            continue
-        seen.append(found)
-        yield f"{found.__module__}.{found.__qualname__}", _syntax_of(found)
-        for name, value in _named_by(found):
-            if isinstance(value, FunctionType | type):
-                if _is_near(value.__module__, found.__module__):
-                    waiting.append(value)
-            elif (text := _constant_text(value)) is not None:
-                yield name, text
-
-
-def _named_by(found: object) -> Iterator[tuple[str, object]]:
-    if isinstance(found, FunctionType):
-        yield from _globals_named_by(found)
-        for name, cell in zip(found.__code__.co_freevars, found.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # still empty: the name is bound later, if ever
-                yield f"{found.__module__}.{found.__qualname__}<{name}>", cell.cell_contents
-        for place, value in [*enumerate(found.__defaults__ or ()), *(found.__kwdefaults__ or {}).items()]:
-            yield f"{found.__module__}.{found.__qualname__}({place})", value
-    elif isinstance(found, type):
-        yield from ((base.__qualname__, base) for base in found.__bases__)
-        for name, member in vars(found).items():
-            function = getattr(member, "__func__", getattr(member, "fget", member))
-            if isinstance(function, FunctionType) and not function.__code__.co_filename.startswith("<"):
-                yield name, function  # not what a decorator generated: its text is not the user's
-
-
-def _globals_named_by(function: FunctionType) -> Iterator[tuple[str, object]]:
-    codes = [function.__code__]
-    while codes:
-        code = codes.pop()
-        codes += [constant for constant in code.co_consts if inspect.iscode(constant)]
-        modules = {function.__module__: function.__globals__}
-        waiting = [function.__module__]
-        for module in waiting:  # grows by each module of ours through which something is named
-            for name in (name for name in code.co_names if name in modules[module]):
-                value = modules[module][name]
-                if not isinstance(value, ModuleType):
-                    yield f"{module}.{name}", value
-                elif _is_near(value.__name__, function.__module__) and value.__name__ not in modules:
-                    modules[value.__name__] = vars(value)
-                    waiting.append(value.__name__)
-
-
-def _is_near(module: str, of: str) -> bool:
-    """Tell whether code of a module counts as part of the code that names it."""
-    ours = of.partition(".")[0]
-    if ours == "iteration_lib":  # our own operators follow the helpers of their module only
-        return module == of
-    return module.partition(".")[0] == ours
-
-
-def _constant_text(value: object) -> str | None:
-    """Return a simple constant as a text that is the same in every process, None for anything else."""
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        return repr(value)
-    if not isinstance(value, tuple | frozenset):
-        return None
-    texts = [_constant_text(item) for item in value]
-    if None in texts:
-        return None
-    inner = ", ".join(cast("list[str]", texts) if isinstance(value, tuple) else sorted(cast("list[str]", texts)))
-    return f"{type(value).__name__}({inner})"
-
-
-def _syntax_of(found: object) -> str:
-    try:
-        source = inspect.getsource(found)  # type: ignore[arg-type]  # a function or a class
-    except (OSError, TypeError):
-        code = getattr(found, "__code__", None)
-        return repr((code.co_code, code.co_consts)) if code is not None else repr(found)
-    try:
-        tree = ast.parse(textwrap.dedent(source))
-    except SyntaxError:  # the lines of a lambda are not always a program of their own
-        return source
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            node.decorator_list = []
-    return _dump(tree)
-
-
-def _dump(node: object) -> str:
-    """Return a syntax tree as text that is the same for every Python version: what is empty is left out."""
-    if isinstance(node, list):
-        return "[" + ",".join(_dump(item) for item in node) + "]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = (f"{name}={_dump(value)}" for name, value in ast.iter_fields(node) if value is not None and value != [])
-    return f"{type(node).__name__}({','.join(fields)})"
-
-
-def module_file(reference: str) -> str | None:
-    """Return the file of the module that `module:object` names, once it is imported."""
-    return getattr(sys.modules.get(reference.partition(":")[0]), "__file__", None)

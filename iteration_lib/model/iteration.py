@@ -23,36 +23,68 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TypeVar, overload
+from functools import partial
+from typing import Literal, TypeAlias, TypeVar, overload
 
 from iteration_lib.errors import DefinitionError
+from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.graph import Graph, build_graph
-from iteration_lib.model.operator import Function, Kind, Operator, Role, parameters_of
+from iteration_lib.model.listener import Listener, ListenerEvent, listener_of
+from iteration_lib.model.operator import Function, Kind, Operator, Role, StateScope, parameters_of
 from iteration_lib.model.params import NoParams
+from iteration_lib.model.wiring import is_plain
 
 F = TypeVar("F", bound=Function)
+Keeps: TypeAlias = Literal["carry", "fresh"]
 
 
 class Iteration:
-    """An iteration's definition: data streams, variables, operators, and what feeds back."""
+    """An iteration's definition: data streams, variables, operators, what feeds back, and who is told."""
 
-    def __init__(self, name: str, *, params: type = NoParams) -> None:
-        """Start a definition called `name`; `params` is a dataclass whose fields are the run's parameters."""
+    def __init__(
+        self,
+        name: str,
+        *,
+        params: type = NoParams,
+        checkpointing: Checkpointing | None = None,
+        open_ended: bool = False,
+    ) -> None:
+        """Start a definition called `name`; `params` is a dataclass whose fields are the run's parameters.
+
+        An open-ended iteration ends only when nothing is fed back any more: it has no criteria, no `max_epochs` and no
+        operator with state="fresh".
+        """
         if not dataclasses.is_dataclass(params):
             raise DefinitionError(name, f"params must be a dataclass, not {params!r}")
+        if open_ended and "max_epochs" in (field.name for field in dataclasses.fields(params)):
+            raise DefinitionError(
+                name, "is open-ended, so it has no last epoch; drop the parameter `max_epochs`, or open_ended=True"
+            )
         self.name = name
         self.params = params
+        self.checkpointing = checkpointing if checkpointing is not None else Checkpointing()
+        self.open_ended = open_ended
         self._operators: list[Operator] = []
+        self._listeners: list[Listener] = []
         self._feedback: dict[str, str] = {}
         self._criteria: str | None = None
         self._outputs: dict[str, str] = {}
 
-    def data(self, function: F) -> F:
+    @overload
+    def data(self, function: F) -> F: ...
+    @overload
+    def data(self, *, operator_id: str | None = None, replays: bool = True) -> Callable[[F], F]: ...
+    def data(
+        self, function: F | None = None, *, operator_id: str | None = None, replays: bool = True
+    ) -> F | Callable[[F], F]:
         """Declare a data stream: read once per run, pinned, replayed in every epoch.
 
-        The function returns a source (`parquet(...)`, `records(...)`) or, on Spark, a DataFrame.
+        The function returns a source (`parquet(...)`, `records(...)`) or, on Spark, a DataFrame. With replays=False
+        epoch 0 alone sees its rows; later ones see a stream of the same columns without rows. What is computed before
+        epoch 0 sees them too.
         """
-        return self._declare(function, role=Role.DATA, kind=Kind.DATA)
+        make = partial(Operator, role=Role.DATA, kind=Kind.DATA, replays=replays)
+        return self._declare(function, make, operator_id=operator_id)
 
     @overload
     def variable(self, function: F) -> F: ...
@@ -62,29 +94,48 @@ class Iteration:
         self, function: F | None = None, *, operator_id: str | None = None, parallelism: int | None = None
     ) -> F | Callable[[F], F]:
         """Declare a variable; the function gives its value before epoch 0, of the kind of its feedback operator."""
-
-        def declare(decorated: F) -> F:
-            return self._declare(
-                decorated, role=Role.VARIABLE, kind=Kind.VALUE, operator_id=operator_id, parallelism=parallelism
-            )
-
-        return declare if function is None else declare(function)
+        make = partial(Operator, role=Role.VARIABLE, kind=Kind.VALUE, parallelism=parallelism)
+        return self._declare(function, make, operator_id=operator_id)
 
     @overload
     def operator(self, function: F) -> F: ...
     @overload
-    def operator(self, *, operator_id: str | None = None, finishes: bool = False) -> Callable[[F], F]: ...
     def operator(
-        self, function: F | None = None, *, operator_id: str | None = None, finishes: bool = False
+        self,
+        *,
+        operator_id: str | None = None,
+        finishes: bool = False,
+        state: Keeps | None = None,
+        capture: bool = True,
+    ) -> Callable[[F], F]: ...
+    def operator(
+        self,
+        function: F | None = None,
+        *,
+        operator_id: str | None = None,
+        finishes: bool = False,
+        state: Keeps | None = None,
+        capture: bool = True,
     ) -> F | Callable[[F], F]:
-        """Declare an operator on whole values: it runs in the driver, on blocks, with the rows in bucket order."""
-        return self._operator(function, kind=Kind.VALUE, operator_id=operator_id, finishes=finishes)
+        """Declare an operator on whole values: it runs in the driver, on blocks, with the rows in bucket order.
+
+        With state="carry" it takes `state` and returns (result, new state); with state="fresh" it takes `scratch`. With
+        capture=False its result is computed again when an epoch is retried, also where others' are kept.
+        """
+        make = partial(Operator, role=Role.OPERATOR, kind=Kind.VALUE, finishes=finishes, capture=capture)
+        return self._declare(function, make, operator_id=operator_id, state=state)
 
     @overload
     def map_buckets(self, function: F) -> F: ...
     @overload
     def map_buckets(
-        self, *, operator_id: str | None = None, finishes: bool = False, parallelism: int | None = None
+        self,
+        *,
+        operator_id: str | None = None,
+        finishes: bool = False,
+        parallelism: int | None = None,
+        state: Keeps | None = None,
+        capture: bool = True,
     ) -> Callable[[F], F]: ...
     def map_buckets(
         self,
@@ -93,21 +144,48 @@ class Iteration:
         operator_id: str | None = None,
         finishes: bool = False,
         parallelism: int | None = None,
+        state: Keeps | None = None,
+        capture: bool = True,
     ) -> F | Callable[[F], F]:
-        """Declare an operator that runs once per bucket on the executors; inputs without buckets are broadcast."""
-        return self._operator(
-            function, kind=Kind.BUCKETS, operator_id=operator_id, finishes=finishes, parallelism=parallelism
+        """Declare an operator that runs once per bucket on the executors; inputs without buckets are broadcast.
+
+        `state` and `capture` are as for `operator`; every bucket has a state, or a scratch folder, of its own.
+        """
+        make = partial(
+            Operator,
+            role=Role.OPERATOR,
+            kind=Kind.BUCKETS,
+            finishes=finishes,
+            parallelism=parallelism,
+            capture=capture,
         )
+        return self._declare(function, make, operator_id=operator_id, state=state)
 
     @overload
     def transform(self, function: F) -> F: ...
     @overload
-    def transform(self, *, operator_id: str | None = None, finishes: bool = False) -> Callable[[F], F]: ...
     def transform(
-        self, function: F | None = None, *, operator_id: str | None = None, finishes: bool = False
+        self, *, operator_id: str | None = None, finishes: bool = False, capture: bool = True
+    ) -> Callable[[F], F]: ...
+    def transform(
+        self,
+        function: F | None = None,
+        *,
+        operator_id: str | None = None,
+        finishes: bool = False,
+        capture: bool = True,
     ) -> F | Callable[[F], F]:
         """Declare an operator on DataFrames (Spark only): DataFrames in, one DataFrame out, evaluated lazily."""
-        return self._operator(function, kind=Kind.FRAME, operator_id=operator_id, finishes=finishes)
+        make = partial(Operator, role=Role.OPERATOR, kind=Kind.FRAME, finishes=finishes, capture=capture)
+        return self._declare(function, make, operator_id=operator_id)
+
+    def on_epoch_durable(self, function: F) -> F:
+        """Tell this function of every durable epoch, with effect once; `model.listener` says what it may take."""
+        return self._listen(function, ListenerEvent.EPOCH_DURABLE)
+
+    def on_terminated(self, function: F) -> F:
+        """Tell this function that the run terminated, with effect once; `model.listener` says what it may take."""
+        return self._listen(function, ListenerEvent.TERMINATED)
 
     def feedback(self, **tails: Function) -> None:
         """Wire each variable to the operator whose result is its value in the next epoch."""
@@ -123,59 +201,59 @@ class Iteration:
 
     def graph(self) -> Graph:
         """Return the checked wiring; raises DefinitionError with the operator's id."""
-        return build_graph(
-            self.name, self._operators, feedback=self._feedback, criteria=self._criteria, outputs=self._outputs
+        graph = build_graph(
+            self.name,
+            self._operators,
+            feedback=self._feedback,
+            criteria=self._criteria,
+            outputs=self._outputs,
+            open_ended=self.open_ended,
         )
+        return dataclasses.replace(graph, listeners=tuple(self._listeners), checkpointing=self.checkpointing)
 
-    def _operator(
-        self,
-        function: F | None,
-        *,
-        kind: Kind,
-        operator_id: str | None,
-        finishes: bool,
-        parallelism: int | None = None,
+    def _declare(
+        self, function: F | None, make: Callable[..., Operator], *, operator_id: str | None, state: str | None = None
     ) -> F | Callable[[F], F]:
         def declare(decorated: F) -> F:
-            return self._declare(
-                decorated,
-                role=Role.OPERATOR,
-                kind=kind,
-                operator_id=operator_id,
-                finishes=finishes,
-                parallelism=parallelism,
+            own_id = operator_id or decorated.__name__
+            scope = self._scope_of(state, own_id)
+            inputs, injected = parameters_of(decorated, own=(scope.parameter,) if scope is not None else ())
+            operator = make(
+                operator_id=own_id,
+                name=decorated.__name__,
+                function=decorated,
+                inputs=inputs,
+                injected=injected,
+                state=scope,
             )
+            if operator.parallelism is not None and operator.parallelism < 1:
+                problem = f"parallelism is {operator.parallelism}; it is at least 1"
+                raise DefinitionError(self.name, problem, operator_id=own_id)
+            self._operators.append(operator)
+            return decorated
 
         return declare if function is None else declare(function)
 
-    def _declare(
-        self,
-        function: F,
-        *,
-        role: Role,
-        kind: Kind,
-        operator_id: str | None = None,
-        finishes: bool = False,
-        parallelism: int | None = None,
-    ) -> F:
-        if parallelism is not None and parallelism < 1:
+    def _scope_of(self, state: str | None, operator_id: str) -> StateScope | None:
+        if state is None:
+            return None
+        try:
+            return StateScope(state)
+        except ValueError as err:
+            known = " or ".join(f'"{scope.value}"' for scope in StateScope)
             raise DefinitionError(
-                self.name, f"parallelism is {parallelism}; it is at least 1", operator_id=function.__name__
+                self.name, f"state is {state!r}; it is {known}, or left out", operator_id=operator_id
+            ) from err
+
+    def _listen(self, function: F, event: ListenerEvent) -> F:
+        listener = listener_of(self.name, function, event)
+        if not is_plain(listener.listener_id):
+            raise DefinitionError(
+                self.name, f"the listener {listener.listener_id!r} needs a name of letters, digits and ._-=+"
             )
-        inputs, injected = parameters_of(function)
-        self._operators.append(
-            Operator(
-                operator_id=operator_id or function.__name__,
-                name=function.__name__,
-                role=role,
-                kind=kind,
-                function=function,
-                inputs=inputs,
-                injected=injected,
-                finishes=finishes,
-                parallelism=parallelism,
-            )
-        )
+        if any(known.listener_id == listener.listener_id for known in self._listeners):
+            raise DefinitionError(self.name, f"two listeners are called {listener.listener_id!r}; rename one")
+        self._listeners.append(listener)
         return function
 
     def _name_of(self, function: Function) -> str:

@@ -9,6 +9,14 @@ variable, or one of the INJECTED names below. What the function works on is its 
 
 A stream is a table. A bucketed stream is a table cut into `max_buckets` buckets; that number is fixed when a run
 starts, so that a result does not depend on how many subtasks share the buckets.
+
+What the function may keep is its state:
+
+    CARRY    from epoch to epoch: it takes `state`, what it returned as its state in the epoch before (a block, None in
+             its first epoch), and returns (result, new state). On whole values there is one state of the whole stream;
+             on buckets every bucket has its own, which no other bucket sees.
+    FRESH    for one epoch: it takes `scratch`, the address of an empty folder, which is dropped after the epoch. Every
+             call, that of a repeated Spark task too, gets one of its own.
 """
 
 from __future__ import annotations
@@ -28,8 +36,8 @@ INJECTED = ("params", "epoch", "metrics", "rng", "bucket", "spark")
 
 _ALLOWED_INJECTIONS = {
     "data": {"params", "spark"},
-    "VALUE": {"params", "epoch", "metrics", "rng"},
-    "BUCKETS": {"params", "epoch", "rng", "bucket"},
+    "VALUE": {"params", "epoch", "metrics", "rng", "state", "scratch"},
+    "BUCKETS": {"params", "epoch", "rng", "bucket", "state", "scratch"},
     "FRAME": {"params", "epoch", "spark"},
 }
 
@@ -51,9 +59,34 @@ class Kind(enum.Enum):
     FRAME = "frame"
 
 
+class StateScope(enum.Enum):
+    """How long an operator keeps state."""
+
+    CARRY = "carry"
+    FRESH = "fresh"
+
+    @property
+    def parameter(self) -> str:
+        """The name by which the function takes it."""
+        return "state" if self is StateScope.CARRY else "scratch"
+
+
+class Pair(enum.Enum):
+    """What an operator does with the pair (result, new state) of a function that carries state; see `carry`."""
+
+    CALL = "call"
+    RESULT = "result"
+    STATE = "state"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One named step. `operator_id` is stable across renames; `name` is what others wire to."""
+    """One named step. `operator_id` is stable across renames; `name` is what others wire to.
+
+    A data stream that `replays` is seen by every epoch, else by epoch 0 alone. With `capture`, what the operator has
+    finished inside an epoch may be kept for a retry of that epoch. `pair` and `part_of` (the id of the user's operator
+    that a hidden one is part of) are set by `carry`.
+    """
 
     operator_id: str
     name: str
@@ -64,17 +97,26 @@ class Operator:
     injected: tuple[str, ...]
     finishes: bool = False
     parallelism: int | None = None
+    replays: bool = True
+    state: StateScope | None = None
+    capture: bool = True
+    pair: Pair | None = None
+    part_of: str | None = None
 
 
-def parameters_of(function: Function) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return (names of the inputs, names injected) that a function asks for; parameters with defaults are its own."""
+def parameters_of(function: Function, *, own: tuple[str, ...] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return (names of the inputs, names injected) that a function asks for; parameters with defaults are its own.
+
+    `own` are names that are injected into this function beside INJECTED.
+    """
     required = [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
         if parameter.default is inspect.Parameter.empty
         and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     ]
-    return tuple(n for n in required if n not in INJECTED), tuple(n for n in required if n in INJECTED)
+    injected = (*INJECTED, *own)
+    return tuple(n for n in required if n not in injected), tuple(n for n in required if n in injected)
 
 
 def forbidden_injections(operator: Operator) -> tuple[str, ...]:

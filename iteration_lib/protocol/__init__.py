@@ -9,7 +9,7 @@ Theory
 A run makes passes, *epochs*, from 0. In each epoch the operators of the body run once, and every *head* (each variable
 stream, and the criteria stream) reports, subtask by subtask, how many records it will feed back. An epoch is
 
-    OPEN      some subtask of some head has not reported;
+    OPEN      some subtask of some head has not reported, or the alignment is held by a pending checkpoint;
     ALIGNED   all have; in that same step it is decided, from the reports alone, whether the run terminates;
     DURABLE   a completed checkpoint covers it: whatever happens, it is never run again.
 
@@ -28,18 +28,28 @@ Invariants
 I1   At most one attempt of a run is live, and its token is the greatest ever issued for the run.
 I2   An event with any other token changes nothing and is refused (SupersededError).
 I3   Epochs follow each other without a gap: the next one is one more than the last that is not voided.
-I4   An epoch is ALIGNED exactly when each subtask of each head has reported it; this happens once per token. A repeated
-     report changes nothing; one that contradicts an earlier one, or names an unknown subtask, is refused.
+I4   An epoch is ALIGNED exactly when each subtask of each head has reported it and nothing holds it (I14); this happens
+     once per token. A repeated report changes nothing; one that contradicts an earlier one, or names an unknown
+     subtask, is refused.
 I5   The decision is a function of the reports and max_epochs; it is stored together with what it was made from.
 I6   The durable epochs are a prefix of the run, the last completed checkpoint's epoch is the last of them, and no
      durable epoch is ever voided or run again.
 I7   Checkpoint ids grow strictly and are never used again, whatever became of the checkpoint.
 I8   A checkpoint completes only with every acknowledgement and its manifest; completing it subsumes all older completed
-     ones in the same step, so at most one is COMPLETED.
+     ones in the same step, so at most one is COMPLETED. A hand-made one that completes after a newer one is SUBSUMED.
 I9   No epoch is opened after one that terminates the run.
 I10  A run is FINISHED only from TERMINATING: its last epoch is durable, nothing is pending, the outputs are named.
 I11  An operator is finished for good once; its marker names the files of its output and outlives every attempt.
 I12  A refused event leaves the state as it was.
+I13  After more failed checkpoints in a row than the attempt puts up with, it opens no epoch; of a final or hand-made
+     checkpoint no failure is put up with. What a person aborts, or a newer checkpoint subsumes, is no failure.
+I14  While as many checkpoints are pending as the policy allows, an epoch whose heads have all reported is held: it
+     stays OPEN, and aligns in the very step that ends one of them, whoever ends it.
+I15  A part of a durable edge is marked once, only inside an open epoch that has switched to unaligned (or for an
+     operator that finishes for good), and only after all that it was computed from. A takeover keeps the edges of the
+     epoch after the last durable one, and voids those of later ones.
+I16  A listener hears of every durable epoch once, in order; that the run terminated, once, while it is TERMINATING.
+I17  A checkpoint that a person aborted before it began uses up its id and never becomes pending for anybody to see.
 
 Sources: Flink FLIP-176 (iterations, epochs, termination), FLIP-147 (checkpoints after tasks finished), FLIP-76
 (unaligned checkpoints). Where we differ: the decision after pass e counts what pass e fed back, so epoch 0 needs no

@@ -1,4 +1,9 @@
-"""When is an epoch aligned, and does the run terminate after it?"""
+"""When is an epoch aligned, and does the run terminate after it?
+
+The alignment of an epoch all of whose heads have reported is *held* while as many checkpoints are pending as the policy
+allows; whatever ends one of them releases it in the same step (as Flink ML's head delivers events
+that come after the coordinator's notice behind its snapshot).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from iteration_lib.errors import ProtocolViolationError
-from iteration_lib.protocol.command import AlignEpoch, Command, OpenEpoch, RecordReports
+from iteration_lib.protocol.command import AlignEpoch, Command, MeasureEpoch, OpenEpoch, RecordReports
 from iteration_lib.protocol.event import EpochOpened, SubtasksAligned
 from iteration_lib.protocol.state import CRITERIA, Decision, EpochState, Reports, RunState
 from iteration_lib.protocol.status import EpochStatus, RunStatus, TerminatedBy
@@ -15,10 +20,12 @@ from iteration_lib.protocol.status import EpochStatus, RunStatus, TerminatedBy
 def open_epoch(state: RunState, event: EpochOpened) -> tuple[RunState, tuple[Command, ...]]:
     """Open the next epoch (I3), unless the run terminates (I9); repeating it is harmless."""
     heads = expect_all(event.heads)
-    known = next((epoch for epoch in state.epochs if epoch.epoch == event.epoch), None)
+    known = state.epoch_state(event.epoch)
     if known is not None and [(h.name, h.expected) for h in known.heads] == [(h.name, h.expected) for h in heads]:
         return state, ()
     if 0 <= event.epoch <= state.last_durable_epoch:
+        return state, ()
+    if event.if_ready and not _is_ready(state):
         return state, ()
     if state.status is not RunStatus.RUNNING or is_terminating(state):
         raise ProtocolViolationError(f"epoch {event.epoch} cannot open: the run terminates (I9)")
@@ -26,6 +33,8 @@ def open_epoch(state: RunState, event: EpochOpened) -> tuple[RunState, tuple[Com
         raise ProtocolViolationError(f"epoch {event.epoch} cannot open: the last one is {state.last_epoch} (I3)")
     if state.epochs and state.epochs[-1].status is EpochStatus.OPEN:
         raise ProtocolViolationError(f"epoch {event.epoch} cannot open: epoch {state.last_epoch} is open (I3)")
+    if has_failed(state):
+        raise ProtocolViolationError(f"epoch {event.epoch} cannot open: too many checkpoints have failed (I13)")
     if not heads or any(head.expected < 1 for head in heads):
         raise ProtocolViolationError(f"epoch {event.epoch} needs heads with at least one subtask each")
     opened = EpochState(epoch=event.epoch, status=EpochStatus.OPEN, heads=heads)
@@ -33,8 +42,8 @@ def open_epoch(state: RunState, event: EpochOpened) -> tuple[RunState, tuple[Com
 
 
 def align_subtasks(state: RunState, event: SubtasksAligned) -> tuple[RunState, tuple[Command, ...]]:
-    """Fold a batch of reports into its epoch; the report that completes it aligns the epoch and decides (I4, I5)."""
-    epoch = next((epoch for epoch in state.epochs if epoch.epoch == event.epoch), None)
+    """Fold a batch of reports into its epoch; the one that completes it aligns the epoch, unless that is held (I4)."""
+    epoch = state.epoch_state(event.epoch)
     if epoch is None:
         if 0 <= event.epoch <= state.last_durable_epoch:
             return state, ()
@@ -43,15 +52,27 @@ def align_subtasks(state: RunState, event: SubtasksAligned) -> tuple[RunState, t
     if heads == epoch.heads:
         return state, ()
     commands: list[Command] = [RecordReports(epoch=epoch.epoch, heads=heads)]
-    aligned = replace(epoch, heads=heads)
-    if all(head.reported == head.expected for head in heads):
-        decision = decide_termination(epoch.epoch, heads, max_epochs=state.max_epochs)
-        aligned = replace(aligned, status=EpochStatus.ALIGNED, decision=decision)
-        commands.append(
-            AlignEpoch(epoch=epoch.epoch, decision=decision, metrics=dict(event.metrics), seconds=event.seconds)
-        )
-    epochs = tuple(aligned if known is epoch else known for known in state.epochs)
-    return replace(state, epochs=epochs), tuple(commands)
+    state = _with_epoch(state, replace(epoch, heads=heads))
+    if any(head.reported != head.expected for head in heads):
+        return state, tuple(commands)
+    commands.append(MeasureEpoch(epoch=epoch.epoch, metrics=dict(event.metrics), seconds=event.seconds))
+    state, released = release_alignment(state)
+    return state, (*commands, *released)
+
+
+def release_alignment(state: RunState) -> tuple[RunState, tuple[Command, ...]]:
+    """Align the last epoch and decide (I5), if it is held and a checkpoint may begin after it (I14).
+
+    What an attempt that has ended left held waits to be voided: nobody would go on after it.
+    """
+    epoch = state.epochs[-1] if state.epochs else None
+    if state.attempt is None or epoch is None or not epoch.is_held:
+        return state, ()
+    if len(state.pending) >= state.policy.max_pending:
+        return state, ()
+    decision = decide_termination(epoch.epoch, epoch.heads, max_epochs=state.max_epochs)
+    aligned = replace(epoch, status=EpochStatus.ALIGNED, decision=decision)
+    return _with_epoch(state, aligned), (AlignEpoch(epoch=epoch.epoch, decision=decision),)
 
 
 def decide_termination(epoch: int, heads: tuple[Reports, ...], *, max_epochs: int | None) -> Decision:
@@ -70,6 +91,21 @@ def decide_termination(epoch: int, heads: tuple[Reports, ...], *, max_epochs: in
 def is_terminating(state: RunState) -> bool:
     """Tell whether the last aligned epoch decided that the run terminates."""
     return any(epoch.decision is not None and epoch.decision.terminated_by is not None for epoch in state.epochs)
+
+
+def has_failed(state: RunState) -> bool:
+    """Tell whether more checkpoints have failed in a row than the live attempt puts up with."""
+    return state.checkpoint_failures > state.policy.tolerable_failures
+
+
+def _is_ready(state: RunState) -> bool:
+    is_open = bool(state.epochs) and state.epochs[-1].status is EpochStatus.OPEN
+    return state.status is RunStatus.RUNNING and not (is_open or is_terminating(state) or has_failed(state))
+
+
+def _with_epoch(state: RunState, changed: EpochState) -> RunState:
+    epochs = tuple(changed if known.epoch == changed.epoch else known for known in state.epochs)
+    return replace(state, epochs=epochs)
 
 
 def expect_all(parallelism: Mapping[str, int]) -> tuple[Reports, ...]:

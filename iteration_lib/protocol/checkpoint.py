@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from iteration_lib.errors import ProtocolViolationError
-from iteration_lib.protocol.alignment import expect_all, fold
+from iteration_lib.protocol.abort import abort_checkpoints, count_failure
+from iteration_lib.protocol.alignment import expect_all, fold, release_alignment
 from iteration_lib.protocol.command import (
-    AbortCheckpoint,
+    AnswerRequests,
     Command,
     CompleteCheckpoint,
+    CountCheckpointFailures,
     MakeEpochsDurable,
     RecordAcknowledgements,
     SetRunStatus,
@@ -17,45 +20,46 @@ from iteration_lib.protocol.command import (
     TriggerCheckpoint,
 )
 from iteration_lib.protocol.event import CheckpointAcknowledged, CheckpointDeclined, CheckpointTriggered
-from iteration_lib.protocol.state import CheckpointState, RunState
-from iteration_lib.protocol.status import CheckpointKind, CheckpointStatus, EpochStatus, RunStatus, check_transition
+from iteration_lib.protocol.pacing import due_checkpoint, last_covered
+from iteration_lib.protocol.state import NO_EPOCH, CheckpointState, RunState
+from iteration_lib.protocol.status import (
+    CheckpointFailure,
+    CheckpointKind,
+    CheckpointStatus,
+    EpochStatus,
+    RunStatus,
+    check_transition,
+)
 
 
-def trigger_checkpoint(state: RunState, event: CheckpointTriggered) -> tuple[RunState, tuple[Command, ...]]:
-    """Begin a checkpoint of an aligned epoch under the next id (I7); repeating it is harmless.
+def trigger_checkpoint(
+    state: RunState, event: CheckpointTriggered, now: datetime
+) -> tuple[RunState, tuple[Command, ...]]:
+    """Begin a checkpoint of an aligned epoch under the next id (I7), where one is due; repeating it is harmless.
 
-    Nothing begins where a pending or completed checkpoint covers the epoch: a greater id never covers less (I6).
+    Nothing begins where a pending or completed checkpoint covers the epoch: a greater id never covers less (I6). One
+    that a person has aborted before is used up at once.
     """
-    covered = max([state.last_durable_epoch, *(known.epoch for known in state.pending)])
-    if 0 <= event.epoch <= covered:
+    if 0 <= event.epoch <= last_covered(state):
         return state, ()
-    epoch = next((epoch for epoch in state.epochs if epoch.epoch == event.epoch), None)
-    if epoch is None or epoch.status is not EpochStatus.ALIGNED or epoch.decision is None:
+    epoch = state.epoch_state(event.epoch)
+    if epoch is not None and (epoch.is_held or _is_repeated(state, event)):
+        return state, ()
+    if epoch is None or epoch.status is not EpochStatus.ALIGNED:
         raise ProtocolViolationError(f"a checkpoint of epoch {event.epoch} cannot begin: it is not aligned (I6)")
     if not event.participants or any(count < 1 for count in event.participants.values()):
         raise ProtocolViolationError(
             f"a checkpoint of epoch {event.epoch} needs participants with at least one subtask each (I8)"
         )
-    checkpoint = CheckpointState(
-        checkpoint_id=state.last_checkpoint_id + 1,
-        epoch=event.epoch,
-        kind=CheckpointKind.PERIODIC if epoch.decision.terminated_by is None else CheckpointKind.FINAL,
-        status=CheckpointStatus.PENDING,
-        participants=expect_all(event.participants),
-    )
-    triggered = TriggerCheckpoint(
-        checkpoint_id=checkpoint.checkpoint_id,
-        epoch=checkpoint.epoch,
-        kind=checkpoint.kind,
-        participants=checkpoint.participants,
-    )
-    return (
-        replace(state, last_checkpoint_id=checkpoint.checkpoint_id, pending=(*state.pending, checkpoint)),
-        (triggered,),
-    )
+    kind = due_checkpoint(state, epoch, now, is_last=event.is_last)
+    if kind is None or len(state.pending) >= state.policy.max_pending:
+        return state, ()
+    return _begin(state, event, kind)
 
 
-def acknowledge_checkpoint(state: RunState, event: CheckpointAcknowledged) -> tuple[RunState, tuple[Command, ...]]:
+def acknowledge_checkpoint(
+    state: RunState, event: CheckpointAcknowledged, now: datetime
+) -> tuple[RunState, tuple[Command, ...]]:
     """Fold acknowledgements in; with all of them and the manifest, the checkpoint completes (I8)."""
     checkpoint = _pending(state, event.checkpoint_id)
     _check_manifest(state, event)
@@ -74,31 +78,75 @@ def acknowledge_checkpoint(state: RunState, event: CheckpointAcknowledged) -> tu
         raise ProtocolViolationError(
             f"checkpoint {checkpoint.checkpoint_id} has a manifest, but not every acknowledgement (I8)"
         )
-    commands.append(
-        CompleteCheckpoint(
-            checkpoint_id=checkpoint.checkpoint_id,
-            manifest_path=event.manifest_path,
-            manifest_sha256=event.manifest_sha256,
-            size_bytes=event.size_bytes,
-        )
+    is_late = state.completed is not None and state.completed.epoch >= checkpoint.epoch
+    complete = CompleteCheckpoint(
+        checkpoint_id=checkpoint.checkpoint_id,
+        manifest_path=event.manifest_path,
+        manifest_sha256=event.manifest_sha256,
+        size_bytes=event.size_bytes,
+        completed_at=now,
+        is_subsumed=is_late,
     )
-    completed = replace(acknowledged, status=CheckpointStatus.COMPLETED, manifest_sha256=event.manifest_sha256)
-    return _complete(state, completed, commands)
+    completed = replace(
+        acknowledged,
+        status=CheckpointStatus.COMPLETED,
+        manifest_sha256=event.manifest_sha256,
+        completed_at=now,
+    )
+    state = replace(state, pending=tuple(c for c in state.pending if c.checkpoint_id != completed.checkpoint_id))
+    state, done = (state, (complete,)) if is_late else _complete(state, completed, complete)
+    state, released = release_alignment(state)
+    return state, (*commands, *done, *released)
 
 
 def decline_checkpoint(state: RunState, event: CheckpointDeclined) -> tuple[RunState, tuple[Command, ...]]:
-    """Abort a pending checkpoint; one that is not pending any more stays what it is."""
+    """Abort a pending checkpoint and count its failure; one that is not pending any more stays what it is."""
+    if not event.failure.is_counted:
+        raise ProtocolViolationError(f"an attempt declines a checkpoint, or it expires; not {event.failure.value}")
     checkpoint = _pending(state, event.checkpoint_id)
     if checkpoint is None:
         return state, ()
-    left = tuple(known for known in state.pending if known is not checkpoint)
-    return replace(state, pending=left), (AbortCheckpoint(checkpoint_id=checkpoint.checkpoint_id, reason=event.reason),)
+    state, aborted = abort_checkpoints(state, (checkpoint,), event.failure, event.reason)
+    state, counted = count_failure(state, checkpoint.kind)
+    state, released = release_alignment(state)
+    return state, (*aborted, *counted, *released)
 
 
-def abort_pending(state: RunState, reason: str) -> tuple[RunState, tuple[Command, ...]]:
-    """Abort everything that is pending."""
-    aborted = tuple(AbortCheckpoint(checkpoint_id=known.checkpoint_id, reason=reason) for known in state.pending)
-    return replace(state, pending=()), aborted
+def _is_repeated(state: RunState, event: CheckpointTriggered) -> bool:
+    """Tell whether this was said before: the next epoch is open, or another checkpoint has begun.
+
+    Nobody would write what began now, and whoever waits for it would wait for ever.
+    """
+    known, last = event.last_checkpoint_id, state.epochs[-1]
+    has_begun = known is not None and known != state.last_checkpoint_id
+    return has_begun or (last.epoch > event.epoch and last.status is EpochStatus.OPEN)
+
+
+def _begin(state: RunState, event: CheckpointTriggered, kind: CheckpointKind) -> tuple[RunState, tuple[Command, ...]]:
+    checkpoint = CheckpointState(
+        checkpoint_id=state.last_checkpoint_id + 1,
+        epoch=event.epoch,
+        kind=kind,
+        status=CheckpointStatus.PENDING,
+        participants=expect_all(event.participants),
+    )
+    commands: list[Command] = [
+        TriggerCheckpoint(
+            checkpoint_id=checkpoint.checkpoint_id,
+            epoch=checkpoint.epoch,
+            kind=kind,
+            participants=checkpoint.participants,
+        )
+    ]
+    if state.requests and kind is not CheckpointKind.PERIODIC:
+        commands.append(AnswerRequests(checkpoint_id=checkpoint.checkpoint_id))
+        state = replace(state, requests=frozenset())
+    state = replace(state, last_checkpoint_id=checkpoint.checkpoint_id, pending=(*state.pending, checkpoint))
+    if checkpoint.checkpoint_id <= state.aborted_through:
+        reason = "aborted before it began"
+        state, aborted = abort_checkpoints(state, (checkpoint,), CheckpointFailure.ABORTED_BY_USER, reason)
+        commands += aborted
+    return state, tuple(commands)
 
 
 def _pending(state: RunState, checkpoint_id: int) -> CheckpointState | None:
@@ -123,18 +171,24 @@ def _check_manifest(state: RunState, event: CheckpointAcknowledged) -> None:
 
 
 def _complete(
-    state: RunState, completed: CheckpointState, commands: list[Command]
+    state: RunState, completed: CheckpointState, complete: CompleteCheckpoint
 ) -> tuple[RunState, tuple[Command, ...]]:
     """Make epochs durable, subsume what is older, and let a final decision bind (I6, I8)."""
-    older = [known for known in state.pending if known.checkpoint_id < completed.checkpoint_id]
-    commands += [
-        AbortCheckpoint(checkpoint_id=known.checkpoint_id, reason=f"subsumed by {completed.checkpoint_id}")
-        for known in older
-    ]
-    if state.completed is not None:
-        commands.insert(0, SubsumeCheckpoint(checkpoint_id=state.completed.checkpoint_id))
-    commands.append(MakeEpochsDurable(through=completed.epoch))
     covered = next(epoch for epoch in state.epochs if epoch.epoch == completed.epoch)
+    commands: list[Command] = []
+    if state.completed is not None:
+        commands.append(SubsumeCheckpoint(checkpoint_id=state.completed.checkpoint_id))
+    commands.append(complete)
+    older = tuple(
+        known
+        for known in state.pending
+        if known.checkpoint_id < completed.checkpoint_id and known.kind is not CheckpointKind.MANUAL
+    )
+    reason = f"subsumed by {completed.checkpoint_id}"
+    state, aborted = abort_checkpoints(state, older, CheckpointFailure.SUBSUMED, reason)
+    commands += [*aborted, MakeEpochsDurable(through=completed.epoch)]
+    if state.checkpoint_failures:
+        commands.append(CountCheckpointFailures(count=0))
     terminated_by = covered.decision.terminated_by if covered.decision is not None else None
     if terminated_by is not None:
         check_transition(state.status, RunStatus.TERMINATING)
@@ -146,8 +200,9 @@ def _complete(
             terminated_by=terminated_by,
             last_durable_epoch=completed.epoch,
             epochs=tuple(epoch for epoch in state.epochs if epoch.epoch > completed.epoch),
-            pending=tuple(known for known in state.pending if known.checkpoint_id > completed.checkpoint_id),
+            edges=tuple(edge for edge in state.edges if not NO_EPOCH < edge.epoch <= completed.epoch),
             completed=completed,
+            checkpoint_failures=0,
         ),
         tuple(commands),
     )

@@ -7,18 +7,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from iteration_lib.protocol.state import AttemptId, Decision, Holder, Reports
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointKind, RunStatus, TerminatedBy
+from iteration_lib.protocol.event import FinishedPart
+from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Decision, Holder, Reports
+from iteration_lib.protocol.status import (
+    AttemptOutcome,
+    CheckpointFailure,
+    CheckpointKind,
+    RunStatus,
+    TerminatedBy,
+    UnalignedBy,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAttempt:
-    """Issue the next fencing token to a new live attempt."""
+    """Issue the next fencing token to a new live attempt, whose checkpoints have not failed yet."""
 
     attempt_id: AttemptId
     fencing_token: int
     holder: Holder
     lease_expires_at: datetime
+    policy: CheckpointPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,18 @@ class SetRunStatus:
     status: RunStatus
     terminated_by: TerminatedBy | None = None
     failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceDefinition:
+    """Make the run's operators those of `definition`, matched by id; the attempt in force says what changed.
+
+    Those in `dropped` are gone, with their markers and all their live edges, also those that finished in part for good.
+    """
+
+    definition: Mapping[str, object]
+    changes: tuple[str, ...]
+    dropped: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +86,43 @@ class RecordReports:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureEpoch:
+    """Store what an OPEN epoch, all of whose heads have reported, measured and how long it took."""
+
+    epoch: int
+    metrics: Mapping[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlignEpoch:
     """OPEN → ALIGNED, with the decision and what it was made from."""
 
     epoch: int
     decision: Decision
-    metrics: Mapping[str, float]
-    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchToUnaligned:
+    """Let an OPEN epoch have durable edges from now on."""
+
+    epoch: int
+    by: UnalignedBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordParts:
+    """Insert parts of durable edges of an epoch."""
+
+    epoch: int
+    parts: tuple[FinishedPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoidEdges:
+    """Void the live edges of every epoch after `after`, whoever wrote them."""
+
+    after: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +159,35 @@ class TriggerCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRequest:
+    """Insert a person's request for a checkpoint."""
+
+    request_id: str
+    requested_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRequests:
+    """Say which checkpoint answers every request that none has answered."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortThrough:
+    """No checkpoint up to this id will begin any more."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountCheckpointFailures:
+    """The number of checkpoints in a row that have failed in the attempt in force."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordAcknowledgements:
     """Store who has acknowledged a pending checkpoint up to now."""
 
@@ -117,12 +197,14 @@ class RecordAcknowledgements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteCheckpoint:
-    """PENDING → COMPLETED, with its manifest."""
+    """PENDING → COMPLETED with its manifest; at once SUBSUMED when it comes after a newer one."""
 
     checkpoint_id: int
     manifest_path: str
     manifest_sha256: str
     size_bytes: int
+    completed_at: datetime
+    is_subsumed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +219,17 @@ class AbortCheckpoint:
     """PENDING → ABORTED, with the reason."""
 
     checkpoint_id: int
+    failure: CheckpointFailure
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordNotice:
+    """Store that a listener has heard of an epoch, and what it returned."""
+
+    listener_id: str
+    epoch: int
+    effect: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,17 +244,27 @@ Command: TypeAlias = (
     OpenAttempt
     | EndAttempt
     | SetRunStatus
+    | ReplaceDefinition
     | PinData
     | OpenEpoch
     | RecordReports
+    | MeasureEpoch
     | AlignEpoch
+    | SwitchToUnaligned
+    | RecordParts
     | VoidEpochs
+    | VoidEdges
     | MakeEpochsDurable
     | FinishOperator
     | TriggerCheckpoint
+    | RecordRequest
+    | AnswerRequests
+    | AbortThrough
+    | CountCheckpointFailures
     | RecordAcknowledgements
     | CompleteCheckpoint
     | SubsumeCheckpoint
     | AbortCheckpoint
+    | RecordNotice
     | PublishOutputs
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from iteration_lib.protocol.state import AttemptId, Holder
-from iteration_lib.protocol.status import AttemptOutcome
+from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Holder
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, UnalignedBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,23 @@ class AttemptOpened:
     lease_ttl_seconds: float
     gone_attempt_id: AttemptId | None = None
     takeover: bool = False
+    policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRequested:
+    """A person asks for a checkpoint by hand, of the next epoch that aligns; `request_id` is a UUID."""
+
+    request_id: str
+    requested_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointAborted:
+    """A person aborts a checkpoint and all that are pending before it; the next one may be aborted before it begins."""
+
+    checkpoint_id: int
+    aborted_by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +48,18 @@ class GuardedEvent:
 
     attempt_id: AttemptId
     fencing_token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionChanged(GuardedEvent):
+    """The user's file describes other operators than the run was started with, within what is allowed.
+
+    `changes` says it in sentences; `dropped` are the ids of operators whose state nobody will read again.
+    """
+
+    definition: Mapping[str, object]
+    changes: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +73,14 @@ class DataPinned(GuardedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochOpened(GuardedEvent):
-    """The next epoch begins; `heads` maps each head to its parallelism."""
+    """The next epoch begins; `heads` maps each head to its parallelism.
+
+    With `if_ready` nothing happens while the epoch before is still open, or after one that terminates the run.
+    """
 
     epoch: int
     heads: Mapping[str, int]
+    if_ready: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +94,43 @@ class SubtasksAligned(GuardedEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlignmentTimedOut(GuardedEvent):
+    """An open epoch switches to the unaligned checkpoint: its operators' outputs become durable edges (FLIP-76)."""
+
+    epoch: int
+    by: UnalignedBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedPart:
+    """Buckets [first_bucket, end_bucket) of an operator's output, durable; a stream without buckets is one of 1.
+
+    `after` names the operators inside the epoch whose results went into it: a narrow one by the same buckets, a wide
+    one whole. `output` is JSON that names the files; `metrics` is what the operator reported.
+    """
+
+    operator_id: str
+    total: int
+    first_bucket: int
+    end_bucket: int
+    output: Mapping[str, object]
+    after_narrow: tuple[str, ...] = ()
+    after_wide: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartsFinished(GuardedEvent):
+    """Parts of durable edges of the open epoch are complete, in an order in which each comes after its inputs.
+
+    The epoch is NO_EPOCH for operators that finish for good.
+    """
+
+    epoch: int
+    parts: tuple[FinishedPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorFinished(GuardedEvent):
     """An operator will emit nothing more, ever; `output` is JSON that names its files."""
 
@@ -70,10 +140,16 @@ class OperatorFinished(GuardedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointTriggered(GuardedEvent):
-    """A checkpoint of an aligned epoch begins; `participants` maps each stream to its number of acknowledgements."""
+    """A checkpoint of an aligned epoch begins, if one is due; `participants` maps each stream to its acknowledgements.
+
+    One of the attempt's last epoch (`is_last`) is due whatever the pace. Nothing begins while the alignment is held.
+    With `last_checkpoint_id` nothing begins after any other than that one has: the sender repeats itself then.
+    """
 
     epoch: int
     participants: Mapping[str, int]
+    is_last: bool = False
+    last_checkpoint_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +165,24 @@ class CheckpointAcknowledged(GuardedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointDeclined(GuardedEvent):
-    """A participant cannot take part in a checkpoint."""
+    """A pending checkpoint will not be: a participant cannot take part, or it took too long."""
 
     checkpoint_id: int
     reason: str
+    failure: CheckpointFailure = CheckpointFailure.DECLINED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerNotified(GuardedEvent):
+    """A listener has heard that an epoch is durable; or, with `is_final`, that the run terminated after it.
+
+    `effect` is what it returned.
+    """
+
+    listener_id: str
+    epoch: int
+    is_final: bool = False
+    effect: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,15 +201,23 @@ class AttemptEnded(GuardedEvent):
     reason: str | None = None
 
 
+# What anybody may say of a run, whoever drives it.
+OpenEvent: TypeAlias = CheckpointRequested | CheckpointAborted
+
 Event: TypeAlias = (
     AttemptOpened
+    | OpenEvent
+    | DefinitionChanged
     | DataPinned
     | EpochOpened
     | SubtasksAligned
+    | AlignmentTimedOut
+    | PartsFinished
     | OperatorFinished
     | CheckpointTriggered
     | CheckpointAcknowledged
     | CheckpointDeclined
+    | ListenerNotified
     | OutputsPublished
     | AttemptEnded
 )

@@ -1,13 +1,28 @@
-"""What is done once and for all: operators that finished for good, pinned data, published outputs?"""
+"""What is done once and for all: operators that finished for good, pinned data, listeners, published outputs?"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from iteration_lib.errors import InputError, ProtocolViolationError
-from iteration_lib.protocol.command import Command, EndAttempt, FinishOperator, PinData, PublishOutputs
-from iteration_lib.protocol.event import DataPinned, OperatorFinished, OutputsPublished
-from iteration_lib.protocol.state import RunState
+from iteration_lib.protocol.command import (
+    Command,
+    EndAttempt,
+    FinishOperator,
+    PinData,
+    PublishOutputs,
+    RecordNotice,
+    ReplaceDefinition,
+)
+from iteration_lib.protocol.edge import void_edges
+from iteration_lib.protocol.event import (
+    DataPinned,
+    DefinitionChanged,
+    ListenerNotified,
+    OperatorFinished,
+    OutputsPublished,
+)
+from iteration_lib.protocol.state import NO_EPOCH, RunState
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus, check_transition
 
 
@@ -15,8 +30,9 @@ def finish_operator(state: RunState, event: OperatorFinished) -> tuple[RunState,
     """Mark an operator as finished for good, once (I11); the first marker stays."""
     if event.operator_id in state.finished_operators:
         return state, ()
+    edges = tuple(e for e in state.edges if (e.epoch, e.operator_id) != (NO_EPOCH, event.operator_id))
     return (
-        replace(state, finished_operators=state.finished_operators | {event.operator_id}),
+        replace(state, finished_operators=state.finished_operators | {event.operator_id}, edges=edges),
         (FinishOperator(operator_id=event.operator_id, epoch=state.last_durable_epoch + 1, output=event.output),),
     )
 
@@ -34,6 +50,39 @@ def pin_data(state: RunState, event: DataPinned) -> tuple[RunState, tuple[Comman
     return (
         replace(state, pins={**state.pins, event.name: event.fingerprint}),
         (PinData(name=event.name, fingerprint=event.fingerprint, pin=event.pin),),
+    )
+
+
+def change_definition(state: RunState, event: DefinitionChanged) -> tuple[RunState, tuple[Command, ...]]:
+    """Replace the run's operators, before the attempt has opened an epoch.
+
+    What was durable inside an epoch is computed anew; operators that are dropped lose their markers and parts.
+    """
+    if state.epochs:
+        raise ProtocolViolationError("the operators of a run change only before an attempt's first epoch")
+    state, voided = void_edges(state)
+    dropped = frozenset(event.dropped)
+    edges = tuple(edge for edge in state.edges if edge.operator_id not in dropped)
+    return (
+        replace(state, finished_operators=state.finished_operators - dropped, edges=edges),
+        (*voided, ReplaceDefinition(definition=event.definition, changes=event.changes, dropped=event.dropped)),
+    )
+
+
+def notify_listener(state: RunState, event: ListenerNotified) -> tuple[RunState, tuple[Command, ...]]:
+    """Record that a listener has heard of a durable epoch: of each one once, and in order (I16)."""
+    known = state.notified.get(event.listener_id, NO_EPOCH)
+    if event.epoch <= known:
+        return state, ()
+    if event.epoch > state.last_durable_epoch:
+        raise ProtocolViolationError(f"listener {event.listener_id!r}: epoch {event.epoch} is not durable (I16)")
+    if event.is_final and (state.status is not RunStatus.TERMINATING or event.epoch != state.last_durable_epoch):
+        raise ProtocolViolationError(f"listener {event.listener_id!r}: the run did not end with {event.epoch} (I16)")
+    if not event.is_final and event.epoch != known + 1:
+        raise ProtocolViolationError(f"listener {event.listener_id!r}: epoch {known + 1} comes first (I16)")
+    return (
+        replace(state, notified={**state.notified, event.listener_id: event.epoch}),
+        (RecordNotice(listener_id=event.listener_id, epoch=event.epoch, effect=event.effect),),
     )
 
 

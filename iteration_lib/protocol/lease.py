@@ -10,11 +10,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from iteration_lib.errors import LeaseHeldError, ProtocolViolationError, RunFinishedError, SupersededError
-from iteration_lib.protocol.checkpoint import abort_pending
+from iteration_lib.protocol.abort import abort_checkpoints
 from iteration_lib.protocol.command import Command, EndAttempt, OpenAttempt, SetRunStatus, VoidEpochs
-from iteration_lib.protocol.event import AttemptEnded, AttemptOpened, GuardedEvent, OutputsPublished
+from iteration_lib.protocol.edge import keep_edges
+from iteration_lib.protocol.event import (
+    AttemptEnded,
+    AttemptOpened,
+    GuardedEvent,
+    ListenerNotified,
+    OutputsPublished,
+)
 from iteration_lib.protocol.state import AttemptState, RunState
-from iteration_lib.protocol.status import AttemptOutcome, RunStatus, check_transition
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, RunStatus, check_transition
 
 
 def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[RunState, tuple[Command, ...]]:
@@ -46,6 +53,7 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
         fencing_token=state.fencing_token + 1,
         holder=event.holder,
         lease_expires_at=now + timedelta(seconds=event.lease_ttl_seconds),
+        policy=event.policy,
     )
     commands.append(
         OpenAttempt(
@@ -53,10 +61,12 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
             fencing_token=opened.fencing_token,
             holder=opened.holder,
             lease_expires_at=opened.lease_expires_at,
+            policy=opened.policy,
         )
     )
-    state, aborted = abort_pending(state, "its attempt was superseded")
-    commands += aborted
+    state, aborted = _abort_all(state, "its attempt was superseded")
+    state, voided = keep_edges(state)
+    commands += [*aborted, *voided]
     if state.epochs:
         commands.append(VoidEpochs(after=state.last_durable_epoch))
     status = state.status
@@ -71,6 +81,7 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
             attempt=opened,
             ended_attempt_id=None,
             epochs=(),
+            checkpoint_failures=0,
         ),
         tuple(commands),
     )
@@ -88,10 +99,12 @@ def check_token(state: RunState, event: GuardedEvent) -> None:
 
 
 def is_last_word_again(state: RunState, event: GuardedEvent) -> bool:
-    """Tell whether an attempt that has ended repeats what ended it, because it never heard the answer."""
-    can_be_last = isinstance(event, AttemptEnded) or (
-        isinstance(event, OutputsPublished) and state.status is RunStatus.FINISHED
-    )
+    """Tell whether an attempt that has ended repeats what ended it, because it never heard the answer.
+
+    The listeners of the end are told in the same breath as the outputs are published.
+    """
+    finishes = isinstance(event, OutputsPublished) or (isinstance(event, ListenerNotified) and event.is_final)
+    can_be_last = isinstance(event, AttemptEnded) or (finishes and state.status is RunStatus.FINISHED)
     ended = (state.ended_attempt_id, state.fencing_token)  # the id is None while an attempt is live
     return can_be_last and ended == (event.attempt_id, event.fencing_token)
 
@@ -102,7 +115,7 @@ def end_attempt(state: RunState, event: AttemptEnded) -> tuple[RunState, tuple[C
         raise ProtocolViolationError(f"an attempt cannot end itself as {event.outcome.value}; it is RELEASED or FAILED")
     if event.outcome is AttemptOutcome.FAILED and not event.reason:
         raise ProtocolViolationError("an attempt that FAILED says why")
-    state, aborted = abort_pending(state, f"its attempt ended: {event.outcome.value}")
+    state, aborted = _abort_all(state, f"its attempt ended: {event.outcome.value}")
     commands: list[Command] = [*aborted]
     commands.append(EndAttempt(fencing_token=event.fencing_token, outcome=event.outcome, reason=event.reason))
     status = state.status
@@ -110,4 +123,11 @@ def end_attempt(state: RunState, event: AttemptEnded) -> tuple[RunState, tuple[C
         check_transition(status, RunStatus.FAILED)
         status = RunStatus.FAILED
         commands.append(SetRunStatus(status=status, terminated_by=state.terminated_by, failure=event.reason))
-    return replace(state, status=status, attempt=None, ended_attempt_id=event.attempt_id), tuple(commands)
+    return (
+        replace(state, status=status, attempt=None, ended_attempt_id=event.attempt_id, checkpoint_failures=0),
+        tuple(commands),
+    )
+
+
+def _abort_all(state: RunState, reason: str) -> tuple[RunState, tuple[Command, ...]]:
+    return abort_checkpoints(state, state.pending, CheckpointFailure.ATTEMPT_ENDED, reason)

@@ -6,50 +6,76 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from iteration_lib.protocol.abort import abort_by_user, request_checkpoint
 from iteration_lib.protocol.alignment import align_subtasks, open_epoch
 from iteration_lib.protocol.checkpoint import acknowledge_checkpoint, decline_checkpoint, trigger_checkpoint
 from iteration_lib.protocol.command import Command
+from iteration_lib.protocol.edge import finish_parts, switch_to_unaligned
 from iteration_lib.protocol.event import (
+    AlignmentTimedOut,
     AttemptEnded,
     AttemptOpened,
+    CheckpointAborted,
     CheckpointAcknowledged,
     CheckpointDeclined,
+    CheckpointRequested,
     CheckpointTriggered,
     DataPinned,
+    DefinitionChanged,
     EpochOpened,
     Event,
     GuardedEvent,
+    ListenerNotified,
     OperatorFinished,
     OutputsPublished,
+    PartsFinished,
     SubtasksAligned,
 )
-from iteration_lib.protocol.finished import finish_operator, pin_data, publish_outputs
+from iteration_lib.protocol.finished import (
+    change_definition,
+    finish_operator,
+    notify_listener,
+    pin_data,
+    publish_outputs,
+)
 from iteration_lib.protocol.lease import check_token, end_attempt, is_last_word_again, open_attempt
 from iteration_lib.protocol.state import RunState
 
-Rule: TypeAlias = Callable[[RunState, Any], tuple[RunState, tuple[Command, ...]]]  # Any: the event of its own key
+Decided: TypeAlias = tuple[RunState, tuple[Command, ...]]
+Rule: TypeAlias = Callable[[RunState, Any], Decided]  # Any: the event of its own key
+TimedRule: TypeAlias = Callable[[RunState, Any, datetime], Decided]  # Any: as above
 
-_RULES: dict[type[GuardedEvent], Rule] = {
+_RULES: dict[type[Event], Rule] = {
+    CheckpointRequested: request_checkpoint,
+    CheckpointAborted: abort_by_user,
+    DefinitionChanged: change_definition,
     DataPinned: pin_data,
     EpochOpened: open_epoch,
     SubtasksAligned: align_subtasks,
+    AlignmentTimedOut: switch_to_unaligned,
+    PartsFinished: finish_parts,
     OperatorFinished: finish_operator,
-    CheckpointTriggered: trigger_checkpoint,
-    CheckpointAcknowledged: acknowledge_checkpoint,
     CheckpointDeclined: decline_checkpoint,
+    ListenerNotified: notify_listener,
     OutputsPublished: publish_outputs,
     AttemptEnded: end_attempt,
 }
+_TIMED_RULES: dict[type[Event], TimedRule] = {
+    AttemptOpened: open_attempt,
+    CheckpointTriggered: trigger_checkpoint,
+    CheckpointAcknowledged: acknowledge_checkpoint,
+}
 
 
-def decide(state: RunState, event: Event, now: datetime) -> tuple[RunState, tuple[Command, ...]]:
+def decide(state: RunState, event: Event, now: datetime) -> Decided:
     """Return the state after the event and what has to be written for it; none if the event was heard before.
 
-    Raises SupersededError, LeaseHeldError, InputError or ProtocolViolationError, and then nothing has changed (I12).
+    Raises SupersededError, LeaseHeldError, RunFinishedError, CheckpointNotFoundError, InputError or
+    ProtocolViolationError, and then nothing has changed (I12).
     """
-    if isinstance(event, AttemptOpened):
-        return open_attempt(state, event, now)
-    if is_last_word_again(state, event):
-        return state, ()
-    check_token(state, event)
-    return _RULES[type(event)](state, event)
+    if isinstance(event, GuardedEvent):
+        if is_last_word_again(state, event):
+            return state, ()
+        check_token(state, event)
+    timed = _TIMED_RULES.get(type(event))
+    return timed(state, event, now) if timed is not None else _RULES[type(event)](state, event)

@@ -7,13 +7,37 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NewType
 
-from iteration_lib.protocol.status import CheckpointKind, CheckpointStatus, EpochStatus, RunStatus, TerminatedBy
+from iteration_lib.protocol.status import (
+    CheckpointKind,
+    CheckpointStatus,
+    EpochStatus,
+    OperatorStatus,
+    RunStatus,
+    TerminatedBy,
+    UnalignedBy,
+)
 
 RunId = NewType("RunId", str)
 AttemptId = NewType("AttemptId", str)
 
 CRITERIA = "criteria"  # the head of the criteria stream; no variable can have this name
 NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPolicy:
+    """How an attempt paces its checkpoints, and what it puts up with.
+
+    A checkpoint is due `every_epochs` epochs after the last one, and not before `min_pause_seconds` after the last was
+    completed; at most `max_pending` are being written at once, each for at most `timeout_seconds`. After more than
+    `tolerable_failures` failures in a row the attempt stops.
+    """
+
+    every_epochs: int = 1
+    min_pause_seconds: float = 0.0
+    max_pending: int = 1
+    timeout_seconds: float = 600.0
+    tolerable_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +72,7 @@ class AttemptState:
     fencing_token: int
     holder: Holder
     lease_expires_at: datetime
+    policy: CheckpointPolicy = CheckpointPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +108,50 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochState:
-    """An epoch that is not durable yet."""
+    """An epoch that is not durable yet. `unaligned_by` says why its operators' outputs become durable edges."""
 
     epoch: int
     status: EpochStatus
     heads: tuple[Reports, ...]
     decision: Decision | None = None
+    unaligned_by: UnalignedBy | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all have reported, but the alignment waits for a pending checkpoint."""
+        return self.status is EpochStatus.OPEN and all(head.reported == head.expected for head in self.heads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeState:
+    """A durable edge: which of an operator's `total` buckets have been marked as finished in an epoch.
+
+    `finished` holds disjoint ranges (first, end), sorted, none touching the next. The epoch is NO_EPOCH for an operator
+    that finishes for good.
+    """
+
+    epoch: int
+    operator_id: str
+    total: int
+    finished: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def status(self) -> OperatorStatus:
+        """What is left of the operator in this epoch."""
+        if not self.finished:
+            return OperatorStatus.RUNNING
+        if self.finished == ((0, self.total),):
+            return OperatorStatus.FINISHED
+        return OperatorStatus.PARTIALLY_FINISHED
+
+    def covers(self, first: int, end: int) -> bool:
+        """Tell whether every bucket of a range is marked."""
+        return any(known <= first and end <= known_end for known, known_end in self.finished)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointState:
-    """A pending checkpoint, or the completed one."""
+    """A pending checkpoint, or the completed one; `completed_at` is None while it is pending."""
 
     checkpoint_id: int
     epoch: int
@@ -101,6 +159,7 @@ class CheckpointState:
     status: CheckpointStatus
     participants: tuple[Reports, ...]
     manifest_sha256: str | None = None
+    completed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +167,10 @@ class RunState:
     """A run as the protocol sees it.
 
     `epochs` are those after the last durable one, in order; `ended_attempt_id` is the holder of the greatest token when
-    that attempt has ended.
+    that attempt has ended. `checkpoint_failures` counts those in a row that the live attempt has met;
+    `aborted_through` is the greatest checkpoint id that a person has aborted, begun or not; `requests` are the
+    checkpoints that persons asked for and that have not begun. `edges` are those of finishing operators and of the
+    epochs after the last durable one. `notified` maps a listener to the last epoch that it has heard of.
     """
 
     run_id: RunId
@@ -123,8 +185,26 @@ class RunState:
     last_checkpoint_id: int = 0
     pending: tuple[CheckpointState, ...] = ()
     completed: CheckpointState | None = None
+    checkpoint_failures: int = 0
+    aborted_through: int = 0
+    requests: frozenset[str] = frozenset()
+    edges: tuple[EdgeState, ...] = ()
     finished_operators: frozenset[str] = frozenset()
     pins: Mapping[str, str] = field(default_factory=dict)
+    notified: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def policy(self) -> CheckpointPolicy:
+        """How checkpoints are paced: the live attempt's way."""
+        return self.attempt.policy if self.attempt is not None else CheckpointPolicy()
+
+    def epoch_state(self, epoch: int) -> EpochState | None:
+        """Return an epoch that is not durable, if it is there."""
+        return next((known for known in self.epochs if known.epoch == epoch), None)
+
+    def edge(self, epoch: int, operator_id: str) -> EdgeState | None:
+        """Return an operator's edge in an epoch, if any part of it is marked."""
+        return next((e for e in self.edges if e.epoch == epoch and e.operator_id == operator_id), None)
 
     @property
     def last_epoch(self) -> int:

@@ -35,7 +35,10 @@ class EpochStatus(enum.Enum):
 
 
 class CheckpointStatus(enum.Enum):
-    """PENDING → COMPLETED → SUBSUMED → DISCARDED, or PENDING → ABORTED."""
+    """PENDING → COMPLETED → SUBSUMED → DISCARDED, or PENDING → ABORTED.
+
+    PENDING → SUBSUMED is the way of one that is complete only after a newer one of a later epoch.
+    """
 
     PENDING = "PENDING"
     COMPLETED = "COMPLETED"
@@ -45,10 +48,41 @@ class CheckpointStatus(enum.Enum):
 
 
 class CheckpointKind(enum.Enum):
-    """PERIODIC while the run goes on, FINAL for the epoch that terminates it."""
+    """PERIODIC while the run goes on, MANUAL where a person asked for one, FINAL for the epoch that terminates it."""
 
     PERIODIC = "PERIODIC"
+    MANUAL = "MANUAL"
     FINAL = "FINAL"
+
+
+class CheckpointFailure(enum.Enum):
+    """Why a pending checkpoint was aborted (Flink's CheckpointFailureReason)."""
+
+    DECLINED = "DECLINED"
+    EXPIRED = "EXPIRED"
+    ABORTED_BY_USER = "ABORTED_BY_USER"
+    SUBSUMED = "SUBSUMED"
+    ATTEMPT_ENDED = "ATTEMPT_ENDED"
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it counts against the tolerable failures: what somebody decided is no failure."""
+        return self in (CheckpointFailure.DECLINED, CheckpointFailure.EXPIRED)
+
+
+class UnalignedBy(enum.Enum):
+    """Why an open epoch switched to the unaligned checkpoint."""
+
+    TIMEOUT = "timeout"
+    PREEMPTION = "preemption"
+
+
+class OperatorStatus(enum.Enum):
+    """What is left of an operator: all of it, some of its buckets, nothing."""
+
+    RUNNING = "RUNNING"
+    PARTIALLY_FINISHED = "PARTIALLY_FINISHED"
+    FINISHED = "FINISHED"
 
 
 class TerminatedBy(enum.Enum):
@@ -81,6 +115,7 @@ CHECKPOINT_TRANSITIONS = frozenset(
     {
         (CheckpointStatus.PENDING, CheckpointStatus.COMPLETED),
         (CheckpointStatus.PENDING, CheckpointStatus.ABORTED),
+        (CheckpointStatus.PENDING, CheckpointStatus.SUBSUMED),
         (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED),
         (CheckpointStatus.SUBSUMED, CheckpointStatus.DISCARDED),
     }

@@ -19,22 +19,42 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  
 
 from iteration_lib.errors import IterationError, OperatorFailedError, OperatorResultError
 from iteration_lib.model.bucket import Bucket
-from iteration_lib.model.operator import Operator
-from iteration_lib.state.block import batch_of_result, block_of, describe_schema
+from iteration_lib.model.operator import Operator, Pair
+from iteration_lib.runner.pair import STATE, describe_result, half_of, pair_of, split_inputs, state_block
+from iteration_lib.state.block import batch_of_result, block_of
 
 
 def call_on_blocks(
     operator: Operator, inputs: Mapping[str, pa.RecordBatch], injected: Mapping[str, object]
 ) -> pa.RecordBatch:
-    """Call an operator with blocks and return its result as a batch.
+    """Call an operator with blocks and return its result as a batch; with state, a pair of both (see `pair`).
 
-    Raises OperatorFailedError with the user's exception chained, OperatorResultError, or whatever error of this project
-    the function raised itself.
+    Raises OperatorFailedError with the user's exception chained, OperatorResultError, SchemaMismatchError for a state
+    that has other columns than before, or whatever error of this project the function raised itself.
     """
+    if operator.pair is Pair.RESULT or operator.pair is Pair.STATE:
+        (pair,) = inputs.values()
+        return half_of(pair, operator.pair)
+    if operator.pair is Pair.CALL:
+        taken, before = split_inputs(operator, inputs)
+        returned = _call(operator, taken, injected, state=before)
+        return pair_of(returned, operator=operator, before=before)
+    return batch_of_result(_call(operator, inputs, injected), operator_id=operator.operator_id)
+
+
+def _call(
+    operator: Operator,
+    inputs: Mapping[str, pa.RecordBatch],
+    injected: Mapping[str, object],
+    *,
+    state: pa.RecordBatch | None = None,
+) -> object:
     with user_errors(operator, injected.get("epoch")):
-        blocks = {name: block_of(batch) for name, batch in inputs.items()}
-        result = operator.function(**blocks, **{name: injected[name] for name in operator.injected})
-    return batch_of_result(result, operator_id=operator.operator_id)
+        arguments: dict[str, object] = {name: block_of(batch) for name, batch in inputs.items()}
+        arguments |= {name: injected[name] for name in operator.injected}
+        if state is not None:
+            arguments[STATE] = state_block(state)
+        return operator.function(**arguments)
 
 
 def call_source(operator: Operator, params: object) -> object:
@@ -50,8 +70,8 @@ def check_one_schema(operator_id: str, schemas: Mapping[int, pa.Schema]) -> None
         if not schema.equals(schemas[first], check_metadata=True):
             raise OperatorResultError(
                 operator_id=operator_id,
-                problem=f"returned ({describe_schema(schema)}) for bucket {bucket}, but "
-                f"({describe_schema(schemas[first])}) for bucket {first}; return the same columns for every bucket, "
+                problem=f"returned ({describe_result(schema)}) for bucket {bucket}, but "
+                f"({describe_result(schemas[first])}) for bucket {first}; return the same columns for every bucket, "
                 "also for one without rows",
             )
 
@@ -90,7 +110,7 @@ def _thread_pools(_modules: int) -> ThreadpoolController:
 def injectable(
     operator: Operator, *, params: object, epoch: int | None, bucket: Bucket | None = None
 ) -> dict[str, object]:
-    """Return what every operator may ask for by name; `metrics` and `spark` are their runner's to add."""
+    """Return what every operator may ask for by name; `metrics`, `scratch` and `spark` are their runner's to add."""
     found: dict[str, object] = {"params": params, "epoch": epoch, "bucket": bucket}
     if "rng" in operator.injected:
         found["rng"] = generator(operator, params=params, epoch=epoch, bucket=bucket)

@@ -57,6 +57,8 @@ class BucketCache:
 
     def bucket(self, index: int) -> pa.RecordBatch:
         """Return one bucket, mapped into memory where the node holds it. Raises InputError for a bad source."""
+        if not self._rows(index):
+            return pa.RecordBatch.from_pylist([], schema=self._data.schema)
         if self._folder is None:
             return self._read(index)
         path = self._folder / f"bucket-{index:06d}.arrow"

@@ -23,7 +23,7 @@ from iteration_lib.model.source import ParquetSource, RecordsSource
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.block import batch_of_result
 from iteration_lib.state.files import verify_file
-from iteration_lib.state.location import FileSystem, StateLocation, filesystem_of
+from iteration_lib.state.location import FileSystem, StateLocation, filesystem_of, only_os_errors
 from iteration_lib.state.saved import FileFormat, SavedFile
 from iteration_lib.state.streams import new_part_path, save_batches
 
@@ -109,13 +109,17 @@ def _open(path: str) -> tuple[FileSystem, str]:
     try:
         return filesystem_of(path)
     except StateLocationError as err:
-        raise InputError(f"input {path!r} cannot be opened; give a path or an address that fsspec knows") from err
+        reason = f" ({err.__cause__})" if err.__cause__ is not None else ""
+        raise InputError(
+            f"input {path!r} cannot be opened{reason}; give a path or an address that fsspec knows"
+        ) from err
 
 
 @contextmanager
 def _readable(path: str) -> Iterator[None]:
     try:
-        yield
+        with only_os_errors():
+            yield
     except FileNotFoundError as err:
         raise InputError(f"input {path} is not there; check the path") from err
     except OSError as err:

@@ -8,7 +8,7 @@ over the buckets. No part of this knows Spark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from iteration_lib.model.bucket import Bucket
 from iteration_lib.model.operator import Operator
 from iteration_lib.runner.calling import call_on_blocks, check_one_schema, injectable
 from iteration_lib.runner.node_cache import BucketCache, CachedData
+from iteration_lib.runner.scratch import Scratch, injected_scratch
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.state.streams import load_bucket
@@ -33,7 +34,7 @@ class Part:
     """What one subtask computed: its buckets' batches, or the file that it wrote them to."""
 
     buckets: range
-    rows: tuple[int, ...] | None  # None after a restore: the file knows
+    rows: tuple[int, ...]
     batches: tuple[pa.RecordBatch, ...] | None
     file: SavedFile | None
 
@@ -57,16 +58,18 @@ class PartsNode:
     @property
     def rows(self) -> list[int]:
         """The rows of every bucket."""
-        rows: list[int] = []
-        for part in self.parts:
-            rows += part.rows if part.rows is not None else [self.bucket(index).num_rows for index in part.buckets]
-        return rows
+        return [rows for part in self.parts for rows in part.rows]
 
     @property
     def saved(self) -> SavedStream:
         """The parts that are files."""
         files = tuple(part.file for part in self.parts if part.file is not None)
         return SavedStream(kind="buckets", format=self.format, schema=self.schema, files=files)
+
+    def joined_with(self, other: PartsNode) -> PartsNode:
+        """Return this stream with the parts that it lacks."""
+        parts = sorted((*self.parts, *other.parts), key=lambda part: part.buckets.start)
+        return replace(self, parts=tuple(parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,16 +83,17 @@ class CallNode:
     params: object
     epoch: int | None
     count: int
+    scratch: Scratch | None
 
 
 Node = DataNode | PartsNode | CallNode
 
 
-def restored_parts(location: StateLocation, saved: SavedStream) -> PartsNode:
-    """Return the parts of a stream of buckets that was written before."""
+def restored_parts(location: StateLocation, saved: SavedStream, rows: Sequence[tuple[int, ...]]) -> PartsNode:
+    """Return the parts of a stream of buckets that was written before; `rows` are those of each file's buckets."""
     parts = tuple(
-        Part(buckets=range(file.first_bucket or 0, file.end_bucket or 0), rows=None, batches=None, file=file)
-        for file in saved.files
+        Part(buckets=file.buckets, rows=counts, batches=None, file=file)
+        for file, counts in zip(saved.files, rows, strict=True)
     )
     return PartsNode(location=location, schema=saved.schema, format=saved.format, parts=parts)
 
@@ -98,7 +102,7 @@ def restored_parts(location: StateLocation, saved: SavedStream) -> PartsNode:
 class Evaluation:
     """Computes buckets of plans, each operator once per bucket, however many plans take it; for one task."""
 
-    schemas: dict[int, dict[int, pa.Schema]] = field(default_factory=dict)  # by a call's number; by its first bucket
+    schemas: dict[int, tuple[int, pa.Schema]] = field(default_factory=dict)  # by a call's number: a bucket's columns
     _caches: dict[int, BucketCache] = field(default_factory=dict)
     _results: dict[tuple[int, int], pa.RecordBatch] = field(default_factory=dict)
 
@@ -124,7 +128,7 @@ class Evaluation:
         inputs = {name: self._bucket(found, index) for name, found in node.buckets.items()} | dict(node.values)
         bucket = Bucket(index=index, count=node.count)
         injected = injectable(node.operator, params=node.params, epoch=node.epoch, bucket=bucket)
-        result = call_on_blocks(node.operator, inputs, injected)
-        first = self.schemas.setdefault(node.number, {index: result.schema})
-        check_one_schema(node.operator.operator_id, first | {index: result.schema})
+        result = call_on_blocks(node.operator, inputs, injected | injected_scratch(node.scratch, bucket))
+        first, schema = self.schemas.setdefault(node.number, (index, result.schema))
+        check_one_schema(node.operator.operator_id, {first: schema, index: result.schema})
         return result

@@ -7,22 +7,27 @@ the right width. Row groups are decoded whole, and the last one is kept: buckets
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iteration_lib.errors import InputError
 from iteration_lib.runner.pins import resolve
-from iteration_lib.runner.seam import PinnedData
+from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.block import ColumnError, concat_batches, describe_schema, normal_batch
-from iteration_lib.state.location import StateLocation
+from iteration_lib.state.location import StateLocation, only_os_errors
 
 
 def schema_of_data(location: StateLocation, pinned: PinnedData) -> pa.Schema:
     """Return the schema that every bucket of a pinned data stream has; raises InputError that names the column."""
-    first = RowReader(location, pinned).read(range(1))
+    first = RowReader(location, replace(pinned, files=(file_with_rows(pinned),))).read(range(1))
     return first.schema
+
+
+def file_with_rows(pinned: PinnedData) -> PinnedFile:
+    """Return the first file that can tell the columns; there is one, or the stream would not have been pinned."""
+    return next((file for file in pinned.files if file.rows), pinned.files[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +74,14 @@ class RowReader:
 
     def _decode(self, group: _Group) -> pa.Table:
         if self._decoded is None or self._decoded[0] != group:
-            filesystem, path = resolve(self._location, self._pinned.files[group.file].path)
+            pinned = self._pinned.files[group.file].path
+            filesystem, path = resolve(self._location, pinned)
             columns = list(self._pinned.columns) if self._pinned.columns is not None else None
             try:
-                with filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
+                with only_os_errors(), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
                     table = parquet.read_row_group(group.index, columns=columns)
-            except (OSError, pa.ArrowInvalid) as err:
-                raise InputError(f"input {path} cannot be read any more ({err})") from err
+            except OSError as err:
+                raise InputError(f"input {pinned} cannot be read any more ({err})") from err
             self._decoded = (group, table.select(columns) if columns is not None else table)
         return self._decoded[1]
 
@@ -84,10 +90,10 @@ class RowReader:
         for number, pinned in enumerate(self._pinned.files):
             filesystem, path = resolve(self._location, pinned.path)
             try:
-                with filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
+                with only_os_errors(), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
                     counts = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
-            except (OSError, pa.ArrowInvalid) as err:
-                raise InputError(f"input {path} cannot be read any more ({err})") from err
+            except OSError as err:
+                raise InputError(f"input {pinned.path} cannot be read any more ({err})") from err
             for index, count in enumerate(counts):
                 yield _Group(rows=range(start, start + count), file=number, index=index)
                 start += count

@@ -6,9 +6,9 @@ or checkpoints: it computes, writes files where it is told to, and says exactly 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
 
 from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.operator import Kind, Operator
@@ -38,6 +38,14 @@ class PinnedData:
         """The stream's records."""
         return sum(file.rows for file in self.files)
 
+    def without_rows(self) -> PinnedData:
+        """Return a pin of no files: what is left of a stream whose rows were seen, and whose columns are known."""
+        return replace(self, files=())
+
+
+# Is told of new files of a stream; see Runner.materialise.
+PartListener: TypeAlias = Callable[[SavedStream], None]
+
 
 class Stream(Protocol):
     """A stream as its runner holds it."""
@@ -62,6 +70,9 @@ class Invocation:
 
     `consumers` is how many will use the result: operators, and one for each feedback, criteria and output. A result
     with one consumer may be computed inside it; a result with several is computed once and kept for them.
+
+    `scratch` is a folder, relative to the run's, for an operator that asks for one: below it every call gets an empty
+    folder of its own, which is there on local disks. Whoever names it removes it.
     """
 
     operator: Operator
@@ -71,6 +82,7 @@ class Invocation:
     metrics: Metrics
     description: str
     consumers: int = 1
+    scratch: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,22 +105,45 @@ class Runner(Protocol):
         """
         ...
 
-    def open_data(self, pinned: PinnedData) -> Stream:
-        """Return a pinned data stream; reads nothing yet. Raises InputError when a file is not as it was pinned."""
+    def open_data(self, pinned: PinnedData, *, is_empty: bool = False) -> Stream:
+        """Return a pinned data stream; reads nothing yet. Raises InputError when a file is not as it was pinned.
+
+        With `is_empty` it has the same columns and no rows; of its files only the first one with rows has to be there,
+        as it was pinned or not: it is asked for the columns.
+        """
         ...
 
     def compute(self, invocation: Invocation) -> Stream:
         """Run an operator on its inputs; BUCKETS and FRAME results may be computed later, when they are used."""
         ...
 
+    def is_computed(self, stream: Stream) -> bool:
+        """Whether a stream's rows are there, so that materialising it calls no operator. May be asked by any thread."""
+        ...
+
     def materialise(
-        self, stream: Stream, *, folder: str | None, file_format: FileFormat = FileFormat.ARROW
+        self,
+        stream: Stream,
+        *,
+        folder: str | None,
+        file_format: FileFormat = FileFormat.ARROW,
+        done: SavedStream | None = None,
+        on_part: PartListener | None = None,
     ) -> Materialised:
         """Compute a stream exactly once, cut its lineage, count it and, with a folder, write it there.
 
         The stream handed in may still be used, and is not computed again either. The files are new (never replaced),
         fsynced where the location can, and named in `saved`; files that a failed or repeated Spark task left behind are
         named by nothing. `folder` is relative to the run's folder.
+
+        `done` names files of this very stream of buckets, in this format, that an earlier attempt made durable. They
+        are verified and kept; the buckets that they lack are divided among the subtasks of now and computed, no others.
+        Raises StateCorruptedError that names one of them, OperatorResultError when the others have other columns.
+
+        `on_part` is told of the files that this call wrote as soon as they are durable, of each once before it returns:
+        part by part while a stream of buckets is computed, at the end and whole otherwise. It is called by one thread
+        at a time, not always the caller's, and may not call the runner. What it raises ends the call, and passes
+        through. `saved` names what was told, and what was told stays so when the call fails.
         """
         ...
 

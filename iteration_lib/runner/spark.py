@@ -6,31 +6,33 @@ the job of whatever uses them; transforms are Spark's own. See `seam.Runner` for
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from secrets import token_hex
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from iteration_lib.errors import ExecutionLostError, IterationError, OperatorFailedError, StateLocationError
+from iteration_lib.errors import IterationError, StateLocationError
 from iteration_lib.model.bucket import subtask_count
 from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.runner.calling import call_on_blocks, injectable, one_thread, operator_failed
 from iteration_lib.runner.node_cache import SHARED, CachedData, new_scope, remove_scope
+from iteration_lib.runner.parts import Target, target_of
 from iteration_lib.runner.pins import check_pinned, pin_saved, pin_source
-from iteration_lib.runner.plan import restored_parts
+from iteration_lib.runner.plan import PartsNode, restored_parts
 from iteration_lib.runner.rows import RowReader, schema_of_data
-from iteration_lib.runner.seam import Invocation, Materialised, PinnedData, Stream
+from iteration_lib.runner.scratch import injected_scratch, scratch_of
+from iteration_lib.runner.seam import Invocation, Materialised, PartListener, PinnedData, Stream
 from iteration_lib.runner.spark_buckets import BucketJobs
-from iteration_lib.runner.spark_errors import FOREIGN, spark_errors
+from iteration_lib.runner.spark_errors import FOREIGN
 from iteration_lib.runner.spark_frames import Frames, check_frame
-from iteration_lib.runner.spark_session import is_local_master, named_job
+from iteration_lib.runner.spark_jobs import SparkJobs
+from iteration_lib.runner.spark_session import is_local_master
 from iteration_lib.runner.spark_streams import BucketStream, DataStream, FrameStream, ValueStream, scratch_name
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
-from iteration_lib.state.streams import check_buckets, dump_schema, load_whole, new_part_path, save_batches
+from iteration_lib.state.streams import check_buckets, load_whole
 
 
 class SparkRunner:
@@ -44,48 +46,57 @@ class SparkRunner:
         max_buckets: int,
         parallelism: int,
         owns_session: bool = False,
+        scratch: str | None = None,
     ) -> None:
-        """Run in the folder of one run; with `owns_session`, closing the runner stops the session."""
+        """Run in the folder of one run; with `owns_session`, closing the runner stops the session.
+
+        `scratch` is a folder of this runner's own, relative to the run's, which closing the runner removes. What a
+        runner that was killed leaves there is for whoever named it to remove.
+        """
         self._spark = spark
         self._location = location
         self._max_buckets = max_buckets
         self._parallelism = parallelism
         self._owns_session = owns_session
-        self._tag = f"iteration-{token_hex(8)}"
+        self._jobs = SparkJobs(spark)
         self._scope = new_scope() if is_local_master(spark) else SHARED
-        self._scratch = f"scratch-{token_hex(8)}"
-        self._cancelled = threading.Event()
+        self._scratch = scratch or f"scratch-{token_hex(8)}"
         self._epoch: int | None = None
-        self._buckets = BucketJobs(spark, location, max_buckets=max_buckets, scratch=self._scratch, in_job=self._in_job)
-        self._frames = Frames(spark, location, parallelism=parallelism, in_job=self._in_job)
+        self._buckets = BucketJobs(spark, self._jobs, location, max_buckets=max_buckets, scratch=self._scratch)
+        self._frames = Frames(spark, self._jobs, location, parallelism=parallelism)
 
     def pin(self, operator: Operator, params: object, *, folder: str) -> PinnedData:
         """Ask a data stream for its source and pin it; a DataFrame is written into the folder."""
-        with self._in_job(operator, None, f"pin/{operator.operator_id}"):
+        with self._jobs.named(operator, None, f"pin/{operator.operator_id}"):
             injected = {"params": params, "spark": self._spark}
             source = _call_user(operator, None, {name: injected[name] for name in operator.injected})
         if not isinstance(source, DataFrame):
             return pin_source(source, operator=operator, location=self._location, folder=folder)
         frame = check_frame(source, operator_id=operator.operator_id)
         stream = FrameStream(frame=frame, operator=operator, epoch=None, description=f"pin/{operator.operator_id}")
-        saved = self._save_frame(stream, folder=folder, file_format=FileFormat.ARROW)
-        return pin_saved(saved.files if saved is not None else (), operator_id=operator.operator_id)
+        saved = self._frames.write(stream, folder=folder, has_digest=False)
+        return pin_saved(saved.files, operator_id=operator.operator_id)
 
-    def open_data(self, pinned: PinnedData) -> Stream:
+    def open_data(self, pinned: PinnedData, *, is_empty: bool = False) -> Stream:
         """Return a pinned data stream."""
-        check_pinned(self._location, pinned)
+        if not is_empty:
+            check_pinned(self._location, pinned)
+        shown = pinned.without_rows() if is_empty else pinned
 
         def read_schema() -> CachedData:
             schema = schema_of_data(self._location, pinned)
             return CachedData(
-                location=self._location, pinned=pinned, schema=schema, count=self._max_buckets, scope=self._scope
+                location=self._location, pinned=shown, schema=schema, count=self._max_buckets, scope=self._scope
             )
 
-        return DataStream(pinned=pinned, read_schema=read_schema, read_frame=lambda: self._frames.of_pinned(pinned))
+        def read_frame() -> DataFrame:
+            return self._frames.of_pinned(pinned, is_empty=is_empty)
+
+        return DataStream(pinned=shown, read_schema=read_schema, read_frame=read_frame)
 
     def compute(self, invocation: Invocation) -> Stream:
         """Run an operator on whole values at once; note the others, to be computed where they are used."""
-        self._check_not_cancelled()
+        self._jobs.check_not_cancelled()
         self._release_before(invocation.epoch)
         operator = invocation.operator
         if operator.kind is Kind.VALUE:
@@ -93,48 +104,64 @@ class SparkRunner:
         if operator.kind is Kind.FRAME:
             return self._transform(invocation)
         parallelism = subtask_count(operator.parallelism, default=self._parallelism, count=self._max_buckets)
-        return BucketStream(call=invocation, parallelism=parallelism, description=invocation.description)
+        return BucketStream(
+            call=invocation,
+            parallelism=parallelism,
+            epoch=invocation.epoch,
+            description=invocation.description,
+            scratch=scratch_of(invocation, self._location),
+        )
+
+    def is_computed(self, stream: Stream) -> bool:
+        """Whether a stream's rows are there."""
+        if isinstance(stream, FrameStream):
+            return stream.saved is not None
+        return not isinstance(stream, BucketStream) or stream.parts is not None
 
     def materialise(
-        self, stream: Stream, *, folder: str | None, file_format: FileFormat = FileFormat.ARROW
+        self,
+        stream: Stream,
+        *,
+        folder: str | None,
+        file_format: FileFormat = FileFormat.ARROW,
+        done: SavedStream | None = None,
+        on_part: PartListener | None = None,
     ) -> Materialised:
         """Compute a stream, count it, and with a folder write it there; DataFrames are always written as Parquet."""
-        self._check_not_cancelled()
+        self._jobs.check_not_cancelled()
+        target = target_of(stream.kind, self._location, folder, file_format, done=done, on_part=on_part)
         if isinstance(stream, FrameStream):
-            saved = self._save_frame(stream, folder=folder, file_format=file_format)
+            saved = self._save_frame(stream, target)
             return Materialised(stream=stream, records=stream.records, saved=saved)
         if isinstance(stream, ValueStream):
-            saved = self._save_value(stream, folder=folder, file_format=file_format) if folder is not None else None
+            saved = target.write(stream.kind, [stream.batch]) if target is not None else None
             return Materialised(stream=stream, records=(stream.batch.num_rows,), saved=saved)
         if isinstance(stream, BucketStream):
-            write = self._buckets.write
-            saved = write(stream, folder=folder, file_format=file_format) if folder is not None else None
+            saved = self._save_buckets(stream, target) if target is not None else None
             return Materialised(stream=stream, records=self._buckets.records(stream), saved=saved)
         raise _not_ours(stream)
 
     def restore(self, saved: SavedStream) -> Stream:
         """Return a stream that was materialised before, by this runner or by the plain-Python one."""
-        self._check_not_cancelled()
+        self._jobs.check_not_cancelled()
         kind = Kind(saved.kind)
         if kind is Kind.VALUE:
             return ValueStream(batch=load_whole(self._location, saved))
         if kind is Kind.FRAME:
             return self._frames.restore(saved)
         check_buckets(self._location, saved, count=self._max_buckets)
-        self._frames.verify(saved)
         parallelism = min(self._parallelism, self._max_buckets)
-        return BucketStream(call=None, parallelism=parallelism, parts=restored_parts(self._location, saved))
+        return BucketStream(call=None, parallelism=parallelism, parts=self._verified_parts(saved))
 
     def cancel(self) -> None:
         """Stop what is running, and refuse what comes."""
-        self._cancelled.set()
-        with suppress(*FOREIGN):
-            self._spark.interruptAll()
+        self._jobs.cancel()
 
     def close(self) -> None:
         """Release what is persisted, scratch files, this node's cache, and the session if it is the runner's own."""
         with suppress(*FOREIGN, AttributeError):  # a session that is gone has released everything
             self._frames.release_all()
+        self._jobs.close()
         with suppress(StateLocationError, OSError):
             self._location.remove(self._scratch)
         if self._scope != SHARED:
@@ -147,6 +174,7 @@ class SparkRunner:
         operator = invocation.operator
         inputs = {name: self._whole(stream) for name, stream in invocation.inputs.items()}
         injected = injectable(operator, params=invocation.params, epoch=invocation.epoch)
+        injected |= injected_scratch(scratch_of(invocation, self._location))
         with one_thread():
             return call_on_blocks(operator, inputs, injected | {"metrics": invocation.metrics})
 
@@ -164,7 +192,7 @@ class SparkRunner:
     def _transform(self, invocation: Invocation) -> FrameStream:
         operator, epoch = invocation.operator, invocation.epoch
         injected = {"params": invocation.params, "epoch": epoch, "spark": self._spark}
-        with self._in_job(operator, epoch, invocation.description):
+        with self._jobs.named(operator, epoch, invocation.description):
             inputs = {name: self._frame(stream) for name, stream in invocation.inputs.items()}
             result = _call_user(operator, epoch, inputs | {name: injected[name] for name in operator.injected})
             frame = check_frame(result, operator_id=operator.operator_id)
@@ -183,17 +211,23 @@ class SparkRunner:
             return self._frames.of_parts(self._buckets.compute(stream))
         raise _not_ours(stream)
 
-    def _save_value(self, stream: ValueStream, *, folder: str, file_format: FileFormat) -> SavedStream:
-        path = new_part_path(folder, 0, file_format)
-        file = save_batches(self._location, path, [stream.batch], file_format=file_format)
-        schema = dump_schema(stream.batch.schema)
-        return SavedStream(kind=stream.kind.value, format=file_format, schema=schema, files=(file,))
+    def _verified_parts(self, saved: SavedStream) -> PartsNode:
+        return restored_parts(self._location, saved, self._frames.verify(saved))
 
-    def _save_frame(self, stream: FrameStream, *, folder: str | None, file_format: FileFormat) -> SavedStream | None:
-        if folder is not None or stream.saved is None:
-            target = folder or f"{self._scratch}/{scratch_name(stream.epoch)}/{token_hex(8)}"
-            self._frames.write(stream, folder=target, has_digest=file_format is FileFormat.PARQUET)
-        return stream.saved if folder is not None else None
+    def _save_buckets(self, stream: BucketStream, target: Target) -> SavedStream:
+        done = self._verified_parts(target.done) if target.done is not None else None
+        return self._buckets.write(stream, target, done=done)
+
+    def _save_frame(self, stream: FrameStream, target: Target | None) -> SavedStream | None:
+        if target is not None:
+            is_published = target.file_format is FileFormat.PARQUET
+            saved = self._frames.write(stream, folder=target.folder, has_digest=is_published)
+            target.tell(saved)
+            return saved
+        if stream.saved is None:
+            folder = f"{self._scratch}/{scratch_name(stream.epoch)}/{token_hex(8)}"
+            self._frames.write(stream, folder=folder, has_digest=False)
+        return None
 
     def _release_before(self, epoch: int | None) -> None:
         """Drop what was kept for epochs before the last one."""
@@ -202,23 +236,8 @@ class SparkRunner:
         self._epoch = epoch
         self._frames.release(before_epoch=epoch - 1)
         if epoch > 1:
-            self._location.remove(f"{self._scratch}/{scratch_name(epoch - 2)}")
-
-    @contextmanager
-    def _in_job(self, operator: Operator | None, epoch: int | None, description: str) -> Iterator[None]:
-        """Name this thread's Spark jobs, and turn what Spark raises into this project's errors."""
-        try:
-            with spark_errors(operator, epoch), named_job(self._spark, description, tag=self._tag):
-                yield
-        except OperatorFailedError as err:
-            if self._cancelled.is_set():
-                raise ExecutionLostError("the run was cancelled") from err
-            raise
-        self._check_not_cancelled()
-
-    def _check_not_cancelled(self) -> None:
-        if self._cancelled.is_set():
-            raise ExecutionLostError("the run was cancelled")
+            with suppress(StateLocationError):  # it goes with the whole folder, at the latest
+                self._location.remove(f"{self._scratch}/{scratch_name(epoch - 2)}")
 
 
 def _call_user(operator: Operator, epoch: int | None, arguments: Mapping[str, object]) -> object:

@@ -8,7 +8,7 @@ is persisted until it is materialised, or until the epoch after the next.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -19,13 +19,15 @@ from pyspark.sql.types import StructType
 from iteration_lib.errors import OperatorResultError
 from iteration_lib.runner.pins import is_own
 from iteration_lib.runner.plan import PartsNode
+from iteration_lib.runner.rows import file_with_rows
 from iteration_lib.runner.seam import PinnedData
-from iteration_lib.runner.spark_streams import FrameStream, JobContext
+from iteration_lib.runner.spark_jobs import SparkJobs
+from iteration_lib.runner.spark_streams import FrameStream
 from iteration_lib.runner.spark_tasks import (
     RESULT_SCHEMA,
     in_tasks,
     listed,
-    load_headers,
+    load_rows,
     read_parts,
     verify_files,
     write_rows,
@@ -33,7 +35,7 @@ from iteration_lib.runner.spark_tasks import (
 from iteration_lib.state.block import ColumnError, normal_batch
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
-from iteration_lib.state.streams import dump_schema, load_schema
+from iteration_lib.state.streams import dump_schema, load_schema, read_schema
 
 _SPARK_SCHEMA = b"spark.schema"
 _HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs", "abfs": "abfss"}
@@ -42,12 +44,12 @@ _HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs", "abfs": "abfss"}
 class Frames:
     """Reads and writes DataFrames."""
 
-    def __init__(self, spark: SparkSession, location: StateLocation, *, parallelism: int, in_job: JobContext) -> None:
+    def __init__(self, spark: SparkSession, jobs: SparkJobs, location: StateLocation, *, parallelism: int) -> None:
         """Work on `spark`, in the folder of one run."""
         self._spark = spark
         self._location = location
         self._parallelism = parallelism
-        self._in_job = in_job
+        self._jobs = jobs
         self._persisted: list[tuple[int | None, DataFrame]] = []
 
     def persist(self, frame: DataFrame, *, epoch: int | None) -> DataFrame:
@@ -64,10 +66,12 @@ class Frames:
         """Drop all rows that were kept."""
         self._drop([frame for _, frame in self._persisted])
 
-    def of_pinned(self, pinned: PinnedData) -> DataFrame:
-        """Return a data stream as a DataFrame that Spark reads from the pinned files itself."""
-        frame = self._spark.read.parquet(*[self._address(file.path) for file in pinned.files])
-        return frame.select(*[f"`{name}`" for name in pinned.columns]) if pinned.columns else frame
+    def of_pinned(self, pinned: PinnedData, *, is_empty: bool) -> DataFrame:
+        """Return a data stream as a DataFrame that Spark reads from the pinned files itself, or its columns alone."""
+        files = [file_with_rows(pinned)] if is_empty else pinned.files
+        frame = self._spark.read.parquet(*[self._address(file.path) for file in files])
+        chosen = frame.select(*[f"`{name}`" for name in pinned.columns]) if pinned.columns else frame
+        return chosen.limit(0) if is_empty else chosen
 
     def of_batch(self, batch: pa.RecordBatch) -> DataFrame:
         """Return a batch as a small DataFrame."""
@@ -88,8 +92,7 @@ class Frames:
         """
         if stream.collected is not None:
             return stream.collected
-        with self._in_job(stream.operator, stream.epoch, stream.description):
-            table = stream.frame.toArrow()
+        table = self._run(stream, stream.frame.toArrow)
         try:
             stream.collected = normal_batch(table)
         except ColumnError as err:
@@ -99,16 +102,14 @@ class Frames:
             ) from err
         return stream.collected
 
-    def write(self, stream: FrameStream, *, folder: str, has_digest: bool) -> None:
+    def write(self, stream: FrameStream, *, folder: str, has_digest: bool) -> SavedStream:
         """Compute a DataFrame and write it into a folder, in one job; the stream is then read from there."""
-        with self._in_job(stream.operator, stream.epoch, stream.description):
-            write = write_rows(self._location, folder, has_digest=has_digest)
-            rows = stream.frame.mapInArrow(write, RESULT_SCHEMA).toArrow().to_pylist()
-            rows.sort(key=lambda row: row["subtask"])
-            headers = load_headers(rows)
-            files = [SavedFile(**header["file"]) if header else None for header in headers]
-            schemas = [header["schema"] for header in headers if header]
-            schema = _read_schema(schemas[0]) if schemas else stream.frame.limit(0).toArrow().schema
+        write = write_rows(self._location, folder, has_digest=has_digest)
+        result = self._run(stream, lambda: stream.frame.mapInArrow(write, RESULT_SCHEMA).toArrow())
+        headers = [json.loads(row["header"]) for row in load_rows(result)]
+        files = [SavedFile(**header["file"]) if header else None for header in headers]
+        schemas = [read_schema(header["schema"]) for header in headers if header]
+        schema = schemas[0] if schemas else self._run(stream, lambda: stream.frame.limit(0).toArrow()).schema
         struct = stream.frame.schema
         saved = SavedStream(
             kind=stream.kind.value,
@@ -119,6 +120,7 @@ class Frames:
         self._drop([stream.frame])
         stream.frame, stream.saved = self._read(saved, struct), saved
         stream.records = tuple(file.rows if file is not None else 0 for file in files)
+        return saved
 
     def restore(self, saved: SavedStream) -> FrameStream:
         """Return a DataFrame that was written before, its files verified by the executors."""
@@ -133,15 +135,24 @@ class Frames:
             records=tuple(file.rows for file in saved.files),
         )
 
-    def verify(self, saved: SavedStream) -> None:
-        """Let the executors verify a stream's files. Raises StateCorruptedError that names the first bad one."""
+    def verify(self, saved: SavedStream) -> list[tuple[int, ...]]:
+        """Let the executors verify a stream's files; return the rows of each file's buckets.
+
+        Raises StateCorruptedError that names the first bad one.
+        """
         tasks = min(self._parallelism, len(saved.files))
         if tasks == 0:
-            return
+            return []
         verify = in_tasks(verify_files(self._location, saved, tasks))
-        with self._in_job(None, None, "restore"):
-            rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(verify, RESULT_SCHEMA).toArrow().to_pylist()
-        load_headers(rows)
+
+        def run() -> pa.Table:
+            return self._spark.range(0, tasks, 1, tasks).mapInArrow(verify, RESULT_SCHEMA).toArrow()
+
+        result = self._jobs.run(run, operator=None, epoch=None, description="restore")
+        return [tuple(json.loads(row["header"])) for row in load_rows(result)]
+
+    def _run(self, stream: FrameStream, collect: Callable[[], pa.Table]) -> pa.Table:
+        return self._jobs.run(collect, operator=stream.operator, epoch=stream.epoch, description=stream.description)
 
     def _drop(self, frames: Sequence[DataFrame]) -> None:
         for kept in [kept for kept in self._persisted if any(kept[1] is frame for frame in frames)]:
@@ -176,7 +187,3 @@ def check_frame(frame: object, *, operator_id: str) -> DataFrame:
 
 def _first_twice(names: Sequence[str]) -> str | None:
     return next((name for name in names if names.count(name) > 1), None)
-
-
-def _read_schema(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(text)))

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,25 +87,6 @@ def jvm_pid(spark: SparkSession) -> int | None:
     if context is None or context._jvm is None:  # noqa: SLF001 - the one place that asks the JVM itself
         return None
     return int(context._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - likewise
-
-
-@contextmanager
-def named_job(spark: SparkSession, description: str, *, tag: str) -> Iterator[None]:
-    """Name the Spark jobs of this thread inside the block: in the UI by `description`, for cancelling by `tag`."""
-    tags = (tag, description.replace(",", ";"))  # a tag cannot hold a comma
-    context = classic_context(spark)
-    for name in tags:
-        spark.addTag(name)
-    if context is not None:
-        context.setJobGroup(description, description, interruptOnCancel=True)
-    try:
-        yield
-    finally:
-        if context is not None:
-            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-                context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
-        for name in tags:
-            spark.removeTag(name)
 
 
 def _settings(*, is_local: bool) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,13 +12,11 @@ from pyspark.sql import DataFrame
 from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.runner.node_cache import CachedData
 from iteration_lib.runner.plan import PartsNode
+from iteration_lib.runner.scratch import Scratch
 from iteration_lib.runner.seam import Invocation, PinnedData
 from iteration_lib.state.block import describe_schema
 from iteration_lib.state.saved import SavedStream
 from iteration_lib.state.streams import load_schema
-
-# Names the Spark jobs of an operator inside the block, and turns what Spark raises into this project's errors.
-JobContext = Callable[[Operator | None, int | None, str], AbstractContextManager[None]]
 
 
 @dataclass(kw_only=True)
@@ -65,7 +62,9 @@ class BucketStream:
     call: Invocation | None
     parallelism: int
     parts: PartsNode | None = None
+    epoch: int | None = None
     description: str = "iteration"
+    scratch: Scratch | None = None
 
     kind: Kind = Kind.BUCKETS
 
@@ -73,6 +72,11 @@ class BucketStream:
     def schema(self) -> str | None:
         """The columns and their types, once there are parts."""
         return describe_schema(load_schema(self.parts.saved)) if self.parts is not None else None
+
+    @property
+    def operator_id(self) -> str:
+        """The operator that gives it, or what else tells where it is from."""
+        return self.call.operator.operator_id if self.call is not None else self.description
 
     @property
     def is_shared(self) -> bool:

@@ -8,21 +8,23 @@ failed or repeated task wrote has a name that nobody learns.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from iteration_lib.errors import IterationError
+from iteration_lib.errors import IterationError, StateLocationError
 from iteration_lib.runner.calling import one_thread
+from iteration_lib.runner.part_header import PartHeader, write_sidecar
 from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode
 from iteration_lib.runner.remote_error import dump_error, load_error
 from iteration_lib.state.files import verify_file
 from iteration_lib.state.location import StateLocation
-from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
-from iteration_lib.state.streams import dump_schema, new_part_path, save_batches, save_table
+from iteration_lib.state.saved import FileFormat, SavedStream
+from iteration_lib.state.streams import dump_schema, load_buckets, new_part_path, save_batches, save_table
 
 RESULT_SCHEMA = "subtask int, output int, header string, batches binary"
 _ARROW_SCHEMA = pa.schema(
@@ -46,50 +48,58 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketTask:
-    """Computes several outputs in one pass; subtask i does the buckets `ranges[i]`."""
+    """Computes several outputs in one pass; subtask i does the buckets `ranges[i]`, range after range.
+
+    With `sidecars`, the driver hears of every part in that folder, too, as soon as its file is durable.
+    """
 
     outputs: tuple[Output, ...]
-    ranges: tuple[range, ...]
+    ranges: tuple[tuple[range, ...], ...]
     location: StateLocation
     scratch: str
+    sidecars: str | None = None
 
     def run(self, subtask: int) -> Iterator[dict[str, object]]:
-        """Compute one subtask's buckets, and yield one row per output."""
+        """Compute one subtask's buckets, and yield one row per range and output."""
         evaluation = Evaluation()
-        results: list[list[pa.RecordBatch]] = [[] for _ in self.outputs]
-        nodes = [output.node for output in self.outputs]
-        with one_thread():
-            for index in self.ranges[subtask]:
-                for result, batch in zip(results, evaluation.buckets(nodes, index), strict=True):
-                    result.append(batch)
-        schemas = {
-            number: [index, dump_schema(schema)]
-            for number, found in evaluation.schemas.items()
-            for index, schema in found.items()
-        }
-        for number, (output, batches) in enumerate(zip(self.outputs, results, strict=True)):
-            yield self._row(output, batches, subtask=subtask, number=number, schemas=schemas)
+        for buckets in self.ranges[subtask]:
+            with one_thread():
+                results = self._compute(evaluation, buckets)
+            for number, (output, batches) in enumerate(zip(self.outputs, results, strict=True)):
+                header = self._write(evaluation, output, batches, subtask=subtask, buckets=buckets)
+                packed = _pack(batches) if header.file is None else b""
+                yield {"subtask": subtask, "output": number, "header": header.to_json(), "batches": packed}
 
-    def _row(
-        self, output: Output, batches: Sequence[pa.RecordBatch], *, subtask: int, number: int, schemas: object
-    ) -> dict[str, object]:
-        header: dict[str, object] = {
-            "rows": [batch.num_rows for batch in batches],
-            "schema": dump_schema(batches[0].schema),
-            "schemas": schemas,
-        }
-        folder = output.folder
-        if folder is None and sum(batch.nbytes for batch in batches) <= INLINE_BYTES:
-            return {"subtask": subtask, "output": number, "header": json.dumps(header), "batches": _pack(batches)}
-        file = save_batches(
-            self.location,
-            new_part_path(folder or self.scratch, subtask, output.format),
-            batches,
-            file_format=output.format,
-            buckets=self.ranges[subtask],
+    def _compute(self, evaluation: Evaluation, buckets: range) -> list[list[pa.RecordBatch]]:
+        nodes = [output.node for output in self.outputs]
+        by_bucket = [evaluation.buckets(nodes, index) for index in buckets]
+        return [list(batches) for batches in zip(*by_bucket, strict=True)]
+
+    def _write(
+        self,
+        evaluation: Evaluation,
+        output: Output,
+        batches: Sequence[pa.RecordBatch],
+        *,
+        subtask: int,
+        buckets: range,
+    ) -> PartHeader:
+        """Write a part where it is to go, if that is a file, and say what it is."""
+        file, folder = None, output.folder
+        if folder is not None or sum(batch.nbytes for batch in batches) > INLINE_BYTES:
+            path = new_part_path(folder or self.scratch, subtask, output.format)
+            file = save_batches(self.location, path, batches, file_format=output.format, buckets=buckets)
+        header = PartHeader(
+            buckets=buckets,
+            rows=tuple(batch.num_rows for batch in batches),
+            schema=dump_schema(batches[0].schema),
+            calls={number: (index, dump_schema(schema)) for number, (index, schema) in evaluation.schemas.items()},
+            file=file,
         )
-        header["file"] = asdict(file)
-        return {"subtask": subtask, "output": number, "header": json.dumps(header), "batches": b""}
+        if self.sidecars is not None:
+            with suppress(StateLocationError):  # the job's result says the same
+                write_sidecar(self.location, self.sidecars, header)
+        return header
 
 
 def in_tasks(run: Callable[[int], Iterator[dict[str, object]]]) -> Callable[[Batches], Batches]:
@@ -144,12 +154,16 @@ def read_parts(parts: Sequence[PartsNode]) -> Callable[[Batches], Batches]:
 def verify_files(
     location: StateLocation, saved: SavedStream, tasks: int
 ) -> Callable[[int], Iterator[dict[str, object]]]:
-    """Return what a task does to verify every `tasks`-th file of a stream."""
+    """Return what a task does to verify every `tasks`-th file of a stream, and to count the rows of its buckets."""
 
     def verify(subtask: int) -> Iterator[dict[str, object]]:
-        for file in saved.files[subtask::tasks]:
-            verify_file(location, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
-        yield {"subtask": subtask, "output": 0, "header": "{}", "batches": b""}
+        for number in range(subtask, len(saved.files), tasks):
+            file, rows = saved.files[number], []
+            if file.buckets:
+                rows = [batch.num_rows for batch in load_buckets(location, saved, file)]
+            else:
+                verify_file(location, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+            yield {"subtask": number, "output": 0, "header": json.dumps(rows), "batches": b""}
 
     return verify
 
@@ -163,23 +177,19 @@ def listed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def load_headers(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:  # Any: JSON that a task wrote
-    """Return what the tasks said; raises the error of the first subtask that had one."""
-    failed = sorted((row["subtask"], row["header"]) for row in rows if row["output"] < 0)
-    if failed:
-        raise load_error(failed[0][1])
-    return [json.loads(row["header"]) for row in rows]
+def load_rows(result: pa.Table) -> list[dict[str, Any]]:  # Any: what Arrow gives for a row
+    """Return a job's rows in the order of the subtasks; raises the error of the first subtask that had one."""
+    rows = sorted(result.to_pylist(), key=lambda row: int(row["subtask"]))
+    for row in rows:
+        if row["output"] < 0:
+            raise load_error(row["header"])
+    return rows
 
 
-def load_part(header: Mapping[str, Any], batches: bytes, *, buckets: range) -> Part:  # Any: JSON that a task wrote
-    """Return what a task's row says that it computed."""
-    file = header.get("file")
-    return Part(
-        buckets=buckets,
-        rows=tuple(header["rows"]),
-        batches=None if file is not None else _unpack(batches),
-        file=SavedFile(**cast("dict[str, Any]", file)) if file is not None else None,
-    )
+def load_part(header: PartHeader, packed: bytes) -> Part:
+    """Return the part that a task computed, from what its row holds."""
+    batches = _unpack(packed) if header.file is None else None
+    return Part(buckets=header.buckets, rows=header.rows, batches=batches, file=header.file)
 
 
 def _pack(batches: Sequence[pa.RecordBatch]) -> bytes:

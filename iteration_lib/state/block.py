@@ -243,8 +243,20 @@ def _name_of(name: object) -> str:
     return name
 
 
+def _is_for_ever(array: Column) -> bool:
+    """Tell whether nobody can change an array any more; a stream may be written while its operator runs again."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return True
+
+
 def _array_of_result(name: object, column: object) -> Column:
-    if isinstance(column, np.ndarray | np.generic | bool | int | float | str | bytes):
+    if isinstance(column, np.ndarray):
+        return column if _is_for_ever(column) else column.copy()
+    if isinstance(column, np.generic | bool | int | float | str | bytes):
         return np.asarray(column)
     if not isinstance(column, list | tuple):
         raise ColumnError(str(name), f"is a {type(column).__name__}; make it a numpy array")

@@ -23,7 +23,7 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError
-from iteration_lib.state.location import StateLocation, filesystem_of
+from iteration_lib.state.location import StateLocation, filesystem_of, only_os_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +97,10 @@ def read_bytes(location: StateLocation, path: str, *, sha256: str, size_bytes: i
     full = location.path(path)
     filesystem, inner = filesystem_of(full)
     try:
-        if size_bytes is not None:
-            _check_size(full, found=filesystem.size(inner), size_bytes=size_bytes)
-        content: bytes = filesystem.cat_file(inner)
+        with only_os_errors():
+            if size_bytes is not None:
+                _check_size(full, found=filesystem.size(inner), size_bytes=size_bytes)
+            content: bytes = filesystem.cat_file(inner)
     except OSError as err:
         raise _unreadable(full, err) from err
     _check_digest(full, found=hashlib.sha256(content).hexdigest(), sha256=sha256)
@@ -156,17 +157,20 @@ def _create_remote(full: str, path: str) -> Iterator[NewFile]:
     with tempfile.NamedTemporaryFile() as target:
         yield (new := NewFile(path, cast("BinaryIO", target)))
         target.flush()
-        filesystem.put_file(target.name, inner)
-    filesystem.invalidate_cache()
-    if filesystem.size(inner) != new.written.size_bytes:
-        raise OSError(5, "the file was not put whole", full)
+        with only_os_errors():
+            filesystem.put_file(target.name, inner)
+    with only_os_errors():
+        filesystem.invalidate_cache()
+        if filesystem.size(inner) != new.written.size_bytes:
+            raise OSError(5, "the file was not put whole", full)
 
 
 def _exists(location: StateLocation, full: str) -> bool:
     if location.is_local:
         return Path(full).exists()
     filesystem, inner = filesystem_of(full)
-    return bool(filesystem.exists(inner))
+    with only_os_errors():
+        return bool(filesystem.exists(inner))
 
 
 def _make_folder(folder: Path) -> None:

@@ -1,20 +1,24 @@
 """Where do state files lie, and what may a path be?
 
 A StateLocation is a root: a local folder, or any address that fsspec opens. Everything below it is named by relative
-paths of plain characters, so that nothing can climb out of the root. This room alone imports fsspec.
+paths of plain characters, so that nothing can climb out of the root. This room alone imports fsspec, whose plug-ins
+raise the errors of their own libraries: those stop here.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from iteration_lib.errors import StateLocationError
+from iteration_lib.errors import IterationError, StateLocationError
 
 FileSystem: TypeAlias = fsspec.AbstractFileSystem
 
@@ -54,30 +58,60 @@ class StateLocation:
     def check_writable(self) -> None:
         """Write a small file and remove it again. Raises StateLocationError if that fails."""
         probe = f"writable-{secrets.token_hex(8)}"
-        try:
+        with self._failing("be written"):
             filesystem, path = filesystem_of(self.path(probe))
             filesystem.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH120 - an address, not a local path
             filesystem.pipe_file(path, b"writable")
             filesystem.rm_file(path)
-        except (OSError, ValueError, ImportError) as err:
-            raise StateLocationError(self.uri, f"cannot be written ({err})") from err
 
     def list_files(self, folder: str = "") -> tuple[str, ...]:
-        """Return the relative path of every file below a folder, sorted; none if there is no such folder."""
+        """Return the relative path of every file below a folder, sorted; none if there is no such folder.
+
+        Raises StateLocationError.
+        """
         filesystem, root = filesystem_of(self.uri)
         _, start = filesystem_of(self.path(folder) if folder else self.uri)
-        filesystem.invalidate_cache()
-        if not filesystem.exists(start):
-            return ()
-        return tuple(sorted(found[len(root.rstrip("/")) + 1 :] for found in filesystem.find(start)))
+        with self._failing(f"list {folder or 'its files'}", is_passing=True):
+            filesystem.invalidate_cache()
+            if not filesystem.exists(start):
+                return ()
+            return tuple(sorted(found[len(root.rstrip("/")) + 1 :] for found in filesystem.find(start)))
 
     def remove(self, relative: str) -> None:
-        """Remove a file, or a folder and what is in it; repeating the call is harmless."""
+        """Remove a file, or a folder and what is in it; repeating the call is harmless. Raises StateLocationError."""
         filesystem, path = filesystem_of(self.path(relative))
-        try:
+        with self._failing(f"remove {relative}", is_passing=True), suppress(FileNotFoundError):
             filesystem.rm(path, recursive=True)
-        except FileNotFoundError:
-            return
+
+    def make_folder(self, relative: str) -> str:
+        """Return the address of a folder, which is there on local disks: elsewhere none has to be. Not fsynced.
+
+        Raises StateLocationError.
+        """
+        full = self.path(relative)
+        if self.is_local:
+            with self._failing(f"hold the folder {relative}", is_passing=True):
+                Path(full).mkdir(parents=True, exist_ok=True)
+        return full
+
+    @contextmanager
+    def _failing(self, what: str, *, is_passing: bool = False) -> Iterator[None]:
+        try:
+            with only_os_errors():
+                yield
+        except OSError as err:
+            raise StateLocationError(self.uri, f"cannot {what} ({err})", is_passing=is_passing) from err
+
+
+@contextmanager
+def only_os_errors() -> Iterator[None]:
+    """Turn what a file system raises inside the block into an OSError, if it is none."""
+    try:
+        yield
+    except (OSError, IterationError):
+        raise
+    except Exception as err:  # the border to plug-ins: each raises its library's errors, as for missing credentials
+        raise OSError(f"{type(err).__name__}: {err}") from err
 
 
 def filesystem_of(address: str) -> tuple[FileSystem, str]:
@@ -86,7 +120,7 @@ def filesystem_of(address: str) -> tuple[FileSystem, str]:
         raise StateLocationError(address, "is no address")
     try:
         filesystem, path = fsspec.core.url_to_fs(address)
-    except (ValueError, ImportError) as err:
+    except Exception as err:  # the border to plug-ins: see only_os_errors
         raise StateLocationError(address, f"cannot be opened ({err})") from err
     return filesystem, path
 

@@ -2,26 +2,29 @@
 
 A manifest is written once and never changed. `format_version` grows when a reader has to know; fields are only ever
 added within a version, and readers pass over what they do not know. Paths are relative to the run's folder.
+
+Version 2 names variables by their operators' ids, which outlive a renaming; version 1 named them by their names.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.state.saved import SavedStream
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A checkpoint of `epoch`: the variables as the next epoch receives them, and what had finished by then.
+    """A checkpoint of `epoch`: what the next epoch receives, and what had finished by then, by operator id.
 
-    `outputs` holds the published files, in the FINAL checkpoint only; `operators` maps an operator to RUNNING,
+    `variables` and `states` (what operators carry from epoch to epoch) are as the next epoch receives them; `outputs`
+    holds the published files, in the FINAL checkpoint only; `operators` maps an operator to RUNNING,
     PARTIALLY_FINISHED or FINISHED.
     """
 
@@ -36,11 +39,13 @@ class Manifest:
     finished: Mapping[str, SavedStream]
     operators: Mapping[str, str]
     outputs: Mapping[str, SavedStream]
+    states: Mapping[str, SavedStream] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
 
     @property
     def size_bytes(self) -> int:
-        """The size of the files that this checkpoint wrote: variables and outputs."""
-        streams = (*self.variables.values(), *self.outputs.values())
+        """The size of the files that this checkpoint wrote: variables, states and outputs."""
+        streams = (*self.variables.values(), *self.states.values(), *self.outputs.values())
         return sum(file.size_bytes for stream in streams for file in stream.files)
 
     def to_bytes(self) -> bytes:
@@ -67,11 +72,12 @@ class Manifest:
                 )
             fields: dict[str, Any] = {name: found[name] for name in (*_SCALARS, "operators")}  # Any: as above
             for name in _STREAMS:
-                fields[name] = {key: SavedStream.from_json(stream) for key, stream in found[name].items()}
-            return cls(**fields)
+                streams = found.get(name, {}) if name == "states" and version == 1 else found[name]
+                fields[name] = {key: SavedStream.from_json(stream) for key, stream in streams.items()}
+            return cls(format_version=version, **fields)
         except (ValueError, KeyError, TypeError, AttributeError) as err:
             raise StateCorruptedError(path, f"is no manifest ({err!r})") from err
 
 
 _SCALARS = ("run_id", "run_key", "reference", "checkpoint_id", "epoch", "fencing_token", "max_buckets")
-_STREAMS = ("variables", "finished", "outputs")
+_STREAMS = ("variables", "states", "finished", "outputs")

@@ -6,8 +6,9 @@ Every address is relative to the run's own folder, so that a checkpoint can be m
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 
@@ -34,6 +35,11 @@ class SavedFile:
     end_bucket: int | None = None
     row_digest: str | None = None
 
+    @property
+    def buckets(self) -> range:
+        """The buckets inside; none where the stream has no buckets."""
+        return range(self.first_bucket or 0, self.end_bucket or 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedStream:
@@ -55,7 +61,7 @@ class SavedStream:
             "kind": self.kind,
             "format": self.format.value,
             "schema": self.schema,
-            "files": [asdict(file) for file in self.files],
+            "files": [{name: getattr(file, name) for name in SavedFile.__dataclass_fields__} for file in self.files],
         }
 
     @classmethod
@@ -71,3 +77,11 @@ class SavedStream:
                 for file in cast("list[dict[str, Any]]", found["files"])  # Any: JSON, checked by the dataclass's use
             ),
         )
+
+
+def join_parts(parts: Sequence[SavedStream]) -> SavedStream:
+    """Return parts of one stream, of which there is at least one, as one: its files in the order of their buckets."""
+    if len({(part.kind, part.format) for part in parts}) > 1:
+        raise ValueError("these are parts of several streams")
+    files = itertools.chain.from_iterable(part.files for part in parts)
+    return replace(parts[0], files=tuple(sorted(files, key=lambda file: file.buckets.start)))

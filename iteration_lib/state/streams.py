@@ -10,6 +10,7 @@ import itertools
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -92,22 +93,53 @@ def load_whole(location: StateLocation, stream: SavedStream) -> pa.RecordBatch:
 def load_bucket(location: StateLocation, stream: SavedStream, bucket: int) -> pa.RecordBatch:
     """Return one bucket of a stream. Raises StateCorruptedError that names the file."""
     for file in stream.files:
-        if file.first_bucket is not None and file.end_bucket is not None and bucket < file.end_bucket:
-            return _batch(location, stream, file, bucket - file.first_bucket)
+        if bucket in file.buckets:
+            return _batch(location, stream, file, bucket - file.buckets.start)
     raise StateCorruptedError(location.uri, f"holds no bucket {bucket}")
+
+
+def load_buckets(location: StateLocation, stream: SavedStream, file: SavedFile) -> list[pa.RecordBatch]:
+    """Return every bucket that one file of a stream holds; raises StateCorruptedError that names it."""
+    if stream.format is FileFormat.ARROW:
+        return _arrow_batches(location, file)
+    counts, table = _bucket_rows(location, file), _read_parquet(location, file)
+    whole = pa.RecordBatch.from_arrays(table.columns, schema=load_schema(stream))  # Parquet adds to what fields say
+    starts = itertools.accumulate(counts, initial=0)
+    return [whole.slice(start, length) for start, length in zip(starts, counts, strict=False)]
 
 
 def check_buckets(location: StateLocation, stream: SavedStream, *, count: int) -> None:
     """Check that a stream's files hold `count` buckets, each once; raises StateCorruptedError."""
-    held = [bucket for file in stream.files for bucket in range(file.first_bucket or 0, file.end_bucket or 0)]
-    if held != list(range(count)):
-        shown = f"{held[0]} to {held[-1]}" if held else "none"
-        raise StateCorruptedError(location.uri, f"holds the buckets {shown} of a stream, but the run has {count}")
+    missing = missing_buckets(location, stream, count=count)
+    if missing:
+        shown = ", ".join(_show(buckets) for buckets in missing)
+        raise StateCorruptedError(location.uri, f"lacks the buckets {shown} of a stream, of which the run has {count}")
+
+
+def missing_buckets(location: StateLocation, stream: SavedStream, *, count: int) -> tuple[range, ...]:
+    """Return the ranges of `count` buckets that no file of a stream holds.
+
+    Raises StateCorruptedError for a file that holds none, or some that are not above those of the file before it.
+    """
+    missing, end = [], 0
+    for file in stream.files:
+        if not file.buckets or file.buckets.start < end or file.buckets.stop > count:
+            held = f"the buckets {_show(file.buckets)}" if file.buckets else "no buckets"
+            problem = f"holds {held}, where some of {_show(range(end, count))} are to come"
+            raise StateCorruptedError(location.path(file.path), problem)
+        missing.append(range(end, file.buckets.start))
+        end = file.buckets.stop
+    return tuple(buckets for buckets in (*missing, range(end, count)) if buckets)
 
 
 def load_schema(stream: SavedStream) -> pa.Schema:
     """Return the Arrow schema of a saved stream."""
-    return pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(stream.schema)))
+    return read_schema(stream.schema)
+
+
+def read_schema(text: str) -> pa.Schema:
+    """Return the Arrow schema that `dump_schema` wrote."""
+    return pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(text)))
 
 
 def dump_schema(schema: pa.Schema) -> str:
@@ -132,17 +164,25 @@ def _write_parquet(new: NewFile, batches: Sequence[pa.RecordBatch], *, in_bucket
 
 def _batches(location: StateLocation, stream: SavedStream, file: SavedFile) -> Iterable[pa.RecordBatch]:
     if stream.format is FileFormat.ARROW:
-        reader = _open_arrow(location, file)
-        return [reader.get_batch(index) for index in range(reader.num_record_batches)]
+        return _arrow_batches(location, file)
     return [_read_parquet(location, file)] if file.rows else []
 
 
 def _batch(location: StateLocation, stream: SavedStream, file: SavedFile, index: int) -> pa.RecordBatch:
     if stream.format is FileFormat.ARROW:
         return _open_arrow(location, file).get_batch(index)
-    with _open_parquet(location, file) as parquet:
-        counts = json.loads(parquet.metadata.metadata[_BUCKET_ROWS])
+    counts = _bucket_rows(location, file)
     return _read_parquet(location, file).slice(sum(counts[:index]), counts[index])
+
+
+def _arrow_batches(location: StateLocation, file: SavedFile) -> list[pa.RecordBatch]:
+    reader = _open_arrow(location, file)
+    return [reader.get_batch(index) for index in range(reader.num_record_batches)]
+
+
+def _bucket_rows(location: StateLocation, file: SavedFile) -> list[int]:
+    with _open_parquet(location, file) as parquet:
+        return cast("list[int]", json.loads(parquet.metadata.metadata[_BUCKET_ROWS]))
 
 
 def _read_parquet(location: StateLocation, file: SavedFile) -> pa.RecordBatch:
@@ -158,3 +198,7 @@ def _open_arrow(location: StateLocation, file: SavedFile) -> pa.RecordBatchFileR
 def _open_parquet(location: StateLocation, file: SavedFile) -> pq.ParquetFile:
     source = open_verified(location, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
     return pq.ParquetFile(source)
+
+
+def _show(buckets: range) -> str:
+    return f"{buckets.start} to {buckets.stop - 1}"

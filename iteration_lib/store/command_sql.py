@@ -2,44 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
+    AbortThrough,
     AlignEpoch,
+    AnswerRequests,
     Command,
     CompleteCheckpoint,
+    CountCheckpointFailures,
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
+    MeasureEpoch,
     OpenAttempt,
     OpenEpoch,
     PinData,
     PublishOutputs,
     RecordAcknowledgements,
+    RecordNotice,
+    RecordParts,
     RecordReports,
+    RecordRequest,
+    ReplaceDefinition,
     SetRunStatus,
     SubsumeCheckpoint,
+    SwitchToUnaligned,
     TriggerCheckpoint,
+    VoidEdges,
     VoidEpochs,
 )
-from iteration_lib.store.row import decision_json, holder_json, to_json
+from iteration_lib.protocol.status import CheckpointStatus
+from iteration_lib.store.row import decision_json, holder_json, operator_columns, policy_json, to_json
 
-# Runs a named query for the run and the token in force, and returns how many rows it touched.
-Execute: TypeAlias = Callable[[str, Mapping[str, object]], int]
+# Runs a named query for the run and the token in force; the server refuses any other number of rows than are said.
+Execute: TypeAlias = Callable[[str, Mapping[str, object], str], None]
 
 
 # The statements that update the run's own row, and count it in its revision.
 RUN_UPDATES = frozenset(
-    {"issue_token", "set_run_status", "publish_outputs", "advance_run", "issue_checkpoint_id", "touch_run"}
+    {
+        "issue_token",
+        "set_run_status",
+        "replace_definition",
+        "publish_outputs",
+        "advance_run",
+        "issue_checkpoint_id",
+        "abort_through",
+        "touch_run",
+    }
 )
 
 
-def write_command(command: Command, execute: Execute) -> None:
-    """Write one command; raises ProtocolViolationError when a row was not where the protocol left it."""
-    _WRITERS[type(command)](command, execute)
+def write_commands(commands: Sequence[Command], execute: Execute) -> None:
+    """Write commands in order; of two that change the same row, one right after the other, there may be one write."""
+    waiting = deque(commands)
+    while waiting:
+        command = waiting.popleft()
+        pair = _PAIR_WRITERS.get((type(command), type(waiting[0]))) if waiting else None
+        if pair is not None:
+            pair(command, waiting.popleft(), execute)
+        else:
+            _WRITERS[type(command)](command, execute)
 
 
 def touch_run(execute: Execute) -> None:
@@ -48,9 +75,19 @@ def touch_run(execute: Execute) -> None:
 
 
 def _one(execute: Execute, name: str, parameters: Mapping[str, object]) -> None:
-    count = execute(name, parameters)
-    if count != 1:
-        raise ProtocolViolationError(f"{name} touched {count} rows, not 1; this is a bug, please report it")
+    execute(name, parameters, "[1,1]")
+
+
+def _exactly(expected: int, execute: Execute, name: str, parameters: Mapping[str, object]) -> None:
+    execute(name, parameters, f"[{expected},{expected}]")
+
+
+def _some(execute: Execute, name: str, parameters: Mapping[str, object]) -> None:
+    execute(name, parameters, "[1,)")
+
+
+def _any(execute: Execute, name: str, parameters: Mapping[str, object]) -> None:
+    execute(name, parameters, "[0,)")
 
 
 def _open_attempt(command: OpenAttempt, execute: Execute) -> None:
@@ -62,6 +99,7 @@ def _open_attempt(command: OpenAttempt, execute: Execute) -> None:
             "fencing_token": command.fencing_token,
             "attempt_id": command.attempt_id,
             "holder": to_json(holder_json(command.holder)),
+            "policy": to_json(policy_json(command.policy)),
             "lease_expires_at": command.lease_expires_at,
         },
     )
@@ -86,6 +124,16 @@ def _set_run_status(command: SetRunStatus, execute: Execute) -> None:
             "failure": command.failure,
         },
     )
+
+
+def _replace_definition(command: ReplaceDefinition, execute: Execute) -> None:
+    operators = operator_columns(command.definition)
+    ids, dropped = operators["operator_ids"], list(command.dropped)
+    _one(execute, "record_definition_changes", {"changes": list(command.changes)})
+    _any(execute, "void_dropped_parts", {"dropped": dropped})
+    _any(execute, "delete_operators", {"dropped": dropped, "operator_ids": ids})
+    _exactly(len(ids), execute, "replace_operators", operators)
+    _one(execute, "replace_definition", {"definition": to_json(command.definition), "operator_ids": ids})
 
 
 def _publish_outputs(command: PublishOutputs, execute: Execute) -> None:
@@ -115,30 +163,64 @@ def _record_reports(command: RecordReports, execute: Execute) -> None:
     for head in command.heads:
         _one(execute, "record_reports", {"epoch": command.epoch, "head": head.name, "records": list(head.values)})
     reported = sum(head.reported for head in command.heads)
-    if reported < sum(head.expected for head in command.heads):  # else AlignEpoch follows, which counts them
+    if reported < sum(head.expected for head in command.heads):  # else MeasureEpoch follows, which counts them
         _one(execute, "count_reports", {"epoch": command.epoch, "reports": reported})
 
 
-def _align_epoch(command: AlignEpoch, execute: Execute) -> None:
+def _measure_epoch(command: MeasureEpoch, execute: Execute) -> None:
+    metrics = to_json(dict(command.metrics))
+    _one(execute, "measure_epoch", {"epoch": command.epoch, "metrics": metrics, "seconds": command.seconds})
+
+
+def _align_epoch(command: AlignEpoch, execute: Execute, measured: MeasureEpoch | None = None) -> None:
     _one(
         execute,
         "align_epoch",
         {
             "epoch": command.epoch,
             "decision": to_json(decision_json(command.decision)),
-            "metrics": to_json(dict(command.metrics)),
-            "seconds": command.seconds,
+            "metrics": to_json(dict(measured.metrics)) if measured is not None else None,
+            "seconds": measured.seconds if measured is not None else None,
         },
     )
 
 
+def _measure_and_align_epoch(measured: MeasureEpoch, command: AlignEpoch, execute: Execute) -> None:
+    _align_epoch(command, execute, measured)
+
+
+def _switch_to_unaligned(command: SwitchToUnaligned, execute: Execute) -> None:
+    _one(execute, "switch_to_unaligned", {"epoch": command.epoch, "by": command.by.value})
+
+
+def _record_parts(command: RecordParts, execute: Execute) -> None:
+    parts = command.parts
+    _exactly(
+        len(parts),
+        execute,
+        "insert_parts",
+        {
+            "epoch": command.epoch,
+            "operator_ids": [part.operator_id for part in parts],
+            "first_buckets": [part.first_bucket for part in parts],
+            "end_buckets": [part.end_bucket for part in parts],
+            "totals": [part.total for part in parts],
+            "outputs": [to_json(dict(part.output)) for part in parts],
+            "metrics": [to_json(dict(part.metrics)) for part in parts],
+        },
+    )
+
+
+def _void_edges(command: VoidEdges, execute: Execute) -> None:
+    _some(execute, "void_edges", {"after": command.after})
+
+
 def _void_epochs(command: VoidEpochs, execute: Execute) -> None:
-    execute("void_epochs", {"after": command.after})
+    _some(execute, "void_epochs", {"after": command.after})
 
 
 def _make_epochs_durable(command: MakeEpochsDurable, execute: Execute) -> None:
-    if execute("make_epochs_durable", {"through": command.through}) < 1:
-        raise ProtocolViolationError("make_epochs_durable touched no row; this is a bug, please report it")
+    _some(execute, "make_epochs_durable", {"through": command.through})
     _one(execute, "advance_run", {"through": command.through})
 
 
@@ -162,22 +244,26 @@ def _trigger_checkpoint(command: TriggerCheckpoint, execute: Execute) -> None:
             "expected": sum(participant.expected for participant in command.participants),
         },
     )
-    _write_acknowledgements(command, execute)
+    _record_acknowledgements(command, execute)
 
 
-def _record_acknowledgements(command: RecordAcknowledgements, execute: Execute) -> None:
-    _write_acknowledgements(command, execute)
-    _one(
-        execute,
-        "count_acknowledgements",
-        {
-            "checkpoint_id": command.checkpoint_id,
-            "acknowledged": sum(participant.reported for participant in command.participants),
-        },
-    )
+def _record_request(command: RecordRequest, execute: Execute) -> None:
+    _one(execute, "record_request", {"request_id": command.request_id, "requested_by": command.requested_by})
 
 
-def _write_acknowledgements(command: TriggerCheckpoint | RecordAcknowledgements, execute: Execute) -> None:
+def _answer_requests(command: AnswerRequests, execute: Execute) -> None:
+    _some(execute, "answer_requests", {"checkpoint_id": command.checkpoint_id})
+
+
+def _abort_through(command: AbortThrough, execute: Execute) -> None:
+    _one(execute, "abort_through", {"checkpoint_id": command.checkpoint_id})
+
+
+def _count_checkpoint_failures(command: CountCheckpointFailures, execute: Execute) -> None:
+    _one(execute, "count_checkpoint_failures", {"count": command.count})
+
+
+def _record_acknowledgements(command: TriggerCheckpoint | RecordAcknowledgements, execute: Execute) -> None:
     for participant in command.participants:
         _one(
             execute,
@@ -191,14 +277,17 @@ def _write_acknowledgements(command: TriggerCheckpoint | RecordAcknowledgements,
 
 
 def _complete_checkpoint(command: CompleteCheckpoint, execute: Execute) -> None:
+    status = CheckpointStatus.SUBSUMED if command.is_subsumed else CheckpointStatus.COMPLETED
     _one(
         execute,
         "complete_checkpoint",
         {
             "checkpoint_id": command.checkpoint_id,
+            "status": status.value,
             "manifest_path": command.manifest_path,
             "manifest_sha256": command.manifest_sha256,
             "size_bytes": command.size_bytes,
+            "completed_at": command.completed_at,
         },
     )
 
@@ -208,24 +297,47 @@ def _subsume_checkpoint(command: SubsumeCheckpoint, execute: Execute) -> None:
 
 
 def _abort_checkpoint(command: AbortCheckpoint, execute: Execute) -> None:
-    _one(execute, "abort_checkpoint", {"checkpoint_id": command.checkpoint_id, "reason": command.reason})
+    _one(
+        execute,
+        "abort_checkpoint",
+        {"checkpoint_id": command.checkpoint_id, "failure": command.failure.value, "reason": command.reason},
+    )
+
+
+def _record_notice(command: RecordNotice, execute: Execute) -> None:
+    effect = to_json(dict(command.effect)) if command.effect is not None else None
+    _one(execute, "record_notice", {"listener_id": command.listener_id, "epoch": command.epoch, "effect": effect})
 
 
 _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the command of its own key
     OpenAttempt: _open_attempt,
     EndAttempt: _end_attempt,
     SetRunStatus: _set_run_status,
+    ReplaceDefinition: _replace_definition,
     PublishOutputs: _publish_outputs,
     PinData: _pin_data,
     OpenEpoch: _open_epoch,
     RecordReports: _record_reports,
+    MeasureEpoch: _measure_epoch,
     AlignEpoch: _align_epoch,
+    SwitchToUnaligned: _switch_to_unaligned,
+    RecordParts: _record_parts,
+    VoidEdges: _void_edges,
     VoidEpochs: _void_epochs,
     MakeEpochsDurable: _make_epochs_durable,
     FinishOperator: _finish_operator,
     TriggerCheckpoint: _trigger_checkpoint,
+    RecordRequest: _record_request,
+    AnswerRequests: _answer_requests,
+    AbortThrough: _abort_through,
+    CountCheckpointFailures: _count_checkpoint_failures,
     RecordAcknowledgements: _record_acknowledgements,
     CompleteCheckpoint: _complete_checkpoint,
     SubsumeCheckpoint: _subsume_checkpoint,
     AbortCheckpoint: _abort_checkpoint,
+    RecordNotice: _record_notice,
+}
+
+_PAIR_WRITERS: dict[tuple[type[Command], type[Command]], Callable[[Any, Any, Execute], None]] = {  # Any: as above
+    (MeasureEpoch, AlignEpoch): _measure_and_align_epoch,
 }

@@ -11,21 +11,27 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import TypeVar
 
 from iteration_lib.clock import Clock
 from iteration_lib.errors import ProtocolViolationError, RunNotFoundError
 from iteration_lib.protocol.command import Command
-from iteration_lib.protocol.state import AttemptId, RunId, RunState
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, RunId, RunState
+from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store import row as rows
-from iteration_lib.store.memory_write import MemoryRun, as_json, write_command
+from iteration_lib.store.memory_rows import MemoryRun, as_json, refuse_if
+from iteration_lib.store.memory_write import operator_rows, write_command
 from iteration_lib.store.record import (
     AttemptRecord,
     CheckpointRecord,
     EpochRecord,
     NewRun,
+    NoticeRecord,
     OperatorRecord,
+    PartRecord,
     PinRecord,
+    RequestRecord,
     RunRecord,
 )
 
@@ -63,15 +69,15 @@ class MemoryStore:
                 raise RunNotFoundError(run_id)
             working = self._runs[run_id].copy()
             yield MemoryTransaction(working, self._clock.now())
-            self._check_attempt_ids(run_id, working)
+            self._check_ids(working, [run for known, run in self._runs.items() if known != run_id])
             self._runs[run_id] = working
 
-    def _check_attempt_ids(self, run_id: RunId, working: MemoryRun) -> None:
-        """Refuse an attempt's id that another attempt of any run has, ended or not."""
-        others = (run.attempts for known, run in self._runs.items() if known != run_id)
-        taken = [attempt["attempt_id"] for attempts in (working.attempts, *others) for attempt in attempts.values()]
-        if len(set(taken)) < len(taken):
-            raise ProtocolViolationError("an attempt's id is taken; this is a bug, please report it")
+    def _check_ids(self, working: MemoryRun, others: Sequence[MemoryRun]) -> None:
+        """Refuse an attempt's id that another attempt of any run has, ended or not, and a request's of another run."""
+        taken = [attempt["attempt_id"] for run in (working, *others) for attempt in run.attempts.values()]
+        refuse_if(len(set(taken)) < len(taken), "an attempt's id is taken")
+        requests = [request_id for run in (working, *others) for request_id in run.requests]
+        refuse_if(len(set(requests)) < len(requests), "a request's id is taken")
 
     def renew_lease(
         self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
@@ -122,6 +128,27 @@ class MemoryStore:
         """Return a run's checkpoints; see History."""
         return self._read(run_id, lambda run: [rows.checkpoint_record(c) for _, c in sorted(run.checkpoints.items())])
 
+    def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
+        """Return a run's completed checkpoint; see History."""
+        found = [known for known in self.list_checkpoints(run_id) if known.status is CheckpointStatus.COMPLETED]
+        return found[0] if found else None
+
+    def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
+        """Return the parts of a run's durable edges; see History."""
+        by = itemgetter("epoch", "operator_id", "first_bucket", "fencing_token")
+        return self._read(run_id, lambda run: [rows.part_record(p) for p in sorted(run.parts, key=by)])
+
+    def list_requests(self, run_id: RunId) -> tuple[RequestRecord, ...]:
+        """Return which checkpoints persons asked for; see History."""
+        by = itemgetter("requested_at", "request_id")
+        return self._read(run_id, lambda run: [rows.request_record(r) for r in sorted(run.requests.values(), key=by)])
+
+    def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
+        """Return what listeners have heard; see History."""
+        by = itemgetter("epoch", "listener_id")
+        found = self._read(run_id, lambda run: [rows.notice_record(n) for n in sorted(run.notices.values(), key=by)])
+        return tuple(notice for notice in found if listener_id in (None, notice.listener_id))
+
     def _read(self, run_id: RunId, shape: Callable[[MemoryRun], list[T]]) -> tuple[T, ...]:
         with self._lock:
             return tuple(shape(self._runs[run_id])) if run_id in self._runs else ()
@@ -143,26 +170,18 @@ class MemoryTransaction:
     def read_state(self) -> RunState:
         """Return the state; see Transaction."""
         run = self._run
-        last = run.attempts[max(run.attempts)] if run.attempts else None
-        epochs = [
-            {**epoch, "head": head, "records": epoch["records"][head]}
-            for _, epoch in sorted(run.epochs.items())
-            if epoch["status"] in ("OPEN", "ALIGNED")
-            for head in sorted(epoch["records"])
-        ]
-        checkpoints = [
-            {**checkpoint, "participant": name, "subtasks": checkpoint["acknowledgements"][name]}
-            for _, checkpoint in sorted(run.checkpoints.items())
-            if checkpoint["status"] in ("PENDING", "COMPLETED")
-            for name in sorted(checkpoint["acknowledgements"])
-        ]
-        finished = [
-            {"what": "operator", "name": operator_id}
-            for operator_id, operator in run.operators.items()
-            if operator["finished_at"] is not None
-        ]
-        pins = [{"what": "pin", "name": n, "fingerprint": p["fingerprint"]} for n, p in run.pins.items()]
-        return rows.run_state(run.run, last, epochs, checkpoints, [*finished, *pins])
+        return rows.run_state(
+            {
+                "run": [run.run],
+                "attempt": [run.attempts[max(run.attempts)]] if run.attempts else [],
+                "epochs": _epochs(run),
+                "checkpoints": _checkpoints(run),
+                "edges": _edges(run),
+                "finished": _finished(run),
+                "requests": [row for row in run.requests.values() if row["checkpoint_id"] is None],
+                "notices": [notice for _, notice in sorted(run.notices.items())],  # the last of each listener counts
+            }
+        )
 
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""
@@ -174,12 +193,51 @@ class MemoryTransaction:
             self._run.run["revision"] += 1
 
 
+def _epochs(run: MemoryRun) -> list[rows.Row]:
+    return [
+        {**epoch, "head": head, "records": epoch["records"][head]}
+        for _, epoch in sorted(run.epochs.items())
+        if epoch["status"] in ("OPEN", "ALIGNED")
+        for head in sorted(epoch["records"])
+    ]
+
+
+def _checkpoints(run: MemoryRun) -> list[rows.Row]:
+    return [
+        {**checkpoint, "participant": name, "subtasks": checkpoint["acknowledgements"][name]}
+        for _, checkpoint in sorted(run.checkpoints.items())
+        if checkpoint["status"] in ("PENDING", "COMPLETED")
+        for name in sorted(checkpoint["acknowledgements"])
+    ]
+
+
+def _edges(run: MemoryRun) -> list[rows.Row]:
+    finishing = {operator_id for operator_id, row in run.operators.items() if row["finished_at"] is not None}
+    return [
+        part
+        for part in run.parts
+        if part["voided_at"] is None
+        and (
+            part["epoch"] > run.run["last_durable_epoch"]
+            or (part["epoch"] == NO_EPOCH and part["operator_id"] not in finishing)
+        )
+    ]
+
+
+def _finished(run: MemoryRun) -> list[rows.Row]:
+    operators = [
+        {"what": "operator", "name": operator_id}
+        for operator_id, operator in run.operators.items()
+        if operator["finished_at"] is not None
+    ]
+    return [*operators, *({"what": "pin", "name": n, "fingerprint": p["fingerprint"]} for n, p in run.pins.items())]
+
+
 def _names(run: rows.Row) -> tuple[str, str]:
     return run["run_key"], run["run_id"]
 
 
 def _new_run(run: NewRun, now: datetime) -> MemoryRun:
-    operators: Any = run.definition["operators"]  # Any: JSON that model.definition.describe made
     nothing = dict.fromkeys(("terminated_by", "failure", "outputs", "state_digest", "finished_at"))
     return MemoryRun(
         run={
@@ -192,14 +250,8 @@ def _new_run(run: NewRun, now: datetime) -> MemoryRun:
             "fencing_token": 0,
             "last_durable_epoch": -1,
             "last_checkpoint_id": 0,
+            "aborted_through": 0,
             "created_at": now,
         },
-        operators={
-            operator_id: {
-                "operator_id": operator_id,
-                **{field: operator[field] for field in ("name", "role", "kind")},
-                **dict.fromkeys(("finished_epoch", "fencing_token", "output", "finished_at")),
-            }
-            for operator_id, operator in operators.items()
-        },
+        operators=operator_rows(run.definition),
     )

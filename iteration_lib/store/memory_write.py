@@ -2,60 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
+    AbortThrough,
     AlignEpoch,
+    AnswerRequests,
     Command,
     CompleteCheckpoint,
+    CountCheckpointFailures,
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
+    MeasureEpoch,
     OpenAttempt,
     OpenEpoch,
     PinData,
     PublishOutputs,
     RecordAcknowledgements,
+    RecordNotice,
+    RecordParts,
     RecordReports,
+    RecordRequest,
+    ReplaceDefinition,
     SetRunStatus,
     SubsumeCheckpoint,
+    SwitchToUnaligned,
     TriggerCheckpoint,
+    VoidEdges,
     VoidEpochs,
 )
-from iteration_lib.protocol.status import RunStatus, check_transition
-from iteration_lib.store.row import decision_json, holder_json, to_json
-
-MutableRow: TypeAlias = dict[str, Any]  # Any: what a column holds
-
-
-@dataclass(slots=True, kw_only=True)
-class MemoryRun:
-    """The rows of one run."""
-
-    run: MutableRow
-    attempts: dict[int, MutableRow] = field(default_factory=dict)
-    operators: dict[str, MutableRow] = field(default_factory=dict)
-    pins: dict[str, MutableRow] = field(default_factory=dict)
-    epochs: dict[tuple[int, int], MutableRow] = field(default_factory=dict)
-    checkpoints: dict[int, MutableRow] = field(default_factory=dict)
-
-    def copy(self) -> MemoryRun:
-        """Return rows that can be changed apart from these; what a column holds is replaced, never changed."""
-        return MemoryRun(
-            run=dict(self.run),
-            attempts={key: dict(row) for key, row in self.attempts.items()},
-            operators={key: dict(row) for key, row in self.operators.items()},
-            pins={key: dict(row) for key, row in self.pins.items()},
-            epochs={key: dict(row) for key, row in self.epochs.items()},
-            checkpoints={key: dict(row) for key, row in self.checkpoints.items()},
-        )
+from iteration_lib.protocol.event import FinishedPart
+from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus, check_transition
+from iteration_lib.store.memory_rows import MemoryRun, MutableRow, as_json, expect, refuse_if
+from iteration_lib.store.row import decision_json, holder_json, policy_json
 
 
 def write_command(run: MemoryRun, command: Command, fencing_token: int, now: datetime) -> None:
@@ -65,31 +51,17 @@ def write_command(run: MemoryRun, command: Command, fencing_token: int, now: dat
     _WRITERS[type(command)](run, command, fencing_token, now)
 
 
-def as_json(value: object) -> Any:  # noqa: ANN401 - JSON
-    """Return a value as a JSON column gives it back."""
-    return json.loads(to_json(value))
-
-
-def _refuse_if(broken: bool, what: str) -> None:  # noqa: FBT001 - reads as a sentence
-    """Refuse what a constraint of the database would."""
-    if broken:
-        raise ProtocolViolationError(f"{what}; this is a bug, please report it")
-
-
-def _expect(row: MutableRow | None, **columns: object) -> MutableRow:
-    if row is None or any(row[name] != value for name, value in columns.items()):
-        raise ProtocolViolationError(f"no row where {columns}; this is a bug, please report it")
-    return row
-
-
 def _open_attempt(run: MemoryRun, command: OpenAttempt, _token: int, now: datetime) -> None:
-    _expect(run.run, fencing_token=command.fencing_token - 1)
-    _refuse_if(any(attempt["ended_at"] is None for attempt in run.attempts.values()), "another attempt is live")
+    expect(run.run, fencing_token=command.fencing_token - 1)
+    refuse_if(any(attempt["ended_at"] is None for attempt in run.attempts.values()), "another attempt is live")
     run.run["fencing_token"] = command.fencing_token
     run.attempts[command.fencing_token] = {
         "fencing_token": command.fencing_token,
         "attempt_id": command.attempt_id,
         "holder": holder_json(command.holder),
+        "policy": as_json(policy_json(command.policy)),
+        "checkpoint_failures": 0,
+        "definition_changes": None,
         "started_at": now,
         "lease_expires_at": command.lease_expires_at,
         "ended_at": None,
@@ -99,16 +71,16 @@ def _open_attempt(run: MemoryRun, command: OpenAttempt, _token: int, now: dateti
 
 
 def _end_attempt(run: MemoryRun, command: EndAttempt, _token: int, now: datetime) -> None:
-    attempt = _expect(run.attempts.get(command.fencing_token), ended_at=None)
+    attempt = expect(run.attempts.get(command.fencing_token), ended_at=None)
     attempt.update(ended_at=now, outcome=command.outcome.value, reason=command.reason)
 
 
 def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: datetime) -> None:
     by, status = command.terminated_by, command.status
     _move_run(run, status)
-    _refuse_if(status is RunStatus.RUNNING and by is not None, "a run that goes on was terminated")
-    _refuse_if(status is RunStatus.TERMINATING and by is None, "a run terminates without a rule")
-    _refuse_if((status is RunStatus.FAILED) != (command.failure is not None), "a failure and its reason go together")
+    refuse_if(status is RunStatus.RUNNING and by is not None, "a run that goes on was terminated")
+    refuse_if(status is RunStatus.TERMINATING and by is None, "a run terminates without a rule")
+    refuse_if((status is RunStatus.FAILED) != (command.failure is not None), "a failure and its reason go together")
     run.run.update(status=status.value, terminated_by=by.value if by is not None else None, failure=command.failure)
 
 
@@ -118,70 +90,144 @@ def _move_run(run: MemoryRun, status: RunStatus) -> None:
         check_transition(before, status)
 
 
+def _replace_definition(run: MemoryRun, command: ReplaceDefinition, fencing_token: int, now: datetime) -> None:
+    attempt = expect(run.attempts.get(fencing_token), ended_at=None)
+    is_begun = any(epoch["status"] in ("OPEN", "ALIGNED") for epoch in run.epochs.values())
+    refuse_if(is_begun, "the operators of a run cannot change now")
+    definition = as_json(dict(command.definition))
+    left = {key: row for key, row in run.operators.items() if key not in command.dropped}
+    lost = [key for key, row in left.items() if row["finished_at"] is not None and key not in definition["operators"]]
+    refuse_if(bool(lost), f"{lost} have finished, and nobody dropped them")
+    run.operators = {
+        key: {**row, **{column: left[key][column] for column in _FINISHED if key in left}}
+        for key, row in operator_rows(definition).items()
+    }
+    run.void_parts(lambda part: part["epoch"] == NO_EPOCH and part["operator_id"] in command.dropped, now)
+    run.run["definition"] = definition
+    attempt["definition_changes"] = list(command.changes)
+
+
 def _publish_outputs(run: MemoryRun, command: PublishOutputs, _token: int, now: datetime) -> None:
-    _expect(run.run, status="TERMINATING")
+    expect(run.run, status="TERMINATING")
     outputs = as_json(dict(command.outputs))
     run.run.update(status="FINISHED", outputs=outputs, state_digest=command.state_digest, finished_at=now)
 
 
 def _pin_data(run: MemoryRun, command: PinData, _token: int, _now: datetime) -> None:
-    _refuse_if(command.name in run.pins, f"{command.name!r} is pinned")
+    refuse_if(command.name in run.pins, f"{command.name!r} is pinned")
     pin = as_json(dict(command.pin))
     run.pins[command.name] = {"name": command.name, "fingerprint": command.fingerprint, "pin": pin}
 
 
 def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: datetime) -> None:
     in_force = [epoch for epoch in run.epochs.values() if epoch["status"] != "VOIDED"]
-    _refuse_if(command.epoch < 0 or command.epoch in [e["epoch"] for e in in_force], f"epoch {command.epoch} is there")
-    _refuse_if("OPEN" in [epoch["status"] for epoch in in_force], "another epoch is open")
-    _refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
+    refuse_if(command.epoch < 0 or command.epoch in [e["epoch"] for e in in_force], f"epoch {command.epoch} is there")
+    refuse_if("OPEN" in [epoch["status"] for epoch in in_force], "another epoch is open")
+    refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
     run.epochs[command.epoch, fencing_token] = {
         "epoch": command.epoch,
         "fencing_token": fencing_token,
         "status": "OPEN",
         "records": {head.name: head.values for head in command.heads},
+        "unaligned_by": None,
+        "unaligned_at": None,
         "decision": None,
         "metrics": {},
         "seconds": None,
         "opened_at": now,
+        "held_at": None,
         "aligned_at": None,
         "durable_at": None,
     }
 
 
 def _record_reports(run: MemoryRun, command: RecordReports, fencing_token: int, _now: datetime) -> None:
-    epoch = _expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
+    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
     epoch["records"] = {head.name: head.values for head in command.heads}
 
 
+def _measure_epoch(run: MemoryRun, command: MeasureEpoch, fencing_token: int, now: datetime) -> None:
+    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN", held_at=None)
+    refuse_if(_lacks_any(epoch["records"]), f"epoch {command.epoch} lacks reports")
+    epoch.update(metrics=as_json(dict(command.metrics)), seconds=command.seconds, held_at=now)
+
+
 def _align_epoch(run: MemoryRun, command: AlignEpoch, fencing_token: int, now: datetime) -> None:
-    epoch = _expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
-    _refuse_if(_lacks_any(epoch["records"]), f"epoch {command.epoch} lacks reports")
-    epoch.update(
-        status="ALIGNED",
-        decision=as_json(decision_json(command.decision)),
-        metrics=as_json(dict(command.metrics)),
-        seconds=command.seconds,
-        aligned_at=now,
-    )
+    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
+    refuse_if(epoch["held_at"] is None, f"epoch {command.epoch} lacks reports")
+    epoch.update(status="ALIGNED", decision=as_json(decision_json(command.decision)), aligned_at=now)
+
+
+def _switch_to_unaligned(run: MemoryRun, command: SwitchToUnaligned, fencing_token: int, now: datetime) -> None:
+    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN", unaligned_by=None)
+    epoch.update(unaligned_by=command.by.value, unaligned_at=now)
+
+
+def _record_parts(run: MemoryRun, command: RecordParts, fencing_token: int, now: datetime) -> None:
+    if command.epoch != NO_EPOCH:
+        epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
+        refuse_if(epoch["unaligned_by"] is None, f"epoch {command.epoch} has no durable edges")
+    for part in command.parts:
+        _refuse_part(run, command.epoch, part)
+        run.parts.append(
+            {
+                "epoch": command.epoch,
+                "operator_id": part.operator_id,
+                "first_bucket": part.first_bucket,
+                "end_bucket": part.end_bucket,
+                "total": part.total,
+                "fencing_token": fencing_token,
+                "output": as_json(dict(part.output)),
+                "metrics": as_json(dict(part.metrics)),
+                "finished_at": now,
+                "voided_at": None,
+            }
+        )
+
+
+def _refuse_part(run: MemoryRun, epoch: int, part: FinishedPart) -> None:
+    """Refuse what the constraints of `edge_parts` would."""
+    refuse_if(not 0 <= part.first_bucket < part.end_bucket <= part.total, "a part has no such buckets")
+    for known in run.live_parts(epoch, part.operator_id):
+        refuse_if(known["total"] != part.total, "a part of another total")
+        overlaps = known["first_bucket"] < part.end_bucket and part.first_bucket < known["end_bucket"]
+        refuse_if(overlaps, "buckets are finished twice")
+    finished = run.operators.get(part.operator_id, {}).get("finished_at")
+    refuse_if(epoch == NO_EPOCH and finished is not None, f"{part.operator_id!r} has finished")
+
+
+def _void_edges(run: MemoryRun, command: VoidEdges, _token: int, now: datetime) -> None:
+    parts = run.parts
+    run.void_parts(lambda part: part["epoch"] > command.after, now)
+    refuse_if(parts == run.parts, f"no edge is live after epoch {command.after}")
 
 
 def _void_epochs(run: MemoryRun, command: VoidEpochs, _token: int, _now: datetime) -> None:
-    for (number, _), epoch in run.epochs.items():
-        if number > command.after and epoch["status"] in ("OPEN", "ALIGNED"):
-            epoch["status"] = "VOIDED"
+    voided = [
+        epoch
+        for (number, _), epoch in run.epochs.items()
+        if number > command.after and epoch["status"] in ("OPEN", "ALIGNED")
+    ]
+    refuse_if(not voided, f"no epoch is open after {command.after}")
+    for epoch in voided:
+        epoch["status"] = "VOIDED"
 
 
 def _make_epochs_durable(run: MemoryRun, command: MakeEpochsDurable, fencing_token: int, now: datetime) -> None:
-    _refuse_if(command.through < run.run["last_durable_epoch"], "durable epochs are taken back")
-    for (number, token), epoch in run.epochs.items():
-        if number <= command.through and token == fencing_token and epoch["status"] == "ALIGNED":
-            epoch.update(status="DURABLE", durable_at=now)
+    refuse_if(command.through < run.run["last_durable_epoch"], "durable epochs are taken back")
+    covered = [
+        epoch
+        for (number, token), epoch in run.epochs.items()
+        if number <= command.through and token == fencing_token and epoch["status"] == "ALIGNED"
+    ]
+    refuse_if(not covered, f"no epoch is aligned up to {command.through}")
+    for epoch in covered:
+        epoch.update(status="DURABLE", durable_at=now)
     run.run["last_durable_epoch"] = command.through
 
 
 def _finish_operator(run: MemoryRun, command: FinishOperator, fencing_token: int, now: datetime) -> None:
-    operator = _expect(run.operators.get(command.operator_id), finished_at=None)
+    operator = expect(run.operators.get(command.operator_id), finished_at=None)
     output = as_json(dict(command.output))
     operator.update(finished_epoch=command.epoch, fencing_token=fencing_token, output=output, finished_at=now)
 
@@ -189,11 +235,11 @@ def _finish_operator(run: MemoryRun, command: FinishOperator, fencing_token: int
 def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_token: int, now: datetime) -> None:
     key = (command.epoch, fencing_token)
     known = [(c["epoch"], c["fencing_token"]) for c in run.checkpoints.values() if c["status"] != "ABORTED"]
-    _refuse_if(command.checkpoint_id <= run.run["last_checkpoint_id"], "checkpoint ids are taken back")
-    _refuse_if(key not in run.epochs, f"there is no epoch {command.epoch}")
-    _refuse_if(key in known, f"epoch {command.epoch} has a checkpoint")
+    refuse_if(command.checkpoint_id <= run.run["last_checkpoint_id"], "checkpoint ids are taken back")
+    refuse_if(key not in run.epochs, f"there is no epoch {command.epoch}")
+    refuse_if(key in known, f"epoch {command.epoch} has a checkpoint")
     participants = command.participants
-    _refuse_if(not participants or any(not p.values for p in participants), "a participant has no subtasks")
+    refuse_if(not participants or any(not p.values for p in participants), "a participant has no subtasks")
     run.run["last_checkpoint_id"] = command.checkpoint_id
     run.checkpoints[command.checkpoint_id] = {
         "checkpoint_id": command.checkpoint_id,
@@ -205,62 +251,134 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
         "manifest_path": None,
         "manifest_sha256": None,
         "size_bytes": None,
+        "failure": None,
         "reason": None,
         "triggered_at": now,
         "ended_at": None,
     }
 
 
+def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: datetime) -> None:
+    run.requests[command.request_id] = {
+        "request_id": command.request_id,
+        "requested_by": command.requested_by,
+        "requested_at": now,
+        "checkpoint_id": None,
+    }
+
+
+def _answer_requests(run: MemoryRun, command: AnswerRequests, _token: int, _now: datetime) -> None:
+    refuse_if(command.checkpoint_id not in run.checkpoints, f"there is no checkpoint {command.checkpoint_id}")
+    asked = [request for request in run.requests.values() if request["checkpoint_id"] is None]
+    refuse_if(not asked, "nobody asked")
+    for request in asked:
+        request["checkpoint_id"] = command.checkpoint_id
+
+
+def _abort_through(run: MemoryRun, command: AbortThrough, _token: int, _now: datetime) -> None:
+    refuse_if(
+        not run.run["aborted_through"] <= command.checkpoint_id <= run.run["last_checkpoint_id"] + 1,
+        f"checkpoint {command.checkpoint_id} is not the next one",
+    )
+    run.run["aborted_through"] = command.checkpoint_id
+
+
+def _count_checkpoint_failures(
+    run: MemoryRun, command: CountCheckpointFailures, fencing_token: int, _now: datetime
+) -> None:
+    refuse_if(command.count < 0, "a negative count")
+    expect(run.attempts.get(fencing_token), ended_at=None)["checkpoint_failures"] = command.count
+
+
 def _record_acknowledgements(
     run: MemoryRun, command: RecordAcknowledgements, fencing_token: int, _now: datetime
 ) -> None:
-    checkpoint = _expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
+    checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
     checkpoint["acknowledgements"] = {participant.name: participant.values for participant in command.participants}
 
 
-def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_token: int, now: datetime) -> None:
-    checkpoint = _expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
-    _refuse_if("COMPLETED" in [known["status"] for known in run.checkpoints.values()], "another one is completed")
-    _refuse_if(_lacks_any(checkpoint["acknowledgements"]), "an acknowledgement is missing")
-    _refuse_if(_SHA256.fullmatch(command.manifest_sha256) is None, "a manifest has no digest")
+def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_token: int, _now: datetime) -> None:
+    checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
+    status = CheckpointStatus.SUBSUMED if command.is_subsumed else CheckpointStatus.COMPLETED
+    completed = [known["status"] for known in run.checkpoints.values()].count("COMPLETED")
+    refuse_if(bool(completed) and not command.is_subsumed, "another one is completed")
+    refuse_if(_lacks_any(checkpoint["acknowledgements"]), "an acknowledgement is missing")
+    refuse_if(_SHA256.fullmatch(command.manifest_sha256) is None, "a manifest has no digest")
     checkpoint.update(
-        status="COMPLETED",
+        status=status.value,
         manifest_path=command.manifest_path,
         manifest_sha256=command.manifest_sha256,
         size_bytes=command.size_bytes,
-        ended_at=now,
+        ended_at=command.completed_at,
     )
 
 
 def _subsume_checkpoint(run: MemoryRun, command: SubsumeCheckpoint, _token: int, _now: datetime) -> None:
-    _expect(run.checkpoints.get(command.checkpoint_id), status="COMPLETED")["status"] = "SUBSUMED"
+    expect(run.checkpoints.get(command.checkpoint_id), status="COMPLETED")["status"] = "SUBSUMED"
 
 
 def _abort_checkpoint(run: MemoryRun, command: AbortCheckpoint, _token: int, now: datetime) -> None:
-    checkpoint = _expect(run.checkpoints.get(command.checkpoint_id), status="PENDING")
-    checkpoint.update(status="ABORTED", reason=command.reason, ended_at=now)
+    checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING")
+    checkpoint.update(status="ABORTED", failure=command.failure.value, reason=command.reason, ended_at=now)
+
+
+def _record_notice(run: MemoryRun, command: RecordNotice, fencing_token: int, now: datetime) -> None:
+    key = (command.listener_id, command.epoch)
+    refuse_if(not 0 <= command.epoch <= run.run["last_durable_epoch"], f"epoch {command.epoch} is not durable")
+    refuse_if(key in run.notices, f"{command.listener_id!r} has heard of epoch {command.epoch}")
+    run.notices[key] = {
+        "listener_id": command.listener_id,
+        "epoch": command.epoch,
+        "fencing_token": fencing_token,
+        "effect": as_json(dict(command.effect)) if command.effect is not None else None,
+        "noticed_at": now,
+    }
+
+
+def operator_rows(definition: Mapping[str, object]) -> dict[str, MutableRow]:
+    """Return the operators of a definition in running order, none of which has finished."""
+    operators: Any = definition["operators"]  # Any: JSON that model.definition.describe made
+    return {
+        operator_id: {
+            "operator_id": operator_id,
+            **{column: operator[column] for column in ("name", "role", "kind")},
+            **dict.fromkeys(_FINISHED),
+        }
+        for operator_id, operator in operators.items()
+    }
 
 
 def _lacks_any(reports: Mapping[str, Sequence[int | None]]) -> bool:
     return any(value is None for values in reports.values() for value in values)
 
 
+_FINISHED = ("finished_epoch", "fencing_token", "output", "finished_at")
 _SHA256 = re.compile("[0-9a-f]{64}")
 _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] = {  # Any: the command of its key
     OpenAttempt: _open_attempt,
     EndAttempt: _end_attempt,
     SetRunStatus: _set_run_status,
+    ReplaceDefinition: _replace_definition,
     PublishOutputs: _publish_outputs,
     PinData: _pin_data,
     OpenEpoch: _open_epoch,
     RecordReports: _record_reports,
+    MeasureEpoch: _measure_epoch,
     AlignEpoch: _align_epoch,
+    SwitchToUnaligned: _switch_to_unaligned,
+    RecordParts: _record_parts,
+    VoidEdges: _void_edges,
     VoidEpochs: _void_epochs,
     MakeEpochsDurable: _make_epochs_durable,
     FinishOperator: _finish_operator,
     TriggerCheckpoint: _trigger_checkpoint,
+    RecordRequest: _record_request,
+    AnswerRequests: _answer_requests,
+    AbortThrough: _abort_through,
+    CountCheckpointFailures: _count_checkpoint_failures,
     RecordAcknowledgements: _record_acknowledgements,
     CompleteCheckpoint: _complete_checkpoint,
     SubsumeCheckpoint: _subsume_checkpoint,
     AbortCheckpoint: _abort_checkpoint,
+    RecordNotice: _record_notice,
 }

@@ -2,18 +2,21 @@
 
 READ COMMITTED, always: the first statement of a transaction locks the run's row, every read comes in a later statement,
 and every write names the token that it writes for. A client that freezes cannot hold a run: the server ends its idle
-transaction. When a connection is lost at COMMIT the outcome is unknown, and the caller repeats the same call.
+transaction. When a connection is lost at COMMIT the outcome is unknown, and the caller repeats the same call; a read is
+repeated here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult, Engine, create_engine
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.engine import make_url
+from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -26,7 +29,8 @@ from iteration_lib.errors import (
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.state import AttemptId, RunId, RunState
 from iteration_lib.store import row as rows
-from iteration_lib.store.command_sql import RUN_UPDATES, touch_run, write_command
+from iteration_lib.store.command_sql import RUN_UPDATES, touch_run, write_commands
+from iteration_lib.store.dialogue import Dialogue, dialogue
 from iteration_lib.store.migrate import SCHEMA_VERSION, schema_version
 from iteration_lib.store.query import queries
 from iteration_lib.store.record import (
@@ -34,19 +38,28 @@ from iteration_lib.store.record import (
     CheckpointRecord,
     EpochRecord,
     NewRun,
+    NoticeRecord,
     OperatorRecord,
+    PartRecord,
     PinRecord,
+    RequestRecord,
     RunRecord,
 )
 from iteration_lib.store.refusal import refusal, unavailable
+from iteration_lib.store.retry import Sleep, retry
+from iteration_lib.store.statement import Call
 
 T = TypeVar("T")
 
 _NO_ADDRESS = "it is no address such as postgresql://user:password@host/database"
-_SERVER_OPTIONS = "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC"
+_UUIDS = ("run_id", "attempt_id", "request_id")
+# A statement's plan is kept while the tables grow: every one of them goes by an index, however small they were.
+_SERVER_OPTIONS = (
+    "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC -c enable_seqscan=off -c jit=off"
+)
 
 
-def open_engine(url: str) -> Engine:
+def open_engine(url: str, *, isolation_level: IsolationLevel = "READ COMMITTED") -> Engine:
     """Return an engine for the store's address; connects to nothing yet. Raises StoreUnavailableError."""
     try:
         address = make_url(url)
@@ -57,7 +70,7 @@ def open_engine(url: str) -> Engine:
     options = address.query.get("options", "")
     return create_engine(
         address.set(drivername="postgresql+psycopg2"),  # the default is another one since SQLAlchemy 2.1
-        isolation_level="READ COMMITTED",
+        isolation_level=isolation_level,
         pool_size=2,
         max_overflow=4,
         connect_args={
@@ -73,13 +86,14 @@ def open_engine(url: str) -> Engine:
 class PostgresStore:
     """A store in Postgres; implements Store and History."""
 
-    def __init__(self, url: str) -> None:
-        """Connect to the store at `url`, such as postgresql://user:password@host/database.
+    def __init__(self, url: str, *, sleep: Sleep = time.sleep) -> None:
+        """Connect to the store at `url`, such as postgresql://user:password@host/database; `sleep` waits between reads.
 
         Raises StoreUnavailableError, or StoreVersionError when its schema is not this version's.
         """
         self._address = _without_password(url)
-        self._engine = open_engine(url)
+        self._sleep = sleep
+        self._engine = open_engine(url, isolation_level="AUTOCOMMIT")
         try:
             with self._engine.connect() as connection:
                 found = schema_version(connection)
@@ -96,35 +110,37 @@ class PostgresStore:
 
     def add_run(self, run: NewRun) -> bool:
         """Create a run; see Store."""
-        with self._begin() as connection:
-            added = connection.execute(
-                queries()["insert_run"],
-                {
-                    "run_id": run.run_id,
-                    "run_key": run.run_key,
-                    "reference": run.reference,
-                    "definition": rows.to_json(run.definition),
-                    "params": rows.to_json(run.params),
-                    "state_uri": run.state_uri,
-                    "max_buckets": run.max_buckets,
-                    "max_epochs": run.max_epochs,
-                },
-            ).rowcount
+        call = Call(
+            "insert_run",
+            {
+                "run_id": run.run_id,
+                "run_key": run.run_key,
+                "reference": run.reference,
+                "definition": rows.to_json(run.definition),
+                "params": rows.to_json(run.params),
+                "state_uri": run.state_uri,
+                "max_buckets": run.max_buckets,
+                "max_epochs": run.max_epochs,
+            },
+        )
+        operators = {"run_id": run.run_id, **rows.operator_columns(run.definition)}
+        with self._refused(), dialogue(self._engine) as opened:
+            added = opened.fetch(call)
             if added:
-                connection.execute(queries()["insert_operators"], {"run_id": run.run_id, **_operator_columns(run)})
-        return added == 1
+                opened.hold([Call("insert_operators", operators)])
+        return bool(added)
 
     @contextmanager
     def transaction(self, run_id: RunId) -> Iterator[PostgresTransaction]:
         """Lock a run; see Store."""
-        with self._begin() as connection:
-            yield PostgresTransaction(connection, run_id)
+        with self._refused(), dialogue(self._engine) as opened:
+            yield PostgresTransaction(opened, run_id)
 
     def renew_lease(
         self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
     ) -> bool:
         """Extend a lease; see Store."""
-        with self._begin() as connection:
+        with self._connect() as connection:
             renewed = connection.execute(
                 queries()["renew_lease"],
                 {
@@ -165,15 +181,40 @@ class PostgresStore:
         """Return a run's checkpoints; see History."""
         return self._read("list_checkpoints", rows.checkpoint_record, run_id=run_id)
 
+    def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
+        """Return a run's completed checkpoint; see History."""
+        return next(iter(self._read("select_completed", rows.checkpoint_record, run_id=run_id)), None)
+
+    def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
+        """Return the parts of a run's durable edges; see History."""
+        return self._read("list_parts", rows.part_record, run_id=run_id)
+
+    def list_requests(self, run_id: RunId) -> tuple[RequestRecord, ...]:
+        """Return which checkpoints persons asked for; see History."""
+        return self._read("list_requests", rows.request_record, run_id=run_id)
+
+    def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
+        """Return what listeners have heard; see History."""
+        return self._read("list_notices", rows.notice_record, run_id=run_id, listener_id=listener_id)
+
     def _read(self, name: str, shape: Callable[[rows.Row], T], **parameters: object) -> tuple[T, ...]:
-        with self._begin() as connection:
-            return tuple(shape(found) for found in _fetch(connection, name, parameters))
+        def read() -> tuple[T, ...]:
+            with self._connect() as connection:
+                found = connection.execute(queries()[name], parameters).mappings()
+                return tuple(shape(row) for row in _rows(dict(row) for row in found))
+
+        return retry(read, f"query={name}", sleep=self._sleep)
 
     @contextmanager
-    def _begin(self) -> Iterator[Connection]:
+    def _connect(self) -> Iterator[Connection]:
+        """Lend a connection that commits every statement by itself."""
+        with self._refused(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
         try:
-            with self._engine.begin() as connection:
-                yield connection
+            yield
         except PoolTimeoutError as err:  # too many at once: nothing was begun
             raise OutcomeUnknownError(f"{self._address}: {err}") from err
         except DBAPIError as err:
@@ -183,11 +224,11 @@ class PostgresStore:
 class PostgresTransaction:
     """One locked run."""
 
-    def __init__(self, connection: Connection, run_id: RunId) -> None:
+    def __init__(self, opened: Dialogue, run_id: RunId) -> None:
         """Wait for the run's lock; raises RunNotFoundError."""
-        self._connection = connection
+        self._dialogue = opened
         self._run_id = run_id
-        found = _fetch(connection, "lock_run", {"run_id": run_id})
+        found = opened.fetch(Call("lock_run", {"run_id": run_id}))
         if not found:
             raise RunNotFoundError(run_id)
         self.revision: int = found[0]["revision"]
@@ -195,42 +236,28 @@ class PostgresTransaction:
 
     def read_state(self) -> RunState:
         """Return the state; see Transaction."""
-        names = ("run", "attempt", "epochs", "checkpoints", "finished")
-        run, attempt, epochs, checkpoints, finished = (
-            _fetch(self._connection, f"select_{name}_state", {"run_id": self._run_id}) for name in names
+        run = {"run_id": self._run_id}
+        return rows.run_state(
+            {name: _rows(self._dialogue.fetch(Call(f"select_{name}_state", run))) for name in rows.STATE_PARTS}
         )
-        return rows.run_state(run[0], attempt[0] if attempt else None, epochs, checkpoints, finished)
 
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""
-        before = self.revision
+        guard = {"run_id": self._run_id, "fencing_token": fencing_token}
+        calls: list[Call] = []
 
-        def execute(name: str, parameters: Mapping[str, object]) -> int:
-            result: CursorResult[Any] = self._connection.execute(
-                queries()[name], {"run_id": self._run_id, "fencing_token": fencing_token, **parameters}
-            )
-            self.revision += 1 if name in RUN_UPDATES else 0
-            return result.rowcount
+        def execute(name: str, parameters: Mapping[str, object], touches: str) -> None:
+            calls.append(Call(name, {**guard, **parameters}, touches))
 
-        for command in commands:
-            write_command(command, execute)
-        if commands and self.revision == before:
+        write_commands(commands, execute)
+        if commands and not any(call.name in RUN_UPDATES for call in calls):
             touch_run(execute)
+        self._dialogue.hold(calls)
+        self.revision += sum(call.name in RUN_UPDATES for call in calls)
 
 
-def _fetch(connection: Connection, name: str, parameters: Mapping[str, object]) -> list[rows.Row]:
-    return [
-        {key: str(value) if key in ("run_id", "attempt_id") else value for key, value in found.items()}
-        for found in connection.execute(queries()[name], dict(parameters)).mappings()
-    ]
-
-
-def _operator_columns(run: NewRun) -> dict[str, list[object]]:
-    operators: Any = run.definition["operators"]  # Any: JSON that model.definition.describe made
-    return {
-        "operator_ids": list(operators),
-        **{f"{field}s": [operator[field] for operator in operators.values()] for field in ("name", "role", "kind")},
-    }
+def _rows(found: Iterable[Mapping[str, Any]]) -> list[rows.Row]:  # Any: what columns hold
+    return [{key: str(value) if key in _UUIDS else value for key, value in row.items()} for row in found]
 
 
 def _without_password(url: str) -> str:

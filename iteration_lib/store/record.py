@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from iteration_lib.model.params import Scalar
-from iteration_lib.protocol.state import NO_EPOCH, AttemptId, Holder, RunId
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointPolicy, Holder, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
+    CheckpointFailure,
     CheckpointKind,
     CheckpointStatus,
     EpochStatus,
     RunStatus,
     TerminatedBy,
+    UnalignedBy,
 )
 
 Json = Mapping[str, object]
@@ -42,6 +44,7 @@ class RunRecord(NewRun):
     fencing_token: int = 0
     last_durable_epoch: int = NO_EPOCH
     last_checkpoint_id: int = 0
+    aborted_through: int = 0
     terminated_by: TerminatedBy | None = None
     failure: str | None = None
     outputs: Mapping[str, str] | None = None
@@ -57,7 +60,7 @@ class RunRecord(NewRun):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """Who drives, or drove, a run."""
+    """Who drives, or drove, a run. `definition_changes` says how its operators are others than those before it."""
 
     fencing_token: int
     attempt_id: AttemptId
@@ -67,11 +70,17 @@ class AttemptRecord:
     ended_at: datetime | None
     outcome: AttemptOutcome | None
     reason: str | None
+    policy: CheckpointPolicy = dataclasses.field(default_factory=CheckpointPolicy)
+    checkpoint_failures: int = 0
+    definition_changes: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRecord:
-    """An epoch under one token. `records` counts, per head and subtask, what it fed back."""
+    """An epoch under one token. `records` counts, per head and subtask, what it fed back.
+
+    `decision_records` is what was decided from, once it is aligned; it was held from `held_at` until then.
+    """
 
     epoch: int
     fencing_token: int
@@ -83,11 +92,15 @@ class EpochRecord:
     opened_at: datetime
     aligned_at: datetime | None
     durable_at: datetime | None
+    decision_records: Mapping[str, int] | None = None
+    held_at: datetime | None = None
+    unaligned_by: UnalignedBy | None = None
+    unaligned_at: datetime | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRecord:
-    """An operator. `output` names its files once it has finished for good."""
+    """An operator. `output` names its files once it has finished for good, and `fencing_token` who marked it."""
 
     operator_id: str
     name: str
@@ -95,6 +108,7 @@ class OperatorRecord:
     kind: str
     finished_epoch: int | None
     output: Json | None
+    fencing_token: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +122,7 @@ class PinRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRecord:
-    """A checkpoint. `manifest_path` is relative to the run's folder."""
+    """A checkpoint. `manifest_path` is relative to the run's folder; `failure` says why it was aborted."""
 
     checkpoint_id: int
     epoch: int
@@ -121,3 +135,44 @@ class CheckpointRecord:
     reason: str | None
     triggered_at: datetime
     ended_at: datetime | None
+    failure: CheckpointFailure | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PartRecord:
+    """Buckets [first_bucket, end_bucket) of an operator's output that are durable inside an epoch.
+
+    The epoch is NO_EPOCH for an operator that finishes for good; `output` names the files.
+    """
+
+    epoch: int
+    operator_id: str
+    first_bucket: int
+    end_bucket: int
+    total: int
+    fencing_token: int
+    output: Json
+    metrics: Mapping[str, float]
+    finished_at: datetime
+    voided_at: datetime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """A person's request for a checkpoint, and which one answered it."""
+
+    request_id: str
+    requested_by: str
+    requested_at: datetime
+    checkpoint_id: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeRecord:
+    """A durable epoch that a listener has heard of, and what it returned."""
+
+    listener_id: str
+    epoch: int
+    fencing_token: int
+    effect: Json | None
+    noticed_at: datetime

@@ -14,6 +14,7 @@ from iteration_lib.errors import (
     IterationError,
     OutcomeUnknownError,
     ProtocolViolationError,
+    RunLockedError,
     StoreUnavailableError,
     StoreVersionError,
     UsageError,
@@ -31,6 +32,8 @@ def refusal(err: DBAPIError, *, address: str, schema_version: int) -> IterationE
         found = StoreVersionError(found=None, expected=schema_version)
     elif isinstance(cause, psycopg2.errors.DuplicateTable | psycopg2.errors.DuplicateFunction):
         found = not_ours(address, said)
+    elif isinstance(cause, psycopg2.errors.LockNotAvailable):
+        found = RunLockedError(f"{address}: {said}")
     elif isinstance(cause, psycopg2.errors.InsufficientPrivilege):
         found = UsageError(f"the store at {address} refuses this login: {said}; use one that has the role for it")
     elif isinstance(cause, psycopg2.IntegrityError):

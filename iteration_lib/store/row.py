@@ -9,10 +9,13 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from iteration_lib.errors import ProtocolViolationError
+from iteration_lib.protocol.edge import merge_ranges
 from iteration_lib.protocol.state import (
     AttemptState,
+    CheckpointPolicy,
     CheckpointState,
     Decision,
+    EdgeState,
     EpochState,
     Holder,
     Reports,
@@ -20,47 +23,61 @@ from iteration_lib.protocol.state import (
 )
 from iteration_lib.protocol.status import (
     AttemptOutcome,
+    CheckpointFailure,
     CheckpointKind,
     CheckpointStatus,
     EpochStatus,
     RunStatus,
     TerminatedBy,
+    UnalignedBy,
 )
 from iteration_lib.store.record import (
     AttemptRecord,
     CheckpointRecord,
     EpochRecord,
+    NoticeRecord,
     OperatorRecord,
+    PartRecord,
     PinRecord,
+    RequestRecord,
     RunRecord,
 )
 
 Row: TypeAlias = Mapping[str, Any]  # Any: what a column holds, checked by the table's constraints
 
 
-def run_state(
-    run: Row, attempt: Row | None, epochs: Sequence[Row], checkpoints: Sequence[Row], finished: Sequence[Row]
-) -> RunState:
-    """Rebuild the protocol's state; `epochs` and `checkpoints` have one row per head or participant, in order."""
-    known = tuple(
-        checkpoint_state(list(rows)) for _, rows in groupby(checkpoints, key=lambda row: int(row["checkpoint_id"]))
-    )
-    live = attempt is not None and attempt["ended_at"] is None
+# What a state is rebuilt from: each name is that of a query select_*_state.
+STATE_PARTS = ("run", "attempt", "epochs", "checkpoints", "edges", "finished", "requests", "notices")
+
+
+def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
+    """Rebuild the protocol's state; epochs and checkpoints have one row per head or participant, in order."""
+    (run,) = found["run"]
+    attempt = next(iter(found["attempt"]), None)
+    live = attempt if attempt is not None and attempt["ended_at"] is None else None
+    by_epoch = groupby(found["epochs"], key=lambda row: int(row["epoch"]))
+    by_id = groupby(found["checkpoints"], key=lambda row: int(row["checkpoint_id"]))
+    known = tuple(checkpoint_state(list(rows)) for _, rows in by_id)
     return RunState(
         run_id=run["run_id"],
         status=RunStatus(run["status"]),
         max_epochs=run["max_epochs"],
         fencing_token=run["fencing_token"],
-        attempt=attempt_state(attempt) if attempt is not None and live else None,
-        ended_attempt_id=attempt["attempt_id"] if attempt is not None and not live else None,
+        attempt=attempt_state(live) if live is not None else None,
+        ended_attempt_id=attempt["attempt_id"] if attempt is not None and live is None else None,
         last_durable_epoch=run["last_durable_epoch"],
         terminated_by=_terminated_by(run["terminated_by"]),
-        epochs=tuple(epoch_state(list(rows)) for _, rows in groupby(epochs, key=lambda row: int(row["epoch"]))),
+        epochs=tuple(epoch_state(list(rows)) for _, rows in by_epoch),
         last_checkpoint_id=run["last_checkpoint_id"],
         pending=tuple(c for c in known if c.status is CheckpointStatus.PENDING),
         completed=next((c for c in known if c.status is CheckpointStatus.COMPLETED), None),
-        finished_operators=frozenset(row["name"] for row in finished if row["what"] == "operator"),
-        pins={row["name"]: row["fingerprint"] for row in finished if row["what"] == "pin"},
+        checkpoint_failures=live["checkpoint_failures"] if live is not None else 0,
+        aborted_through=run["aborted_through"],
+        requests=frozenset(row["request_id"] for row in found["requests"]),
+        edges=edge_states(found["edges"]),
+        finished_operators=frozenset(row["name"] for row in found["finished"] if row["what"] == "operator"),
+        pins={row["name"]: row["fingerprint"] for row in found["finished"] if row["what"] == "pin"},
+        notified={row["listener_id"]: row["epoch"] for row in found["notices"]},
     )
 
 
@@ -71,6 +88,7 @@ def attempt_state(row: Row) -> AttemptState:
         fencing_token=row["fencing_token"],
         holder=Holder(**row["holder"]),
         lease_expires_at=row["lease_expires_at"],
+        policy=policy_from_json(row["policy"]),
     )
 
 
@@ -82,6 +100,23 @@ def epoch_state(rows: Sequence[Row]) -> EpochState:
         status=EpochStatus(first["status"]),
         heads=tuple(Reports(name=row["head"], values=tuple(row["records"])) for row in rows),
         decision=decision_from_json(first["decision"]),
+        unaligned_by=_unaligned_by(first["unaligned_by"]),
+    )
+
+
+def edge_states(parts: Iterable[Row]) -> tuple[EdgeState, ...]:
+    """Rebuild durable edges from one row per part."""
+    by_edge: dict[tuple[int, str], list[Row]] = {}
+    for part in parts:
+        by_edge.setdefault((part["epoch"], part["operator_id"]), []).append(part)
+    return tuple(
+        EdgeState(
+            epoch=epoch,
+            operator_id=operator_id,
+            total=rows[0]["total"],
+            finished=merge_ranges((row["first_bucket"], row["end_bucket"]) for row in rows),
+        )
+        for (epoch, operator_id), rows in sorted(by_edge.items())
     )
 
 
@@ -95,6 +130,7 @@ def checkpoint_state(rows: Sequence[Row]) -> CheckpointState:
         status=CheckpointStatus(first["status"]),
         participants=tuple(Reports(name=row["participant"], values=tuple(row["subtasks"])) for row in rows),
         manifest_sha256=first["manifest_sha256"],
+        completed_at=first["ended_at"],
     )
 
 
@@ -114,6 +150,28 @@ def decision_from_json(found: Row | None) -> Decision | None:
 def holder_json(holder: Holder) -> dict[str, object]:
     """Return a holder as the database keeps it."""
     return dataclasses.asdict(holder)
+
+
+def policy_json(policy: CheckpointPolicy) -> dict[str, object]:
+    """Return a policy as the database keeps it."""
+    return dataclasses.asdict(policy)
+
+
+def policy_from_json(found: Row) -> CheckpointPolicy:
+    """Rebuild a policy; attempts of version 1 had none but the default."""
+    policy = CheckpointPolicy(**found)
+    return dataclasses.replace(
+        policy, min_pause_seconds=float(policy.min_pause_seconds), timeout_seconds=float(policy.timeout_seconds)
+    )
+
+
+def operator_columns(definition: Mapping[str, object]) -> dict[str, list[object]]:
+    """Return the operators of a definition, in running order, as columns of `operators`."""
+    operators: Any = definition["operators"]  # Any: JSON that model.definition.describe made
+    return {
+        "operator_ids": list(operators),
+        **{f"{field}s": [operator[field] for operator in operators.values()] for field in ("name", "role", "kind")},
+    }
 
 
 def to_json(value: object) -> str:
@@ -138,7 +196,16 @@ def run_record(row: Row) -> RunRecord:
 def attempt_record(row: Row) -> AttemptRecord:
     """Rebuild a row of `attempts`."""
     outcome = AttemptOutcome(row["outcome"]) if row["outcome"] is not None else None
-    return AttemptRecord(**{**_fields(AttemptRecord, row), "holder": Holder(**row["holder"]), "outcome": outcome})
+    changes = row["definition_changes"]
+    return AttemptRecord(
+        **{
+            **_fields(AttemptRecord, row),
+            "holder": Holder(**row["holder"]),
+            "policy": policy_from_json(row["policy"]),
+            "outcome": outcome,
+            "definition_changes": tuple(changes) if changes is not None else None,
+        }
+    )
 
 
 def epoch_record(row: Row) -> EpochRecord:
@@ -147,10 +214,12 @@ def epoch_record(row: Row) -> EpochRecord:
     return EpochRecord(
         **{
             **{name: row[name] for name in ("epoch", "fencing_token", "seconds")},
-            "metrics": {name: float(value) for name, value in row["metrics"].items()},  # jsonb writes 1e23 out
-            **{name: row[name] for name in ("opened_at", "aligned_at", "durable_at")},
+            "metrics": _metrics(row["metrics"]),
+            **{name: row[name] for name in ("opened_at", "held_at", "aligned_at", "durable_at", "unaligned_at")},
             "status": EpochStatus(row["status"]),
+            "unaligned_by": _unaligned_by(row["unaligned_by"]),
             "terminated_by": decision.terminated_by if decision is not None else None,
+            "decision_records": decision.records if decision is not None else None,
             "records": {head: tuple(records) for head, records in row["records"].items()},
         }
     )
@@ -173,8 +242,32 @@ def checkpoint_record(row: Row) -> CheckpointRecord:
             **_fields(CheckpointRecord, row),
             "kind": CheckpointKind(row["kind"]),
             "status": CheckpointStatus(row["status"]),
+            "failure": CheckpointFailure(row["failure"]) if row["failure"] is not None else None,
         }
     )
+
+
+def part_record(row: Row) -> PartRecord:
+    """Rebuild a row of `edge_parts`."""
+    return PartRecord(**{**_fields(PartRecord, row), "metrics": _metrics(row["metrics"])})
+
+
+def request_record(row: Row) -> RequestRecord:
+    """Rebuild a row of `checkpoint_requests`."""
+    return RequestRecord(**_fields(RequestRecord, row))
+
+
+def notice_record(row: Row) -> NoticeRecord:
+    """Rebuild a row of `listener_notices`."""
+    return NoticeRecord(**_fields(NoticeRecord, row))
+
+
+def _metrics(found: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in found.items()}  # jsonb writes 1e23 out
+
+
+def _unaligned_by(found: str | None) -> UnalignedBy | None:
+    return UnalignedBy(found) if found is not None else None
 
 
 def _terminated_by(found: str | None) -> TerminatedBy | None:

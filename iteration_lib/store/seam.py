@@ -14,8 +14,11 @@ from iteration_lib.store.record import (
     CheckpointRecord,
     EpochRecord,
     NewRun,
+    NoticeRecord,
     OperatorRecord,
+    PartRecord,
     PinRecord,
+    RequestRecord,
     RunRecord,
 )
 
@@ -40,13 +43,17 @@ class Transaction(Protocol):
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands for the token in force, all or none.
 
-        Raises ProtocolViolationError when a row does not go from where the protocol left it.
+        Raises ProtocolViolationError, at the latest when the transaction ends or reads on, when a row does not go from
+        where the protocol left it.
         """
         ...
 
 
 class Store(Protocol):
-    """Where runs are written. Everything raises OutcomeUnknownError when the connection is lost."""
+    """Where runs are written. Everything raises OutcomeUnknownError when the connection is lost.
+
+    A run that another transaction does not let go raises RunLockedError.
+    """
 
     def add_run(self, run: NewRun) -> bool:
         """Create a run, atomically; False if its key is taken, and then nothing has changed."""
@@ -68,7 +75,7 @@ class Store(Protocol):
 
 
 class History(Protocol):
-    """Where runs are read: what was committed, without a lock."""
+    """Where runs are read: what was committed, without a lock. A read whose connection is lost is tried again."""
 
     def find_run(self, run: str) -> RunRecord | None:
         """Return the run with this key or id."""
@@ -96,6 +103,22 @@ class History(Protocol):
 
     def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
         """Return a run's checkpoints by id."""
+        ...
+
+    def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
+        """Return a run's completed checkpoint, however many there were before it."""
+        ...
+
+    def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
+        """Return the parts of a run's durable edges, voided ones too, by epoch, operator and bucket."""
+        ...
+
+    def list_requests(self, run_id: RunId) -> tuple[RequestRecord, ...]:
+        """Return which checkpoints of a run persons asked for, by time."""
+        ...
+
+    def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
+        """Return what a run's listeners, or one of them, have heard, by epoch and listener."""
         ...
 
 

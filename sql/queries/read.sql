@@ -2,39 +2,52 @@
 
 -- select_run: one run by its id or its key
 SELECT run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, status, fencing_token,
-    last_durable_epoch, last_checkpoint_id, terminated_by, failure, outputs, state_digest, created_at, finished_at
+    last_durable_epoch, last_checkpoint_id, aborted_through, terminated_by, failure, outputs, state_digest, created_at,
+    finished_at
 FROM runs WHERE run_key = :run OR CAST(run_id AS text) = :run
 ORDER BY (run_key = :run) DESC LIMIT 1;
 
 -- list_runs: every run, newest first
 SELECT run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, status, fencing_token,
-    last_durable_epoch, last_checkpoint_id, terminated_by, failure, outputs, state_digest, created_at, finished_at
+    last_durable_epoch, last_checkpoint_id, aborted_through, terminated_by, failure, outputs, state_digest, created_at,
+    finished_at
 FROM runs ORDER BY created_at DESC, run_id;
 
 -- select_run_state: what the protocol knows of the run itself
-SELECT run_id, status, max_epochs, fencing_token, last_durable_epoch, last_checkpoint_id, terminated_by
+SELECT run_id, status, max_epochs, fencing_token, last_durable_epoch, last_checkpoint_id, aborted_through,
+    terminated_by
 FROM runs WHERE run_id = :run_id;
 
 -- select_attempt_state: the attempt that holds the greatest token
-SELECT attempt_id, fencing_token, holder, lease_expires_at, ended_at
+SELECT attempt_id, fencing_token, holder, policy, checkpoint_failures, lease_expires_at, ended_at
 FROM attempts WHERE run_id = :run_id ORDER BY fencing_token DESC LIMIT 1;
 
--- select_epochs_state: the epochs after the last durable one that are not voided, with their reports
-SELECT epochs.epoch, epochs.status, epochs.decision, head_reports.head, head_reports.records
-FROM epochs JOIN runs ON runs.run_id = epochs.run_id
-    JOIN head_reports ON head_reports.run_id = epochs.run_id AND head_reports.epoch = epochs.epoch
-        AND head_reports.fencing_token = epochs.fencing_token
-WHERE epochs.run_id = :run_id AND epochs.epoch > runs.last_durable_epoch AND epochs.status IN ('OPEN', 'ALIGNED')
-ORDER BY epochs.epoch, head_reports.head COLLATE "C";
+-- select_epochs_state: the epochs that are neither durable nor voided, with their reports; an index knows either status
+WITH known AS (
+    SELECT run_id, epoch, fencing_token, status, decision, unaligned_by
+    FROM epochs WHERE run_id = :run_id AND status = 'OPEN'
+    UNION ALL
+    SELECT run_id, epoch, fencing_token, status, decision, unaligned_by
+    FROM epochs WHERE run_id = :run_id AND status = 'ALIGNED'
+)
+SELECT known.epoch, known.status, known.decision, known.unaligned_by, head_reports.head, head_reports.records
+FROM known JOIN head_reports ON head_reports.run_id = known.run_id AND head_reports.epoch = known.epoch
+    AND head_reports.fencing_token = known.fencing_token
+ORDER BY known.epoch, head_reports.head COLLATE "C";
 
 -- select_checkpoints_state: the pending checkpoints and the completed one, with their acknowledgements
-SELECT checkpoints.checkpoint_id, checkpoints.epoch, checkpoints.kind, checkpoints.status,
-    checkpoints.manifest_sha256, acknowledgements.participant, acknowledgements.subtasks
-FROM checkpoints
-    JOIN acknowledgements ON acknowledgements.run_id = checkpoints.run_id
-        AND acknowledgements.checkpoint_id = checkpoints.checkpoint_id
-WHERE checkpoints.run_id = :run_id AND checkpoints.status IN ('PENDING', 'COMPLETED')
-ORDER BY checkpoints.checkpoint_id, acknowledgements.participant COLLATE "C";
+WITH known AS (
+    SELECT run_id, checkpoint_id, epoch, kind, status, manifest_sha256, ended_at
+    FROM checkpoints WHERE run_id = :run_id AND status = 'PENDING'
+    UNION ALL
+    SELECT run_id, checkpoint_id, epoch, kind, status, manifest_sha256, ended_at
+    FROM checkpoints WHERE run_id = :run_id AND status = 'COMPLETED'
+)
+SELECT known.checkpoint_id, known.epoch, known.kind, known.status, known.manifest_sha256, known.ended_at,
+    acknowledgements.participant, acknowledgements.subtasks
+FROM known JOIN acknowledgements ON acknowledgements.run_id = known.run_id
+    AND acknowledgements.checkpoint_id = known.checkpoint_id
+ORDER BY known.checkpoint_id, acknowledgements.participant COLLATE "C";
 
 -- select_finished_state: the operators that finished for good, and the pins
 SELECT 'operator' AS what, operator_id AS name, NULL AS fingerprint
@@ -42,13 +55,54 @@ FROM operators WHERE run_id = :run_id AND finished_at IS NOT NULL
 UNION ALL
 SELECT 'pin', name, fingerprint FROM pins WHERE run_id = :run_id;
 
+-- select_edges_state: the parts of edges of the epochs after the last durable one, and of operators that finish for good
+-- (none is live beyond the last epoch in force, and a second bound tells the planner that these are few)
+SELECT epoch, operator_id, first_bucket, end_bucket, total
+FROM edge_parts
+WHERE run_id = :run_id AND voided_at IS NULL
+    AND epoch > (SELECT last_durable_epoch FROM runs WHERE runs.run_id = :run_id)
+    AND epoch <= greatest(
+        (SELECT last_durable_epoch + 1 FROM runs WHERE runs.run_id = :run_id),
+        (SELECT max(epochs.epoch) FROM epochs WHERE epochs.run_id = :run_id AND epochs.status = 'OPEN'),
+        (SELECT max(epochs.epoch) FROM epochs WHERE epochs.run_id = :run_id AND epochs.status = 'ALIGNED')
+    )
+UNION ALL
+SELECT epoch, operator_id, first_bucket, end_bucket, total
+FROM edge_parts
+WHERE run_id = :run_id AND voided_at IS NULL AND epoch = -1
+    AND NOT EXISTS (
+        SELECT FROM operators WHERE operators.run_id = edge_parts.run_id
+            AND operators.operator_id = edge_parts.operator_id AND operators.finished_at IS NOT NULL
+    );
+
+-- select_requests_state: the checkpoints that were asked for and that none has answered
+SELECT request_id FROM checkpoint_requests WHERE run_id = :run_id AND checkpoint_id IS NULL;
+
+-- select_notices_state: the last epoch that each listener has heard of, in steps that do not count the epochs
+WITH RECURSIVE listeners AS (
+    (SELECT listener_id FROM listener_notices WHERE run_id = :run_id ORDER BY listener_id LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT later.listener_id FROM listener_notices AS later
+        WHERE later.run_id = :run_id AND later.listener_id > listeners.listener_id
+        ORDER BY later.listener_id LIMIT 1
+    )
+    FROM listeners WHERE listeners.listener_id IS NOT NULL
+)
+SELECT listener_id, (
+    SELECT max(epoch) FROM listener_notices
+    WHERE listener_notices.run_id = :run_id AND listener_notices.listener_id = listeners.listener_id
+) AS epoch
+FROM listeners WHERE listener_id IS NOT NULL;
+
 -- list_attempts: who has driven a run
-SELECT fencing_token, attempt_id, holder, started_at, lease_expires_at, ended_at, outcome, reason
+SELECT fencing_token, attempt_id, holder, policy, started_at, lease_expires_at, ended_at, outcome, reason,
+    checkpoint_failures, definition_changes
 FROM attempts WHERE run_id = :run_id ORDER BY fencing_token;
 
 -- list_epochs: the epochs of a run under every token, with the records that each head fed back
 SELECT epochs.epoch, epochs.fencing_token, epochs.status, epochs.decision, epochs.metrics, epochs.seconds,
-    epochs.opened_at, epochs.aligned_at, epochs.durable_at,
+    epochs.opened_at, epochs.held_at, epochs.aligned_at, epochs.durable_at, epochs.unaligned_by, epochs.unaligned_at,
     (SELECT jsonb_object_agg(head, to_jsonb(records)) FROM head_reports
      WHERE head_reports.run_id = epochs.run_id AND head_reports.epoch = epochs.epoch
          AND head_reports.fencing_token = epochs.fencing_token) AS records
@@ -64,5 +118,25 @@ SELECT name, fencing_token, fingerprint, pin, pinned_at FROM pins WHERE run_id =
 
 -- list_checkpoints: the checkpoints of a run, oldest first
 SELECT checkpoint_id, epoch, fencing_token, kind, status, expected, acknowledged, manifest_path, manifest_sha256,
-    size_bytes, reason, triggered_at, ended_at
+    size_bytes, failure, reason, triggered_at, ended_at
 FROM checkpoints WHERE run_id = :run_id ORDER BY checkpoint_id;
+
+-- select_completed: the completed checkpoint of a run
+SELECT checkpoint_id, epoch, fencing_token, kind, status, expected, acknowledged, manifest_path, manifest_sha256,
+    size_bytes, failure, reason, triggered_at, ended_at
+FROM checkpoints WHERE run_id = :run_id AND status = 'COMPLETED';
+
+-- list_parts: the parts of durable edges, voided ones too
+SELECT epoch, operator_id, first_bucket, end_bucket, total, fencing_token, output, metrics, finished_at, voided_at
+FROM edge_parts WHERE run_id = :run_id
+ORDER BY epoch, operator_id COLLATE "C", first_bucket, fencing_token, part_id;
+
+-- list_requests: which checkpoints persons asked for
+SELECT request_id, requested_by, requested_at, checkpoint_id
+FROM checkpoint_requests WHERE run_id = :run_id ORDER BY requested_at, request_id;
+
+-- list_notices: what the listeners of a run have heard, or one of them
+SELECT listener_id, epoch, fencing_token, effect, noticed_at
+FROM listener_notices
+WHERE run_id = :run_id AND listener_id = coalesce(CAST(:listener_id AS text), listener_id)
+ORDER BY epoch, listener_id COLLATE "C";

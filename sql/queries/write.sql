@@ -1,5 +1,5 @@
 -- Writes of the coordinator. The run's row is locked first, by lock_run; every write below names the token that it
--- writes for and touches nothing where another token is in force. Who calls checks the number of rows.
+-- writes for and touches nothing where another token is in force. Who calls says how many rows have to be touched.
 
 -- lock_run: wait for the run's row, then read what decides whether a cached state still holds, and the time
 WITH locked AS MATERIALIZED (
@@ -10,7 +10,8 @@ SELECT revision, clock_timestamp() AS now FROM locked;
 -- insert_run: create a run, unless its key is taken
 INSERT INTO runs (run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs)
 VALUES (:run_id, :run_key, :reference, :definition, :params, :state_uri, :max_buckets, :max_epochs)
-ON CONFLICT (run_key) DO NOTHING;
+ON CONFLICT (run_key) DO NOTHING
+RETURNING run_id;
 
 -- insert_operators: list the operators of a new run
 INSERT INTO operators (run_id, operator_id, position, name, role, kind)
@@ -27,8 +28,8 @@ UPDATE runs SET revision = revision + 1, fencing_token = :fencing_token
 WHERE run_id = :run_id AND fencing_token = :fencing_token - 1;
 
 -- insert_attempt: list the attempt that holds the token in force
-INSERT INTO attempts (run_id, fencing_token, attempt_id, holder, lease_expires_at)
-SELECT run_id, fencing_token, :attempt_id, :holder, :lease_expires_at
+INSERT INTO attempts (run_id, fencing_token, attempt_id, holder, policy, lease_expires_at)
+SELECT run_id, fencing_token, :attempt_id, :holder, :policy, :lease_expires_at
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- end_attempt: end a live attempt
@@ -38,6 +39,46 @@ WHERE run_id = :run_id AND fencing_token = :fencing_token AND ended_at IS NULL;
 -- renew_lease: keep a live attempt alive; no row means that it was superseded
 UPDATE attempts SET lease_expires_at = clock_timestamp() + make_interval(secs => :lease_ttl_seconds)
 WHERE run_id = :run_id AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL;
+
+-- count_checkpoint_failures: how many checkpoints in a row have failed in a live attempt
+UPDATE attempts SET checkpoint_failures = :count
+WHERE run_id = :run_id AND fencing_token = :fencing_token AND ended_at IS NULL;
+
+-- record_definition_changes: let a live attempt say how its operators are others than the run's
+UPDATE attempts SET definition_changes = CAST(:changes AS text[])
+WHERE run_id = :run_id AND fencing_token = :fencing_token AND ended_at IS NULL;
+
+-- void_dropped_parts: void what operators left that nobody will read again
+UPDATE edge_parts SET voided_at = clock_timestamp()
+FROM runs
+WHERE edge_parts.run_id = :run_id AND edge_parts.operator_id = ANY (CAST(:dropped AS text[]))
+    AND edge_parts.epoch = -1 AND edge_parts.voided_at IS NULL
+    AND runs.run_id = edge_parts.run_id AND runs.fencing_token = :fencing_token;
+
+-- delete_operators: take away the operators that are no more, and those that lose their marker
+DELETE FROM operators USING runs
+WHERE operators.run_id = :run_id
+    AND (operators.operator_id = ANY (CAST(:dropped AS text[]))
+        OR operators.finished_at IS NULL AND operators.operator_id <> ALL (CAST(:operator_ids AS text[])))
+    AND runs.run_id = operators.run_id AND runs.fencing_token = :fencing_token;
+
+-- replace_operators: the operators that the run has from now on, matched by id
+INSERT INTO operators (run_id, operator_id, position, name, role, kind)
+SELECT runs.run_id, listed.operator_id, listed.position, listed.name, listed.role, listed.kind
+FROM runs CROSS JOIN unnest(
+    CAST(:operator_ids AS text[]), CAST(:names AS text[]), CAST(:roles AS text[]), CAST(:kinds AS text[])
+) WITH ORDINALITY AS listed (operator_id, name, role, kind, position)
+WHERE runs.run_id = :run_id AND runs.fencing_token = :fencing_token
+ON CONFLICT (run_id, operator_id) DO UPDATE
+SET position = EXCLUDED.position, name = EXCLUDED.name, role = EXCLUDED.role, kind = EXCLUDED.kind;
+
+-- replace_definition: what the run is made of, now that no other operator is left; a finished one never goes unasked
+UPDATE runs SET revision = revision + 1, definition = :definition
+WHERE run_id = :run_id AND fencing_token = :fencing_token
+    AND NOT EXISTS (
+        SELECT FROM operators
+        WHERE operators.run_id = runs.run_id AND operators.operator_id <> ALL (CAST(:operator_ids AS text[]))
+    );
 
 -- set_run_status: set the status, the rule that ended the run, and the failure
 UPDATE runs SET revision = revision + 1, status = :status, terminated_by = :terminated_by, failure = :failure
@@ -68,15 +109,48 @@ ON CONFLICT (run_id, epoch, fencing_token, head) DO UPDATE SET records = EXCLUDE
 UPDATE epochs SET reports = :reports
 WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
 
--- align_epoch: open → aligned, with the decision and what it was made from; the reports are counted here once more
-UPDATE epochs SET status = 'ALIGNED', decision = :decision, metrics = :metrics, seconds = :seconds,
-    aligned_at = clock_timestamp(),
+-- measure_epoch: what an epoch measured, now that all its heads have reported; the reports are counted once more
+UPDATE epochs SET metrics = :metrics, seconds = :seconds, held_at = clock_timestamp(),
     reports = (
         SELECT count(report) FROM head_reports CROSS JOIN unnest(head_reports.records) AS report
         WHERE head_reports.run_id = epochs.run_id AND head_reports.epoch = epochs.epoch
             AND head_reports.fencing_token = epochs.fencing_token
     )
-WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
+WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN' AND held_at IS NULL;
+
+-- align_epoch: open → aligned, with the decision, and with what it measured unless that was stored before
+UPDATE epochs SET status = 'ALIGNED', decision = :decision, aligned_at = clock_timestamp(),
+    metrics = coalesce(:metrics, metrics), seconds = coalesce(:seconds, seconds),
+    held_at = coalesce(held_at, clock_timestamp()),
+    reports = (
+        SELECT count(report) FROM head_reports CROSS JOIN unnest(head_reports.records) AS report
+        WHERE head_reports.run_id = epochs.run_id AND head_reports.epoch = epochs.epoch
+            AND head_reports.fencing_token = epochs.fencing_token
+    )
+WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN'
+    AND (held_at IS NULL) = (CAST(:metrics AS jsonb) IS NOT NULL);
+
+-- switch_to_unaligned: let an open epoch have durable edges, once
+UPDATE epochs SET unaligned_by = :by, unaligned_at = clock_timestamp()
+WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN'
+    AND unaligned_by IS NULL;
+
+-- insert_parts: mark buckets of operators' outputs as durable
+INSERT INTO edge_parts
+    (run_id, epoch, operator_id, first_bucket, end_bucket, total, fencing_token, output, metrics)
+SELECT runs.run_id, :epoch, part.operator_id, part.first_bucket, part.end_bucket, part.total, runs.fencing_token,
+    CAST(part.output AS jsonb), CAST(part.metrics AS jsonb)
+FROM runs CROSS JOIN unnest(
+    CAST(:operator_ids AS text[]), CAST(:first_buckets AS integer[]), CAST(:end_buckets AS integer[]),
+    CAST(:totals AS integer[]), CAST(:outputs AS text[]), CAST(:metrics AS text[])
+) AS part (operator_id, first_bucket, end_bucket, total, output, metrics)
+WHERE runs.run_id = :run_id AND runs.fencing_token = :fencing_token;
+
+-- void_edges: void the edges of every epoch after one, whoever wrote them
+UPDATE edge_parts SET voided_at = clock_timestamp()
+FROM runs
+WHERE edge_parts.run_id = :run_id AND edge_parts.epoch > :after AND edge_parts.voided_at IS NULL
+    AND runs.run_id = edge_parts.run_id AND runs.fencing_token = :fencing_token;
 
 -- void_epochs: void what superseded attempts left that is not durable
 UPDATE epochs SET status = 'VOIDED'
@@ -86,7 +160,8 @@ WHERE epochs.run_id = :run_id AND epochs.epoch > :after AND epochs.status IN ('O
 
 -- make_epochs_durable: aligned → durable, up to the epoch that a checkpoint covers
 UPDATE epochs SET status = 'DURABLE', durable_at = clock_timestamp()
-WHERE run_id = :run_id AND epoch <= :through AND fencing_token = :fencing_token AND status = 'ALIGNED';
+WHERE run_id = :run_id AND epoch > (SELECT last_durable_epoch FROM runs WHERE run_id = :run_id)
+    AND epoch <= :through AND fencing_token = :fencing_token AND status = 'ALIGNED';
 
 -- advance_run: the run's last durable epoch
 UPDATE runs SET revision = revision + 1, last_durable_epoch = :through
@@ -108,19 +183,39 @@ FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 UPDATE runs SET revision = revision + 1, last_checkpoint_id = :checkpoint_id
 WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
--- record_acknowledgements: store which subtasks of one participant have acknowledged
-INSERT INTO acknowledgements (run_id, checkpoint_id, participant, subtasks)
-SELECT run_id, :checkpoint_id, :participant, CAST(:subtasks AS bigint[])
+-- abort_through: no checkpoint up to an id will begin any more
+UPDATE runs SET revision = revision + 1, aborted_through = :checkpoint_id
+WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- record_request: a person asks for a checkpoint; asking again asks again
+INSERT INTO checkpoint_requests (request_id, run_id, requested_by)
+SELECT :request_id, run_id, :requested_by
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token
+ON CONFLICT (request_id) DO UPDATE
+SET checkpoint_id = NULL, requested_by = EXCLUDED.requested_by, requested_at = EXCLUDED.requested_at
+WHERE checkpoint_requests.run_id = EXCLUDED.run_id;
+
+-- answer_requests: say which checkpoint answers every request that none has answered
+UPDATE checkpoint_requests SET checkpoint_id = :checkpoint_id
+FROM runs
+WHERE checkpoint_requests.run_id = :run_id AND checkpoint_requests.checkpoint_id IS NULL
+    AND runs.run_id = checkpoint_requests.run_id AND runs.fencing_token = :fencing_token;
+
+-- record_acknowledgements: store which subtasks of one participant have acknowledged a pending checkpoint
+INSERT INTO acknowledgements (run_id, checkpoint_id, participant, subtasks)
+SELECT run_id, checkpoint_id, :participant, CAST(:subtasks AS bigint[])
+FROM checkpoints
+WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING'
 ON CONFLICT (run_id, checkpoint_id, participant) DO UPDATE SET subtasks = EXCLUDED.subtasks;
 
--- count_acknowledgements: count the acknowledgements of a pending checkpoint
-UPDATE checkpoints SET acknowledged = :acknowledged
-WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';
-
--- complete_checkpoint: pending → completed, only for the token in force
-UPDATE checkpoints SET status = 'COMPLETED', manifest_path = :manifest_path, manifest_sha256 = :manifest_sha256,
-    size_bytes = :size_bytes, ended_at = clock_timestamp()
+-- complete_checkpoint: pending → completed, or subsumed where a newer one came first; its acknowledgements are counted
+UPDATE checkpoints SET status = :status, manifest_path = :manifest_path, manifest_sha256 = :manifest_sha256,
+    size_bytes = :size_bytes, ended_at = :completed_at,
+    acknowledged = (
+        SELECT count(subtask) FROM acknowledgements CROSS JOIN unnest(acknowledgements.subtasks) AS subtask
+        WHERE acknowledgements.run_id = checkpoints.run_id
+            AND acknowledgements.checkpoint_id = checkpoints.checkpoint_id
+    )
 WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';
 
 -- subsume_checkpoint: completed → subsumed, when a newer one takes its place
@@ -131,8 +226,13 @@ WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id = :checkpoint_i
     AND runs.run_id = checkpoints.run_id AND runs.fencing_token = :fencing_token;
 
 -- abort_checkpoint: pending → aborted, with the reason
-UPDATE checkpoints SET status = 'ABORTED', reason = :reason, ended_at = clock_timestamp()
+UPDATE checkpoints SET status = 'ABORTED', failure = :failure, reason = :reason, ended_at = clock_timestamp()
 FROM runs
 WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id = :checkpoint_id
     AND checkpoints.status = 'PENDING'
     AND runs.run_id = checkpoints.run_id AND runs.fencing_token = :fencing_token;
+
+-- record_notice: a listener has heard of an epoch
+INSERT INTO listener_notices (run_id, listener_id, epoch, fencing_token, effect)
+SELECT run_id, :listener_id, :epoch, fencing_token, :effect
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;

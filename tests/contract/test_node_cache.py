@@ -116,6 +116,15 @@ def test_many_readers_at_once_see_the_same_rows(root: Path, data: CachedData) ->
     assert 1 == len(list(root.glob("*/*")))
 
 
+def test_bucket_without_rows_takes_no_place_of_one_with_rows(root: Path, data: CachedData) -> None:
+    numbers(data)
+    path = next(root.glob("*/bucket-000005.arrow"))
+    kept = path.stat().st_ino
+
+    assert [] == numbers(replace(data, pinned=data.pinned.without_rows()))
+    assert kept == path.stat().st_ino
+
+
 def test_scope_is_removed_alone(root: Path, data: CachedData) -> None:
     other = replace(data, scope=SHARED)
     numbers(data)

@@ -20,7 +20,7 @@ from iteration_lib.state.digest import RowDigest, row_digest
 from iteration_lib.state.files import create_file, open_verified, read_bytes, verify_file, write_bytes
 from iteration_lib.state.location import StateLocation, filesystem_of
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
-from iteration_lib.state.streams import dump_schema, load_bucket, load_whole, save_batches, save_table
+from iteration_lib.state.streams import dump_schema, load_bucket, load_buckets, load_whole, save_batches, save_table
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -123,6 +123,14 @@ def test_removing_a_folder_twice_is_harmless(location: StateLocation) -> None:
     assert ("d.bin",) == location.list_files()
 
 
+def test_folder_may_be_asked_for_twice_and_holds_no_file(location: StateLocation) -> None:
+    asked = [location.make_folder("attempt/scratch") for _ in range(2)]
+
+    assert [location.path("attempt/scratch")] * 2 == asked
+    assert Path(asked[0]).is_dir() is location.is_local
+    assert () == location.list_files()
+
+
 def test_location_below_another_names_the_same_files(location: StateLocation) -> None:
     write_bytes(location.below("runs/1"), "a.bin", b"x")
 
@@ -167,7 +175,21 @@ def test_each_bucket_comes_back_from_its_file(location: StateLocation, file_form
 
     for index, bucket in enumerate(buckets):
         assert bucket.serialize() == load_bucket(location, stream, index).serialize()
+    together = [bucket for file in files for bucket in load_buckets(location, stream, file)]
+    assert [bucket.serialize() for bucket in buckets] == [bucket.serialize() for bucket in together]
     assert 5 == stream.rows == load_whole(location, stream).num_rows
+
+
+@pytest.mark.parametrize("file_format", FileFormat)
+def test_bucket_between_the_files_of_a_stream_is_missing(location: StateLocation, file_format: FileFormat) -> None:
+    batch = batch_of({"x": np.arange(3)})
+    files = [
+        save_batches(location, str(bucket), [batch], file_format=file_format, buckets=range(bucket, bucket + 1))
+        for bucket in (0, 2)
+    ]
+
+    with pytest.raises(StateCorruptedError, match="holds no bucket 1"):
+        load_bucket(location, stream_of(files, batch.schema, file_format), 1)
 
 
 def test_published_file_carries_the_digest_of_its_rows(location: StateLocation) -> None:

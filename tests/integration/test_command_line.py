@@ -94,6 +94,8 @@ def one_line(answer: Answer) -> str:
         (f"{BROKEN}:reading", ("--state", "/proc/nowhere"), "state location '/proc/nowhere' cannot be written"),
         (f"{BROKEN}:reading", ("--state", "bogus://here"), "state location 'bogus://here' cannot be opened"),
         (f"{BROKEN}:reading", ("--store", "sqlite:///x"), "the store at sqlite:///x does not answer"),
+        (COUNTED, ("--checkpoint-every", "0"), "every_epochs=0): give a whole number from 1 to"),
+        (COUNTED, ("--alignment-timeout", "-1"), "alignment_timeout_seconds=-1.0): give a number of seconds"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_and_writes_nothing(
@@ -116,6 +118,10 @@ def test_bad_input_is_refused_in_one_line_and_writes_nothing(
         (("run", "a:b", "--surprise"), "--surprise"),
         (("dance",), "dance"),
         (("show",), "RUN"),
+        (("abort", "a"), "CHECKPOINT"),
+        (("abort", "a", "0"), "CHECKPOINT"),
+        (("explain", "a", "-1"), "-1"),
+        (("checkpoint", "a", "--wait", "soon"), "--wait"),
     ],
 )
 def test_bad_option_is_refused_by_its_name(shell: CommandLine, arguments: tuple[str, ...], named: str) -> None:
@@ -125,10 +131,22 @@ def test_bad_option_is_refused_by_its_name(shell: CommandLine, arguments: tuple[
     assert named in answer.err
 
 
-@pytest.mark.parametrize("command", ["show", "checkpoints"])
-def test_run_that_is_not_there_is_named(shell: CommandLine, command: str) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", "nobody"),
+        ("checkpoints", "nobody"),
+        ("plan", "nobody"),
+        ("explain", "nobody"),
+        ("verify", "nobody"),
+        ("checkpoint", "nobody"),
+        ("abort", "nobody", "1"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_run_that_is_not_there_is_named(shell: CommandLine, arguments: tuple[str, ...]) -> None:
     assert "no run has the id or the key 'nobody'; `iteration list` shows what there is" == one_line(
-        shell.call(command, "nobody")
+        shell.call(*arguments)
     )
 
 

@@ -27,14 +27,14 @@ from iteration_lib.store.embedded import EmbeddedPostgres
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from tests.cutting_proxy import Cut, CuttingProxy
-from tests.protocol_script import Sender, claim
+from tests.protocol_script import Sender, claim, part
 from tests.store_script import a_run, added, history, new_family, read_state
 
 pytestmark = pytest.mark.postgres
 
 T = TypeVar("T")
 _DEADLINE_SECONDS = 30
-_MESSAGES = 70  # of the story below, undisturbed: two or three more
+_MESSAGES = 62  # of the story below, undisturbed: two or three more
 _STEP = 1 if os.environ.get("ITERATION_TEST_SIZE") == "nightly" else 6
 
 
@@ -55,6 +55,9 @@ def story(family: int) -> tuple[tuple[Event, ...], ...]:
         (sender.opens(0, centroids=2),),
         (sender.reports(0, {"centroids": {0: 1, 1: 2}}, shift=0.5), sender.triggers(0, centroids=2)),
         (sender.completes(1, centroids=(0, 1)), sender.opens(1)),
+        (sender.notifies(0, effect={"said": "hello"}),),
+        (sender.switches(1), sender.marks(1, part("sums", 0, 2, total=4))),
+        (sender.marks(1, part("sums", 2, 4, total=4)),),
         (sender.reports(1, {"centroids": {0: 0}}), sender.triggers(1)),
         (sender.completes(2),),
         (sender.publishes(),),
@@ -174,6 +177,7 @@ def test_server_that_goes_within_a_transaction_leaves_nothing_of_it(own_server: 
         with store.transaction(run_id) as transaction:
             state, commands = decide(transaction.read_state(), sender.opens(0), transaction.now)
             transaction.write(commands, state.fencing_token)
+            transaction.read_state()  # sends what was written
             os.kill(pid, signal.SIGQUIT)
             until(lambda: postmaster.find_postmaster(own_server._layout.data) is None)
 
@@ -214,6 +218,9 @@ def test_events_of_many_reporters_at_once_align_the_epoch_once(store: PostgresSt
 def events_of(sender: Sender) -> dict[str, Event]:
     """What an attempt would legally say next, at each stage of an epoch."""
     return {
+        "notifies": sender.notifies(0),
+        "switches": sender.switches(2),
+        "marks": sender.marks(2, part("sums")),
         "pins": sender.pins("labels"),
         "finishes": sender.finishes("x"),
         "reports": sender.reports(2),
@@ -233,7 +240,7 @@ def midway(store: PostgresStore, sender: Sender) -> tuple[RunId, Coordinator]:
         run_id,
         claim(family=sender.family),
         *sender.passes(0, 1),
-        *(sender.opens(1), sender.reports(1), sender.triggers(1), sender.opens(2)),
+        *(sender.opens(1), sender.reports(1), sender.triggers(1), sender.opens(2), sender.switches(2)),
     )
     return run_id, coordinator
 
@@ -253,6 +260,7 @@ def test_event_that_waits_for_the_lock_behind_a_takeover_is_refused(
                 transaction.read_state(), claim(2, takeover=True, family=newer.family), transaction.now
             )
             transaction.write(commands, state.fencing_token)
+            transaction.read_state()  # sends what was written
             waiting = pool.submit(coordinator.apply, run_id, events_of(older)[kind])
             until(lambda: is_waiting(store_url, waiting))
         error = waiting.exception(_DEADLINE_SECONDS)
@@ -274,6 +282,7 @@ def test_takeover_that_waits_for_the_lock_behind_an_event_sees_it(
         with store.transaction(run_id) as transaction:
             state, commands = decide(transaction.read_state(), events_of(older)[kind], transaction.now)
             transaction.write(commands, state.fencing_token)
+            transaction.read_state()  # sends what was written
             waiting = pool.submit(Coordinator(other).apply, run_id, claim(2, takeover=True, family=older.family))
             until(lambda: is_waiting(store_url, waiting))
         after = waiting.result(_DEADLINE_SECONDS)
@@ -333,6 +342,7 @@ def test_lease_that_is_renewed_behind_a_takeover_is_not(store: PostgresStore, st
                 transaction.read_state(), claim(2, takeover=True, family=older.family), transaction.now
             )
             transaction.write(commands, state.fencing_token)
+            transaction.read_state()  # sends what was written
             waiting = pool.submit(other.renew_lease, run_id, older.attempt_id, fencing_token=1, lease_ttl_seconds=30.0)
             until(lambda: is_waiting(store_url, waiting))
 

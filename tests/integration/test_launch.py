@@ -95,7 +95,7 @@ def test_output_without_rows_is_published_with_its_columns(
 ) -> None:
     """A frontier that runs empty terminates its run, which finishes like any other."""
 
-    def open_runner(run: RunRecord, location: StateLocation) -> AbstractContextManager[Runner]:
+    def open_runner(run: RunRecord, location: StateLocation, scratch: str) -> AbstractContextManager[Runner]:
         return closing(SparkRunner(spark, location, max_buckets=run.max_buckets, parallelism=2))
 
     request = Request(reference="tests.iterations.emptying:emptying", run_key=uuid.uuid4().hex)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 _FOLDER = Path(__file__).parents[2] / "requirements"
-_LOCKS = ("bootstrap", "demo", "dev")
+_LOCKS = ("bootstrap", "demo", "dev", "bench")
 
 
 @pytest.mark.parametrize("lock", _LOCKS)

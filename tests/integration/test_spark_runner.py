@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +25,7 @@ from iteration_lib.runner.spark import SparkRunner
 from iteration_lib.runner.spark_session import jvm_pid
 from iteration_lib.state.digest import RowDigest, row_digest
 from iteration_lib.state.location import StateLocation
-from iteration_lib.state.saved import FileFormat
+from iteration_lib.state.saved import FileFormat, SavedStream
 from tests import runner_cases as cases
 from tests.runner_cases import Harness, Params
 
@@ -242,6 +246,109 @@ def test_task_that_died_is_repeated_and_counts_once(harness: Harness, tmp_path: 
     assert list(range(1000)) == harness.rows(written.stream)["number"]
 
 
+def test_part_of_a_task_that_is_repeated_stays_the_file_that_was_told(harness: Harness, tmp_path: Path) -> None:
+    """The task makes the buckets up to 5, whose file is told, dies in the last one, and makes both parts again."""
+    points = harness.open(cases.thousand)
+    between = harness.write(harness.buckets(cases.numbers, points=points), "before").saved
+    assert between
+    told: list[SavedStream] = []
+
+    def note(part: SavedStream) -> None:
+        told.append(part)
+        cases.sign(harness.params).touch()
+
+    stream = harness.call(cases.dies_after_a_sign, Kind.BUCKETS, parallelism=1, points=points)
+    written = harness.write(stream, done=replace(between, files=between.files[1:2]), on_part=note)
+    assert written.saved
+
+    files = [file for part in told for file in part.files]
+    assert [range(6), range(11, 16)] == [file.buckets for file in files]
+    assert files == [written.saved.files[0], written.saved.files[2]]
+    assert 3 == len(list((tmp_path / "run" / "out").iterdir())), "the first part was not made twice"
+    assert (1000,) == written.records
+    assert list(range(1000)) == harness.rows(harness.runner.restore(written.saved))["number"]
+
+
+def test_stream_is_made_in_one_job_whether_or_not_its_parts_are_told(
+    harness: Harness, spark: SparkSession, tmp_path: Path
+) -> None:
+    tracker, run = spark.sparkContext.statusTracker(), tmp_path / "run"
+
+    plain = harness.write(harness.call(cases.drawn, Kind.BUCKETS, epoch=70))
+    scratch = list(run.glob("scratch-*"))
+    told = harness.write(harness.call(cases.drawn, Kind.BUCKETS, epoch=71), on_part=lambda _: None)
+
+    assert [1, 1] == [len(tracker.getJobIdsForGroup(f"tests/{epoch}/drawn")) for epoch in (70, 71)]
+    assert [] == scratch, "nobody asked for a sidecar"
+    assert plain.saved
+    assert told.saved
+    assert sorted(run / file.path for file in plain.saved.files + told.saved.files) == sorted(
+        path for path in run.rglob("*") if path.is_file()
+    )
+
+
+def test_parts_are_told_at_the_end_where_there_can_be_no_sidecar(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "in-the-way").touch()
+    location = StateLocation(str(tmp_path / "run"))
+    runner = SparkRunner(spark, location, max_buckets=16, parallelism=3, scratch="in-the-way/scratch")
+    harness = Harness(runner, Params())
+    told: list[SavedStream] = []
+
+    saved = harness.write(harness.buckets(cases.drawn), on_part=told.append).saved
+    runner.close()
+
+    assert saved
+    assert list(saved.files) == [file for part in told for file in part.files]
+
+
+@pytest.mark.parametrize("function", [cases.added, cases.emptied])
+def test_frame_is_told_once_and_whole(harness: Harness, function: Callable[..., Any]) -> None:
+    told: list[SavedStream] = []
+    stream = transform(harness, function, given=harness.open(cases.frame_of_data))
+
+    assert not harness.runner.is_computed(stream)
+    saved = harness.write(stream, on_part=told.append).saved
+
+    assert harness.runner.is_computed(stream)
+    assert [saved] == told
+
+
+def test_frame_that_was_materialised_is_computed(harness: Harness) -> None:
+    stream = squares(harness)
+    harness.runner.materialise(stream, folder=None)
+
+    assert harness.runner.is_computed(stream)
+    harness.write(stream)
+    assert 100 == len(harness.calls())
+
+
+def test_data_without_rows_is_a_frame_with_its_columns(harness: Harness, tmp_path: Path) -> None:
+    for name, values in [("a", []), ("b", [1, 2]), ("c", [3])]:
+        pq.write_table(pa.table({"number": pa.array(values, pa.int64())}), tmp_path / f"{name}.parquet")
+    harness.params = Params(input=str(tmp_path))
+    pinned = harness.runner.pin(cases.operator_of(cases.table, Kind.DATA), harness.params, folder="pins")
+    for name in "ac":
+        (tmp_path / f"{name}.parquet").unlink()
+
+    empty = harness.runner.open_data(pinned, is_empty=True)
+
+    assert {"number": []} == harness.rows(transform(harness, cases.odd, given=empty))
+
+
+def test_scratch_lies_in_the_folder_that_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    location = StateLocation(str(tmp_path / "run"))
+    runner = SparkRunner(spark, location, max_buckets=16, parallelism=2, scratch="000001-abc/scratch")
+    harness = Harness(runner, Params())
+
+    harness.rows(harness.buckets(cases.large, points=harness.open(cases.thousand)))
+    kept = {path.parts[:2] for path in map(PurePosixPath, location.list_files())}
+    runner.close()
+
+    assert {("000001-abc", "scratch"), ("pins", "thousand")} == kept
+    assert ["pins"] == sorted({path.partition("/")[0] for path in location.list_files()})
+
+
 def test_jobs_carry_the_name_of_run_epoch_and_operator(harness: Harness, spark: SparkSession) -> None:
     harness.call(
         cases.total,
@@ -275,6 +382,33 @@ def test_scratch_files_go_with_the_epochs_and_with_the_runner(harness: Harness, 
 
     assert [f"epoch-00000{epoch}.{kind}" for epoch in (2, 3) for kind in ("arrow", "parquet")] == kept
     assert [] == files()
+
+
+def test_job_ends_when_a_signal_ends_what_waits_for_it(harness: Harness, spark: SparkSession, tmp_path: Path) -> None:
+    log, tracker = tmp_path / "log", spark.sparkContext.statusTracker()
+    points = harness.open(cases.thousand)
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise SystemExit("told to end")
+
+    def signal_when_begun() -> None:
+        cases.wait_for(log)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    sender = threading.Thread(target=signal_when_begun)
+    sender.start()
+    with pytest.raises(SystemExit, match="told to end"):
+        harness.write(harness.buckets(cases.waits, points=points))
+    signal.signal(signal.SIGUSR1, before)
+    sender.join()
+
+    deadline = time.monotonic() + 60
+    while tracker.getActiveJobsIds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [] == list(tracker.getActiveJobsIds())
+    log.unlink()
+    assert 1000 == len(harness.rows(harness.buckets(cases.places, points=points))["number"])
 
 
 SCRIPT = """

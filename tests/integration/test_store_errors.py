@@ -13,10 +13,12 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import (
     IterationError,
     OutcomeUnknownError,
     ProtocolViolationError,
+    RunLockedError,
     StoreUnavailableError,
     StoreVersionError,
 )
@@ -24,9 +26,12 @@ from iteration_lib.protocol.state import RunId
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.refusal import refusal
-from tests.store_script import a_run, added
+from tests.protocol_script import claim
+from tests.store_script import a_run, added, new_family
 
 pytestmark = pytest.mark.postgres
+
+IMPATIENT = "options=-c%20lock_timeout%3D20ms"
 
 
 @pytest.fixture
@@ -113,27 +118,82 @@ def test_table_that_is_gone_while_the_store_is_open_is_a_matter_of_versions(empt
     store.close()
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda store: store.list_runs(),
-        lambda store: store.find_run("x"),
-        lambda store: store.add_run(a_run()),
-        lambda store: store.list_epochs(a_run().run_id),
-    ],
-    ids=["list_runs", "find_run", "add_run", "list_epochs"],
-)
 def test_connection_that_is_gone_leaves_the_outcome_open_and_the_next_call_has_a_new_one(
-    store: PostgresStore, store_url: str, call: Callable[[PostgresStore], object]
+    store: PostgresStore, store_url: str
 ) -> None:
+    run = a_run()
     store.list_runs()
     end_connections(store_url)
 
     with pytest.raises(OutcomeUnknownError) as caught:
-        call(store)
+        store.add_run(run)
 
     assert "lost the connection to the store (" in str(caught.value)
-    call(store)
+    assert store.add_run(run)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda store: store.list_runs(),
+        lambda store: store.find_run("x"),
+        lambda store: store.find_completed(a_run().run_id),
+        lambda store: store.list_epochs(a_run().run_id),
+    ],
+    ids=["list_runs", "find_run", "find_completed", "list_epochs"],
+)
+def test_read_whose_connection_is_gone_is_tried_again_on_a_new_one(
+    store_url: str, read: Callable[[PostgresStore], object]
+) -> None:
+    """Nothing is lost by reading twice, and an attempt that has just begun has nobody else to do it."""
+    slept: list[float] = []
+    store = PostgresStore(store_url, sleep=slept.append)
+    expected = read(store)
+    end_connections(store_url)
+
+    assert expected == read(store)
+
+    assert [0.1] == slept
+    store.close()
+
+
+def test_read_gives_up_when_the_store_stays_away(empty_store: str, store_url: str) -> None:
+    upgrade_at(empty_store)
+    slept: list[float] = []
+    store = PostgresStore(empty_store, sleep=slept.append)
+    name = make_url(empty_store).database
+    execute(store_url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    execute(store_url, f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'")  # noqa: S608 - a name
+
+    with pytest.raises(OutcomeUnknownError):
+        store.list_runs()
+
+    assert 7 == len(slept)
+    store.close()
+
+
+def test_run_that_another_does_not_let_go_is_said_to_be_locked(store: PostgresStore, store_url: str) -> None:
+    """And not that the connection was lost: nothing was changed, and it is tried again."""
+    impatient, run_id, slept = PostgresStore(f"{store_url}&{IMPATIENT}"), added(store), list[float]()
+
+    with store.transaction(run_id), pytest.raises(RunLockedError) as caught:
+        Coordinator(impatient, sleep=slept.append).apply(run_id)
+
+    assert "another process holds the run's lock (" in str(caught.value)
+    assert str(caught.value).endswith("nothing was changed: run the same command again")
+    assert 7 == len(slept)
+    impatient.close()
+
+
+def test_event_is_sent_again_until_the_run_is_let_go(store: PostgresStore, store_url: str) -> None:
+    impatient, run_id, family = PostgresStore(f"{store_url}&{IMPATIENT}"), added(store), new_family()
+    holding = contextlib.ExitStack()
+    holding.enter_context(store.transaction(run_id))
+
+    state = Coordinator(impatient, sleep=lambda _: holding.close()).apply(run_id, claim(family=family))
+
+    assert 1 == state.fencing_token
+    impatient.close()
 
 
 def test_connection_that_goes_within_a_transaction_leaves_nothing(store: PostgresStore, store_url: str) -> None:
@@ -151,8 +211,9 @@ def test_connection_that_goes_within_a_transaction_leaves_nothing(store: Postgre
         assert 0 == transaction.revision
 
 
-def test_pool_that_has_no_connection_left_leaves_the_outcome_open(store: PostgresStore) -> None:
+def test_pool_that_has_no_connection_left_leaves_the_outcome_open(store_url: str) -> None:
     """A heartbeat goes on then, and a coordinator tries again."""
+    store = PostgresStore(store_url, sleep=lambda _: None)
     store._engine.pool._timeout = 0.01  # type: ignore[attr-defined]  # half a minute otherwise
     with contextlib.ExitStack() as stack:
         for _ in range(6):
@@ -162,6 +223,7 @@ def test_pool_that_has_no_connection_left_leaves_the_outcome_open(store: Postgre
             store.list_runs()
 
     assert 6 <= len(store.list_runs())
+    store.close()
 
 
 def test_client_that_stops_within_a_transaction_loses_it(store: PostgresStore, store_url: str) -> None:
@@ -170,7 +232,7 @@ def test_client_that_stops_within_a_transaction_loses_it(store: PostgresStore, s
 
     def freeze() -> None:
         with frozen.transaction(run_id) as transaction:
-            transaction._connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '50ms'"))
+            transaction._dialogue._cursor.execute("SET LOCAL idle_in_transaction_session_timeout = '50ms'")
             with store.transaction(run_id):  # waits until the server has ended the other one
                 pass
             transaction.read_state()
@@ -221,7 +283,7 @@ def test_number_that_no_column_holds_is_our_bug_and_no_lost_connection(store: Po
         ("DO 'BEGIN RAISE serialization_failure; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE deadlock_detected; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE disk_full; END'", OutcomeUnknownError),
-        ("DO 'BEGIN RAISE lock_not_available; END'", OutcomeUnknownError),
+        ("DO 'BEGIN RAISE lock_not_available; END'", RunLockedError),
         ("DO 'BEGIN RAISE query_canceled; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE admin_shutdown; END'", OutcomeUnknownError),
         ("SET TRANSACTION READ ONLY; SELECT pg_notify('a', 'b'); DELETE FROM runs", OutcomeUnknownError),

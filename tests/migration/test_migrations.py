@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import psycopg2
 import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import StoreVersionError, UsageError
+from iteration_lib.protocol.state import CheckpointPolicy, RunId
+from iteration_lib.protocol.status import EpochStatus, RunStatus
 from iteration_lib.store import migrate
 from iteration_lib.store.embedded import EmbeddedPostgres
 from iteration_lib.store.migrate import SCHEMA_VERSION, Migration, migrations, upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.query import sql_folder
-from tests.store_script import a_run
+from tests.protocol_script import Sender, claim, part
+from tests.store_script import a_run, history, read_state
 
 pytestmark = pytest.mark.postgres
 
@@ -146,6 +152,110 @@ def test_upgrade_keeps_the_runs_that_are_there(empty_store: str) -> None:
     upgrade_at(empty_store)
 
     assert before == store.find_run(run.run_id)
+    store.close()
+
+
+# From version 1
+
+
+@pytest.fixture
+def filled_store(empty_store: str) -> str:
+    """A store of version 1 with five runs in it."""
+    first = migrations()[0]
+    execute(empty_store, first.source)
+    execute(
+        empty_store,
+        "CREATE TABLE schema_migrations (version integer PRIMARY KEY, name text NOT NULL, sha256 text NOT NULL, "
+        "applied_at timestamptz NOT NULL DEFAULT clock_timestamp())",
+    )
+    applied = f"1, 'initial', '{first.sha256}'"
+    execute(empty_store, f"INSERT INTO schema_migrations (version, name, sha256) VALUES ({applied})")  # noqa: S608 - a digest
+    execute(empty_store, (Path(__file__).parent / "version_1.sql").read_text(encoding="utf-8"))
+    return empty_store
+
+
+def all_rows(url: str) -> dict[str, list[dict[str, object]]]:
+    """Return every row of every table but the list of migrations, in the order of their text."""
+    tables = execute(
+        url, "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename NOT LIKE 'schema%'"
+    )
+    return {
+        str(table): [
+            cast("dict[str, object]", row)
+            for (row,) in execute(url, f"SELECT to_jsonb(known) FROM {table} AS known ORDER BY ctid")  # noqa: S608 - a name
+        ]
+        for (table,) in tables
+    }
+
+
+def test_rows_of_version_1_survive_and_what_is_new_of_them_is_told_from_the_old(filled_store: str) -> None:
+    before = all_rows(filled_store)
+
+    assert list(ALL[1:]) == upgrade_at(filled_store)
+
+    after = all_rows(filled_store)
+    assert {"runs": 5, "epochs": 15, "checkpoints": 13} == {
+        table: len(before[table]) for table in ("runs", "epochs", "checkpoints")
+    }
+    for table, old in before.items():
+        kept = [{column: row[column] for column in old[0]} for row in after[table]]
+        assert sorted(map(str, old)) == sorted(map(str, kept)), table
+    assert {0} == {row["aborted_through"] for row in after["runs"]}
+    assert all(row["held_at"] == row["aligned_at"] for row in after["epochs"])
+    assert {None} == {row["unaligned_by"] for row in after["epochs"]}
+    assert {None: 7, "DECLINED": 2, "ATTEMPT_ENDED": 3, "SUBSUMED": 1} == Counter(
+        row["failure"] for row in after["checkpoints"]
+    )
+
+
+def test_upgraded_runs_are_told_like_any_others(filled_store: str) -> None:
+    upgrade_at(filled_store)
+    store = PostgresStore(filled_store)
+
+    for run in store.list_runs():
+        told = history(store, run.run_id)
+        state = read_state(store, run.run_id)
+        assert len(told["attempts"]) == run.fencing_token
+        assert {CheckpointPolicy()} == {state.policy, *(known.policy for known in store.list_attempts(run.run_id))}
+        assert ((), frozenset(), {}, 0) == (state.edges, state.requests, state.notified, state.checkpoint_failures)
+        completed = store.find_completed(run.run_id)
+        assert (completed.ended_at if completed else None) == (state.completed and state.completed.completed_at)
+    store.close()
+
+
+def test_attempt_of_version_1_goes_on_where_it_was(filled_store: str) -> None:
+    """The one that holds the run sends its next events: its reports and acknowledgements are still there."""
+    upgrade_at(filled_store)
+    store = PostgresStore(filled_store)
+    running, second = RunId("00000000-0000-4000-8000-000000000002"), Sender(2, 2, 2)
+
+    state = Coordinator(store).apply(
+        running, second.reports(2, {"centroids": {0: 0}}), second.completes(3, centroids=(0,)), second.triggers(2)
+    )
+
+    assert (1, 4, EpochStatus.ALIGNED) == (state.last_durable_epoch, state.last_checkpoint_id, state.epochs[0].status)
+    assert state == read_state(store, running)
+    store.close()
+
+
+@pytest.mark.parametrize(("name", "token"), [("new", 1), ("running", 3), ("failed", 2), ("terminating", 2)])
+def test_run_of_version_1_can_be_resumed(filled_store: str, name: str, token: int) -> None:
+    upgrade_at(filled_store)
+    store, sender = PostgresStore(filled_store), Sender(9, token, 9)
+    found = store.find_run(name)
+    assert found is not None
+    coordinator = Coordinator(store)
+
+    state = coordinator.apply(found.run_id, claim(9, takeover=True, family=9, max_pending=2))
+    if state.status is RunStatus.RUNNING:
+        epoch = state.last_durable_epoch + 1
+        begun = (sender.opens(epoch), sender.switches(epoch), sender.marks(epoch, part("x")))
+        state = coordinator.apply(found.run_id, *begun, sender.reports(epoch, {"centroids": {0: 0}}))
+        coordinator.apply(found.run_id, sender.triggers(epoch), sender.completes(state.last_checkpoint_id + 1))
+    state = coordinator.apply(found.run_id, sender.publishes())
+
+    assert RunStatus.FINISHED is state.status
+    assert state == read_state(store, found.run_id)
     store.close()
 
 

@@ -18,10 +18,12 @@ from iteration_lib.protocol.state import AttemptId, Holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
+from tests.simulation.background import SimulatedBackground
 from tests.simulation.claims import LEASE_SECONDS, Right
 from tests.simulation.fiber import Fiber, Killed
 from tests.simulation.ports import Said, SimulatedCoordinator, SimulatedCrashPlan, SimulatedHeartbeat
 from tests.simulation.runner import SimulatedRunner
+from tests.simulation.swarm import Pace
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 class SimulatedAttempt:
     """One process that drives the run, or wants to.
 
-    `hurt` names the ports that failed it, so that the oracle can tell whether an error that it ends with is due;
-    `opened_with` is the last durable epoch when it was opened.
+    `hurt` names the ports that failed it, so that the oracle can tell whether an error that it ends with is due. One
+    that was told to end has `grace_calls` left before it is killed.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class SimulatedAttempt:
         until_epoch: int | None = None,
         publishes: bool = True,
         parallelism: int = 1,
+        pace: Pace | None = None,
     ) -> None:
         self.world = world
         self.number = number
@@ -50,18 +53,23 @@ class SimulatedAttempt:
         self.until_epoch = until_epoch
         self.publishes = publishes
         self.parallelism = parallelism
+        self.pace = pace or Pace()
         self.attempt_id = AttemptId(f"{number:08x}-0000-4000-8000-000000000000")
         self.holder = Holder(host="here", pid=number, process_started=f"{number}.00")
         self.claim: Claim | None = None
         self.coordinator = SimulatedCoordinator(world)
         self.main = Fiber(self, f"attempt {number}", self._live)
         self.beat: Fiber | None = None
+        self.jobs: list[Fiber] = []
         self.next_beat_at: float | None = None
         self.said: list[Said] = []
         self.hurt: set[str] = set()
         self.is_killed = False
         self.is_over = False
         self.paused_until = 0
+        self.grace_calls: int | None = None
+        self.was_cancelled = False
+        self.looks = 0  # transactions of its main fiber
         self.error: BaseException | None = None
         self.trace = ""
         self._heartbeat: Heartbeat | None = None
@@ -75,15 +83,17 @@ class SimulatedAttempt:
     def kill(self) -> None:
         """End the process: nothing of it reaches a port any more, not even from its handlers."""
         self.is_killed = True
-        self.main.throw(Killed)
-        if self.beat is not None:
-            self.beat.throw(Killed)
-            self.beat = None
+        for fiber in (self.main, self.beat, *self.jobs):  # one that has ended is left as it is
+            if fiber is not None:
+                fiber.throw(Killed)
+        self.beat = None
+        self.jobs.clear()
 
-    def note_commit(self) -> None:
-        """Note that what was said last is committed."""
-        if self.said:
-            self.said[-1].committed = True
+    def preempt(self, *, grace_calls: int) -> None:
+        """Tell the process to end, as SIGTERM does: whatever it is about to do, it gets an exception instead."""
+        self.grace_calls = grace_calls
+        self.hurt.add("told to end")
+        self.main.throw(SystemExit(143))
 
     def start_beating(self, heartbeat: Heartbeat, *, interval_seconds: float) -> None:
         """Have the heartbeat beat at an interval."""
@@ -155,6 +165,8 @@ class SimulatedAttempt:
                 location=world.location,
                 clock=world.clock,
                 parallelism=self.parallelism,
+                alignment_timeout_seconds=self.pace.alignment_timeout_seconds,
+                background=SimulatedBackground(self, world.clock),
                 observer=world.oracle.observer(self),
                 crash_plan=plan,
             )
@@ -172,4 +184,5 @@ class SimulatedAttempt:
             gone_attempt_id=gone,
             takeover=self.right is Right.WORD,
             lease_ttl_seconds=LEASE_SECONDS,
+            policy=self.pace.policy,
         )

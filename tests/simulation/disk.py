@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import fsspec
 from fsspec.spec import AbstractFileSystem
 
-from tests.simulation.fiber import Call, Fate, ask, current_attempt
+from tests.simulation.fiber import Call, Fate, ask, current_attempt, current_fiber
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,38 +39,33 @@ class Disk:
 
     def exists(self, path: str) -> bool:
         """Tell whether there is such a file."""
-        ask(Call.LOOK, path)
         return path in self.files
 
     def put(self, path: str, content: bytes) -> None:
         """Write a file, whole unless fate has it otherwise; raises OSError when it says that it failed."""
         fate = ask(Call.PUT, path)
-        attempt = current_attempt()
         if fate is Fate.FAIL:
-            raise self._failed(attempt, "no space", path)
+            raise self._failed("no space", path)
         if fate in (Fate.TEAR, Fate.TEAR_UNSEEN, Fate.TEAR_AND_DIE) and path not in self.whole_puts:
             self.torn[path] = len(content)
             self._write(path, content[: len(content) // 2])
-            if attempt is not None:
-                attempt.hurt.add("put")
+            _hurt("put")
             if fate is Fate.TEAR_AND_DIE:
                 ask(Call.DIE, path)
             if fate is Fate.TEAR:
-                raise self._failed(attempt, "connection reset", path)
+                raise self._failed("connection reset", path)
             return
         self.torn.pop(path, None)
         self._write(path, content)
         if fate is Fate.STRAY:
             self.files.setdefault(f"{path}.stray", content)
         if ask(Call.PUT_DONE, path) is Fate.LOST:
-            raise self._failed(attempt, "connection reset", path)
+            raise self._failed("connection reset", path)
 
     def get(self, path: str) -> bytes:
         """Return a file's bytes; raises OSError."""
         if ask(Call.GET, path) is Fate.FAIL:
-            attempt = current_attempt()
-            if attempt is not None:
-                attempt.hurt.add("get")
+            _hurt("get")
             raise OSError(5, "cannot be read just now", path)
         if path not in self.files:
             raise FileNotFoundError(2, "no such file", path)
@@ -82,19 +77,23 @@ class Disk:
             raise FileNotFoundError(2, "no such file", path)
         return len(self.files[path])
 
-    def list(self, folder: str) -> list[str]:
+    def list_below(self, folder: str) -> list[str]:
         """Return the paths below a folder."""
         ask(Call.LIST, folder)
         return sorted(path for path in self.files if path.startswith(f"{folder}/"))
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
-        ask(Call.REMOVE, path)
-        if path not in self.files:
+        """Remove a file, or every file in a folder."""
+        if not self._inside(path):
             raise FileNotFoundError(2, "no such file", path)
-        self.on_remove(path)
-        del self.files[path]
-        self.damaged.pop(path, None)
+        ask(Call.REMOVE, path)
+        for known in self._inside(path):
+            self.on_remove(known)
+            del self.files[known]
+            self.damaged.pop(known, None)
+
+    def _inside(self, path: str) -> list[str]:
+        return [path] if path in self.files else [known for known in self.files if known.startswith(f"{path}/")]
 
     def damage(self, path: str) -> None:
         """Change a byte, or take the file away where it has none."""
@@ -118,10 +117,16 @@ class Disk:
         self.written_by.setdefault(path, current_attempt())
 
     @staticmethod
-    def _failed(attempt: SimulatedAttempt | None, problem: str, path: str) -> OSError:
-        if attempt is not None:
-            attempt.hurt.add("put")
+    def _failed(problem: str, path: str) -> OSError:
+        _hurt("put")
         return OSError(28, problem, path)
+
+
+def _hurt(port: str) -> None:
+    """Note that a port failed whoever asked, the one who drives or one who writes a checkpoint beside it."""
+    fiber = current_fiber()
+    if fiber is not None:
+        fiber.attempt.hurt.add(f"{port} beside" if fiber.is_beside else port)
 
 
 class SimulatedFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no annotations
@@ -149,7 +154,7 @@ class SimulatedFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec h
 
     def find(self, path: str, **_options: object) -> list[str]:
         """See fsspec."""
-        return [f"{ROOT}/{found}" for found in self.disk.list(_inner(path))]
+        return [f"{ROOT}/{found}" for found in self.disk.list_below(_inner(path))]
 
     def rm(self, path: str, **_options: object) -> None:
         """See fsspec."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError, LeaseHeldError, RunFinishedError, SupersededError
 from iteration_lib.protocol.event import AttemptOpened, SubtasksAligned
-from tests.simulation.rows import live_attempts
+from tests.simulation.change import live_attempts
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
@@ -56,12 +56,12 @@ def _answered(world: World, attempt: SimulatedAttempt, said: Said, *, was_live: 
     before = world.oracle.revision
     world.oracle.observe(attempt)
     changed = world.oracle.revision != before
-    if changed and said.committed:
+    if changed and said.committed and not said.was_held:
         world.oracle.violate("echo", f"an echo of attempt {attempt.number} changed rows a second time")
     if changed and not was_live and not _is_live(world, attempt):
         world.oracle.violate("echo", f"attempt {attempt.number} is not in force, and an echo of it changed rows")
     if changed:
-        said.committed = True
+        said.committed, said.was_held = True, False
         world.counters["delayed call committed"] += 1
         return "committed"
     world.counters["echo answered without a change"] += 1

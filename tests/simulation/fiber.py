@@ -1,7 +1,7 @@
 """Where may the scheduler take over? At every call of a port: each asks before it acts, and is told its fate.
 
-An attempt runs the driver in a fiber, its heartbeat beats in another. Whoever asks from outside any fiber (the oracle,
-a probe) goes on at once.
+An attempt runs the driver in a fiber, its heartbeat beats in another, and each checkpoint that is written beside the
+epochs has one of its own. Whoever asks from outside any fiber (the oracle, a probe, a person) goes on at once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulation.attempt import SimulatedAttempt
+    from tests.simulation.ports import Said
 
 
 class Call(enum.Enum):
@@ -26,15 +27,16 @@ class Call(enum.Enum):
     READ_ROWS = "read rows"
     RENEW = "renew the lease"
     RENEWED = "hear that the lease is renewed"
-    LOOK = "look for the file"
     PUT = "put the file"
     PUT_DONE = "hear that the file is put"
     GET = "get the file"
     LIST = "list the files"
     REMOVE = "remove the file"
     RUN = "run the operator"
+    LISTEN = "call the listener"
     POINT = "pass the crash point"
     WAIT = "wait"
+    AWAIT = "wait for a job"
     JOIN = "wait for the heartbeat"
     DIE = "die"
 
@@ -51,6 +53,7 @@ class Fate(enum.Enum):
     TEAR_UNSEEN = "half of it is written, and it seems to go well"
     TEAR_AND_DIE = "half of it is written, and the process dies"
     STRAY = "goes well, and a failed task leaves a file beside it"
+    HANG = "does not return"
 
     __hash__ = object.__hash__
 
@@ -60,13 +63,21 @@ class Killed(GreenletExit):  # type: ignore[misc]  # as above
 
 
 class Fiber(greenlet):  # type: ignore[misc]  # greenlet has no annotations that mypy follows here
-    """One thread of an attempt's process. `waiting_for` is the call that it is about to make."""
+    """One thread of an attempt's process. `waiting_for` is the call that it is about to make.
 
-    def __init__(self, attempt: SimulatedAttempt, name: str, body: Callable[[], None]) -> None:
+    One that `is_beside` the driver may hang in a call without holding the attempt up. `saying` is what it is sending.
+    """
+
+    def __init__(
+        self, attempt: SimulatedAttempt, name: str, body: Callable[[], None], *, is_beside: bool = False
+    ) -> None:
         super().__init__()
         self.attempt = attempt
         self.name = name
+        self.is_beside = is_beside
+        self.is_hanging = False
         self.waiting_for: tuple[Call, object] = (Call.BEGIN, None)
+        self.saying: Said | None = None
         self._body = body
 
     def run(self, _fate: Fate) -> None:
@@ -87,6 +98,12 @@ def ask(call: Call, what: object = None) -> Fate:
     """Ask for the fate of a call."""
     current = getcurrent()
     return current.ask(call, what) if isinstance(current, Fiber) else Fate.GO
+
+
+def current_fiber() -> Fiber | None:
+    """Return the fiber that this is called in; None outside of any."""
+    current = getcurrent()
+    return current if isinstance(current, Fiber) else None
 
 
 def current_attempt() -> SimulatedAttempt | None:

@@ -10,12 +10,17 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from iteration_lib.store.memory_write import MemoryRun
+from iteration_lib.store.memory_rows import MemoryRun
+from tests.simulation.change import Change
 from tests.simulation.disk import Disk
-from tests.simulation.programs import Buckets, Program, Reference, flat
+from tests.simulation.edge_rows import FOR_GOOD, live_parts
+from tests.simulation.programs import Program
+from tests.simulation.reference import Buckets, Reference, flat
 from tests.simulation.runner import decode, row_digest
 
 Json = Mapping[str, Any]  # Any: JSON as it was read back
+
+Edge = tuple[int, str]  # an epoch and an operator's id
 
 POINTER = "outputs.json"
 
@@ -31,26 +36,39 @@ class ManifestOracle:
         self._referenced: dict[str, str] = {}
         self._final: Json | None = None
         self._pointer: bytes | None = None
+        self._finished_by: dict[int, dict[str, Json]] = {}  # the finished operators as each checkpoint began
 
-    def check(self, before: MemoryRun, after: MemoryRun) -> None:
+    def check(self, change: Change) -> None:
         """Check the files that a commit began to name."""
+        before, after = change.before, change.after
         for operator_id, operator in after.operators.items():
             if operator["output"] is not None and before.operators[operator_id]["output"] is None:
                 what = f"the output of {operator_id}, finished for good"
-                self._stream(operator["output"], what, operator["fencing_token"], after)
+                self._edge(operator["output"], (FOR_GOOD, operator_id), what, operator["fencing_token"], after)
                 self._equal(operator["output"], self._reference.finished[operator_id], what)
+        for part in after.parts[len(before.parts) :]:
+            self._part(part, after)
         for name, pin in after.pins.items():
             if name not in before.pins:
                 self._files(pin["pin"]["files"], f"the pin of {name}", None, after)
-        for checkpoint_id, checkpoint in after.checkpoints.items():
-            known = before.checkpoints.get(checkpoint_id)
-            if checkpoint["status"] == "COMPLETED" and (known is None or known["status"] != "COMPLETED"):
+        for known, checkpoint in change.checkpoints:
+            if known is None:
+                self._finished_by[checkpoint["checkpoint_id"]] = _finished(after)
+            elif known["manifest_path"] is None and checkpoint["manifest_path"] is not None:
                 self._completed(checkpoint, after)
         if after.run["status"] == "FINISHED" != before.run["status"]:
             self.finished(after)
 
+    def _part(self, part: Json, rows: MemoryRun) -> None:
+        epoch, operator_id = part["epoch"], part["operator_id"]
+        first, end = part["first_bucket"], part["end_bucket"]
+        what = f"buckets {first} to {end} of {operator_id} in epoch {epoch}"
+        expected = self._reference.finished if epoch == FOR_GOOD else self._reference.results[epoch]
+        self._stream(part["output"], what, part["fencing_token"], rows)
+        self._equal(part["output"], expected[operator_id][first:end], what)
+
     def _completed(self, checkpoint: Json, rows: MemoryRun) -> None:
-        path, token = checkpoint["manifest_path"], checkpoint["fencing_token"]
+        path, token, epoch = checkpoint["manifest_path"], checkpoint["fencing_token"], checkpoint["epoch"]
         what = f"the manifest of checkpoint {checkpoint['checkpoint_id']}"
         self._file(path, checkpoint["manifest_sha256"], None, what, token, rows)
         content = self._disk.whole(path)
@@ -59,16 +77,22 @@ class ManifestOracle:
         manifest = cast("Json", json.loads(content))
         named = {key: manifest[key] for key in ("checkpoint_id", "epoch", "fencing_token")}
         expected = {key: checkpoint[key] for key in named}
-        self._require(named == expected, what, f"says {named}, not {expected}")
-        variables = self._reference.variables[checkpoint["epoch"]]
-        self._streams(manifest["variables"], variables, f"{what}: variable", token, rows)
-        finished = {key: o["output"] for key, o in rows.operators.items() if o["output"] is not None}
+        self._require(named == expected, what, "says {}, not {}", named, expected)
+        tails = {**self._program.graph.feedback, **self._program.graph.states}
+        edges = {
+            self._program.graph.operator(name).operator_id: (epoch, self._program.graph.operator(tail).operator_id)
+            for name, tail in tails.items()
+        }
+        self._streams(manifest["variables"], self._reference.variables[epoch], f"{what}: variable", token, rows, edges)
+        self._streams(manifest["states"], self._reference.states[epoch], f"{what}: state", token, rows, edges)
+        finished = self._finished_by[checkpoint["checkpoint_id"]]
         self._require(manifest["finished"] == finished, what, "names other finished operators than the rows")
-        is_last = checkpoint["epoch"] == self._reference.last_epoch
-        self._streams(manifest["outputs"], self._reference.outputs if is_last else {}, f"{what}: output", token, rows)
+        is_last = epoch == self._reference.last_epoch
+        outputs = self._reference.outputs if is_last else {}
+        self._streams(manifest["outputs"], outputs, f"{what}: output", token, rows, {})
         states = {key: "FINISHED" if is_last or key in finished else "RUNNING" for key in rows.operators}
-        self._require(manifest["operators"] == states, what, f"says {manifest['operators']} of the operators")
-        if is_last:
+        self._require(manifest["operators"] == states, what, "says {} of the operators", manifest["operators"])
+        if is_last and checkpoint["status"] == "COMPLETED":
             self._final = manifest
 
     def finished(self, rows: MemoryRun) -> None:
@@ -79,18 +103,18 @@ class ManifestOracle:
             return
         pointer = json.loads(content)
         folders = {name: stream["files"][0]["path"].rpartition("/")[0] for name, stream in manifest["outputs"].items()}
-        self._require(pointer["outputs"] == folders, "the pointer", f"names {pointer['outputs']}, not {folders}")
+        self._require(pointer["outputs"] == folders, "the pointer", "names {}, not {}", pointer["outputs"], folders)
         for key in ("checkpoint_id", "epoch"):
-            self._require(pointer[key] == manifest[key], "the pointer", f"says {key} {pointer[key]}")
+            self._require(pointer[key] == manifest[key], "the pointer", "says {} {}", key, pointer[key])
         digests = {pointer["state_digest"], rows.run["state_digest"], _digest(self._reference.outputs)}
-        self._require(len(digests) == 1, "the pointer", f"has another digest: {sorted(digests)}")
+        self._require(len(digests) == 1, "the pointer", "has another digest: {}", sorted(digests))
         outputs = {name: f"sim://run/{folder}" for name, folder in folders.items()}
-        self._require(rows.run["outputs"] == outputs, "the run", f"names {rows.run['outputs']}, not {outputs}")
+        self._require(rows.run["outputs"] == outputs, "the run", "names {}, not {}", rows.run["outputs"], outputs)
         for name, stream in manifest["outputs"].items():
             self._equal(stream, self._reference.outputs[name], f"output {name}")
             there = sorted(path for path in self._disk.files if path.startswith(f"{folders[name]}/"))
             named = sorted(file["path"] for file in stream["files"])
-            self._require(there == named, f"output {name}", f"has the files {there}, not {named}")
+            self._require(there == named, f"output {name}", "has the files {}, not {}", there, named)
         self._referenced[POINTER] = "the pointer"
         self._disk.whole_puts.add(POINTER)
 
@@ -118,12 +142,28 @@ class ManifestOracle:
             self._violate("files", f"{path}, {self._referenced[path]}, was removed")
 
     def _streams(
-        self, named: Mapping[str, Json], expected: Mapping[str, Buckets], what: str, token: int, rows: MemoryRun
+        self,
+        named: Mapping[str, Json],
+        expected: Mapping[str, Buckets],
+        what: str,
+        token: int,
+        rows: MemoryRun,
+        edges: Mapping[str, Edge],
     ) -> None:
-        self._require(set(named) == set(expected), what, f"there are {sorted(named)}, not {sorted(expected)}")
+        self._require(set(named) == set(expected), what, "there are {}, not {}", sorted(named), sorted(expected))
         for name in set(named) & set(expected):
-            self._stream(named[name], f"{what} {name}", token, rows)
+            self._edge(named[name], edges.get(name), f"{what} {name}", token, rows)
             self._equal(named[name], expected[name], f"{what} {name}")
+
+    def _edge(self, stream: Json, edge: Edge | None, what: str, token: int, rows: MemoryRun) -> None:
+        """Check files of this token, or of parts of an edge that is live."""
+        tokens = {
+            file["path"]: part["fencing_token"]
+            for part in (live_parts(rows, *edge) if edge is not None else ())
+            for file in part["output"]["files"]
+        }
+        for file in stream["files"]:
+            self._files([file], what, tokens.get(file["path"], token), rows)
 
     def _stream(self, stream: Json, what: str, token: int, rows: MemoryRun) -> None:
         self._files(stream["files"], what, token, rows)
@@ -140,25 +180,32 @@ class ManifestOracle:
         if content is None:
             self._violate("files", f"{what} is {path}, which is not there")
             return
-        self._require(hashlib.sha256(content).hexdigest() == sha256, what, f"{path} has another digest")
-        self._require(size_bytes in (None, len(content)), what, f"{path} has another size")
+        self._require(hashlib.sha256(content).hexdigest() == sha256, what, "{} has another digest", path)
+        self._require(size_bytes in (None, len(content)), what, "{} has another size", path)
         writer = self._disk.written_by.get(path)
         tokens = [a["fencing_token"] for a in rows.attempts.values() if writer and a["attempt_id"] == writer.attempt_id]
         wanted = token if token is not None else rows.run["fencing_token"]
-        self._require(tokens == [wanted], what, f"{path} was written under {tokens}, not {wanted}")
+        self._require(tokens == [wanted], what, "{} was written under {}, not {}", path, tokens, wanted)
         self._referenced[path] = what
 
     def _equal(self, stream: Json, expected: Buckets, what: str) -> None:
         found: Buckets = ()
         for file in stream["files"]:
             content = self._disk.whole(file["path"])
-            found += decode(content) if content is not None else ()
+            part = decode(content) if content is not None else ()
+            said = file["end_bucket"] - file["first_bucket"] if stream["kind"] == "buckets" else 1
+            self._require(len(part) == said, what, "{} holds {} buckets, not {}", file["path"], len(part), said)
+            found += part
         same = found == expected if stream["kind"] == "buckets" else flat(found) == flat(expected)
-        self._require(same, what, f"holds {found}, the undisturbed run's is {expected}")
+        self._require(same, what, "holds {}, the undisturbed run's is {}", found, expected)
 
-    def _require(self, holds: bool, what: str, text: str) -> None:  # noqa: FBT001 - reads as a sentence
+    def _require(self, holds: bool, what: str, text: str, *values: object) -> None:  # noqa: FBT001 - reads as a sentence
         if not holds:
-            self._violate("manifest", f"{what}: {text}")
+            self._violate("manifest", f"{what}: {text.format(*values)}")
+
+
+def _finished(rows: MemoryRun) -> dict[str, Json]:
+    return {key: o["output"] for key, o in rows.operators.items() if o["output"] is not None}
 
 
 def _digest(outputs: Mapping[str, Buckets]) -> str:

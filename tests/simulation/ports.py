@@ -17,11 +17,20 @@ from iteration_lib.crash_point import CrashPlan, CrashPoint
 from iteration_lib.errors import LeaseHeldError, OutcomeUnknownError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.event import CheckpointAcknowledged, SubtasksAligned
+from iteration_lib.protocol.event import AlignmentTimedOut, CheckpointAcknowledged, SubtasksAligned
 from iteration_lib.protocol.state import AttemptId, RunId
 from iteration_lib.store.memory import MemoryStore, MemoryTransaction
-from iteration_lib.store.record import AttemptRecord, CheckpointRecord, OperatorRecord, PinRecord, RunRecord
-from tests.simulation.fiber import Call, Fate, ask, current_attempt
+from iteration_lib.store.record import (
+    AttemptRecord,
+    CheckpointRecord,
+    EpochRecord,
+    OperatorRecord,
+    PartRecord,
+    PinRecord,
+    RunRecord,
+)
+from tests.simulation.change import of_status
+from tests.simulation.fiber import Call, Fate, ask, current_attempt, current_fiber
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -64,7 +73,7 @@ class SimulatedStore:
     @contextmanager
     def transaction(self, run_id: RunId) -> Iterator[MemoryTransaction]:
         """See Store."""
-        attempt = current_attempt()
+        fiber, attempt = current_fiber(), current_attempt()
         if ask(Call.TRANSACTION) is Fate.LOST:
             self._lose("unknown outcome, not committed")
         try:
@@ -78,7 +87,10 @@ class SimulatedStore:
             self._world.oracle.nothing_changed("a refused event", attempt)
             raise
         if attempt is not None:
-            attempt.note_commit()
+            attempt.looks += fiber is attempt.main
+        if fiber is not None and fiber.saying is not None:
+            fiber.saying.committed = True
+            fiber.saying.was_held = any(e["held_at"] for e in of_status(self._world.oracle.rows.epochs, "OPEN"))
         self._world.oracle.observe(attempt)
         if ask(Call.COMMITTED) is Fate.LOST:
             self._lose("unknown outcome, committed")
@@ -117,10 +129,20 @@ class SimulatedStore:
         self._read("pins")
         return self._inner.list_pins(run_id)
 
-    def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
+    def list_epochs(self, run_id: RunId, first_epoch: int = 0) -> tuple[EpochRecord, ...]:
         """See History."""
-        self._read("checkpoints")
-        return self._inner.list_checkpoints(run_id)
+        self._read("epochs")
+        return self._inner.list_epochs(run_id, first_epoch)
+
+    def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
+        """See History."""
+        self._read("parts")
+        return self._inner.list_parts(run_id)
+
+    def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
+        """See History."""
+        self._read("the completed checkpoint")
+        return self._inner.find_completed(run_id)
 
     def _read(self, what: str) -> None:
         if ask(Call.READ_ROWS, what) is Fate.LOST:
@@ -136,10 +158,14 @@ class SimulatedStore:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Said:
-    """Events that an attempt sent in one transaction; `committed` once that is known to the simulation."""
+    """Events that an attempt sent in one transaction; `committed` once that is known to the simulation.
+
+    What `was_held` then has to be said again once the epoch is released, and may come true by a repetition as well.
+    """
 
     events: tuple[Event, ...]
     committed: bool = False
+    was_held: bool = False
 
 
 class SimulatedCoordinator(Coordinator):
@@ -156,19 +182,27 @@ class SimulatedCoordinator(Coordinator):
         return self._say(run_id, events)
 
     def _say(self, run_id: RunId, events: tuple[Event, ...]) -> RunState:
-        attempt, said = current_attempt(), Said(events)
-        if attempt is not None:
-            attempt.said.append(said)
+        fiber = current_fiber()
+        if fiber is not None:
+            fiber.saying = Said(events)
+            if events:
+                fiber.attempt.said.append(fiber.saying)
         state = super().apply(run_id, *events)
         self._world.counters["events answered"] += 1
+        last = events[-1] if events else None
+        if isinstance(last, CheckpointAcknowledged) and last.manifest_path is not None:
+            status = self._world.oracle.rows.checkpoints[last.checkpoint_id]["status"]
+            self._world.counters["stale upload refused"] += status == "ABORTED"
         return state
 
     def _parts(self, events: tuple[Event, ...]) -> Iterator[tuple[Event, ...]]:
         random = self._world.random
-        if random.random() >= self._world.swarm.splits:
+        if not events or random.random() >= self._world.swarm.splits:
             return
         first = events[0]
-        if isinstance(first, SubtasksAligned):
+        if isinstance(first, AlignmentTimedOut):
+            yield (first,)
+        elif isinstance(first, SubtasksAligned):
             for _ in range(random.randint(1, 2)):
                 reports = {
                     head: {index: count for index, count in counts.items() if random.random() < 0.6}

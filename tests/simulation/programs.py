@@ -1,27 +1,25 @@
-"""What do simulated runs compute, and what must come out? Small iterations on tuples of whole numbers.
+"""What do simulated runs compute? Small iterations on tuples of whole numbers.
 
 A stream is a tuple of numbers, a bucket of it a part of that tuple. Between them the programs have several heads of
-different parallelism, criteria, feedback that runs dry, operators that finish for good, and one epoch or many.
-`reference` computes what an undisturbed run gives, by calling the functions one after another: it shares no code with
-the driver.
+different parallelism, criteria, feedback that runs dry, operators that finish for good bucket by bucket, carry state,
+keep a scratch folder or may not be captured, data that only epoch 0 sees, listeners, and one epoch or many.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from iteration_lib.model.bucket import Bucket
 from iteration_lib.model.definition import describe
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.iteration import Iteration
 from iteration_lib.model.metrics import Metrics
-from iteration_lib.model.operator import Kind, Operator, Role
+from iteration_lib.model.operator import Operator
+from tests.simulation.listening import listen
 
 Rows = tuple[int, ...]
-Buckets = tuple[Rows, ...]
 
 BUCKETS = 3  # of every stream; a run's `max_buckets`
 _PRIME = 1_000_003
@@ -36,25 +34,13 @@ class Program:
     definition: Mapping[str, object]
     max_epochs: int | None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """What an undisturbed run gives: values per epoch, the rows in each bucket of each head, and how it ends."""
-
-    finished: Mapping[str, Buckets]
-    variables: tuple[Mapping[str, Buckets], ...]
-    records: tuple[Mapping[str, tuple[int, ...]], ...]
-    outputs: Mapping[str, Buckets]
-    terminated_by: str
-
-    @property
-    def last_epoch(self) -> int:
-        """The epoch that terminates the run."""
-        return len(self.variables) - 1
+    def operator(self, operator_id: str) -> Operator:
+        """Return an operator by its id."""
+        return next(operator for operator in self.graph.operators if operator.operator_id == operator_id)
 
 
 def descent() -> Iteration:
-    """Two variables of different parallelism, a chain that finishes for good, criteria."""
+    """Two variables of different parallelism, a chain that finishes for good, criteria, listeners of both kinds."""
     iteration = Iteration("descent")
 
     @iteration.data
@@ -97,7 +83,28 @@ def descent() -> Iteration:
     iteration.feedback(weights=moved, shards=shifted)
     iteration.criteria(still_moving)
     iteration.output(model=moved, shards=shifted)
+    _tell_all(iteration)
     return iteration
+
+
+def _tell_all(iteration: Iteration) -> None:
+    """Add listeners of both kinds, and one that returns nothing."""
+
+    @iteration.on_epoch_durable
+    def logged(
+        epoch: int, metrics: Mapping[str, float], records: Mapping[str, int], effect_id: str
+    ) -> Mapping[str, object]:
+        listen("logged", epoch, effect_id)
+        return {"epoch": epoch, "metrics": dict(metrics), "records": dict(records)}
+
+    @iteration.on_epoch_durable
+    def counted_up(epoch: int) -> None:
+        listen("counted_up", epoch)
+
+    @iteration.on_terminated
+    def told(epoch: int, terminated_by: str, effect_id: str) -> Mapping[str, object]:
+        listen("told", epoch, effect_id)
+        return {"epoch": epoch, "terminated_by": terminated_by}
 
 
 def drying() -> Iteration:
@@ -171,6 +178,90 @@ def shared() -> Iteration:
     return iteration
 
 
+def remembering() -> Iteration:
+    """Operators that carry state, on values and on buckets, and data that only epoch 0 sees."""
+    iteration = Iteration("remembering")
+
+    @iteration.data
+    def points() -> Rows:
+        return tuple(range(4, 12))
+
+    @iteration.data(replays=False)
+    def news() -> Rows:
+        return (91, 92, 93, 94)
+
+    @iteration.variable
+    def weight(points: Rows, news: Rows) -> Rows:
+        return (mix(points + news),)
+
+    @iteration.map_buckets(parallelism=2, state="carry")
+    def visits(points: Rows, news: Rows, weight: Rows, state: Rows | None) -> tuple[Rows, Rows]:
+        seen = (*(state or ()), len(news))
+        return (mix(points + weight + seen),), (*seen, mix(news))
+
+    @iteration.operator(state="carry")
+    def moved(visits: Rows, news: Rows, state: Rows | None) -> tuple[Rows, Rows]:
+        total = state[0] if state is not None else 1
+        return (mix((total, *visits, *news)), total), (total + mix(visits),)
+
+    @iteration.operator
+    def still_moving(moved: Rows, epoch: int) -> Rows:
+        return moved if epoch < 3 else ()
+
+    iteration.feedback(weight=moved)
+    iteration.criteria(still_moving)
+    iteration.output(moved=moved, visits=visits)
+    return iteration
+
+
+def guarded() -> Iteration:
+    """An operator that may not be captured, some before and some behind it, a scratch folder, one that finishes."""
+    iteration = Iteration("guarded")
+
+    @iteration.data
+    def points() -> Rows:
+        return tuple(range(20, 28))
+
+    @iteration.map_buckets(finishes=True, parallelism=3)
+    def squares(points: Rows) -> Rows:
+        return tuple(point * point for point in points)
+
+    @iteration.variable(parallelism=2)
+    def left(squares: Rows, bucket: Bucket) -> Rows:
+        return (*squares, bucket.index)
+
+    @iteration.variable
+    def right(points: Rows) -> Rows:
+        return (mix(points),)
+
+    @iteration.map_buckets(parallelism=3)
+    def pulled(left: Rows, squares: Rows) -> Rows:
+        return (mix(left), mix(squares))
+
+    @iteration.map_buckets(parallelism=2, state="fresh")
+    def pushed(pulled: Rows, left: Rows, scratch: str) -> Rows:
+        return (*pulled, mix(left), len(scratch) // 1_000)
+
+    @iteration.operator(capture=False)
+    def drawn(right: Rows, pulled: Rows) -> Rows:
+        return (mix(right + pulled),)
+
+    @iteration.operator
+    def behind(drawn: Rows, right: Rows, metrics: Metrics) -> Rows:
+        metrics.report("behind", mix(drawn))
+        return (mix(drawn), *right[:1])
+
+    @iteration.operator
+    def weighed(pushed: Rows, metrics: Metrics) -> Rows:
+        metrics.report("weight", mix(pushed))
+        return (mix(pushed),)
+
+    iteration.feedback(left=pushed, right=behind)
+    iteration.output(weighed=weighed, left=pushed)
+    _tell_all(iteration)
+    return iteration
+
+
 def mix(rows: Rows) -> int:
     """Return a number that tells rows apart, their order too."""
     found = 17
@@ -185,8 +276,10 @@ _PROGRAMS: tuple[tuple[Callable[[], Iteration], int | None], ...] = (
     (descent, 3),  # both in the same epoch
     (drying, None),
     (counted, 1),
-    (counted, 5),
-    (shared, 3),
+    (counted, 6),
+    (shared, 4),
+    (remembering, None),
+    (guarded, 3),
 )
 
 
@@ -200,84 +293,3 @@ def _program(iteration: Iteration, max_epochs: int | None) -> Program:
     graph = iteration.graph()
     name = f"{iteration.name}-{max_epochs or 'free'}"
     return Program(name=name, graph=graph, definition=describe(graph), max_epochs=max_epochs)
-
-
-def buckets_of(rows: Rows) -> Buckets:
-    """Cut rows into buckets, as even as can be."""
-    cuts = [-(-len(rows) * index // BUCKETS) for index in range(BUCKETS + 1)]
-    return tuple(rows[start:end] for start, end in pairwise(cuts))
-
-
-def flat(buckets: Buckets) -> Rows:
-    """Return the rows of all buckets, in order."""
-    return tuple(row for bucket in buckets for row in bucket)
-
-
-def call(operator: Operator, inputs: Mapping[str, Buckets], *, epoch: int | None, metrics: Metrics) -> Buckets:
-    """Call an operator's function: once on all rows, or once per bucket."""
-    injected = {"epoch": epoch, "metrics": metrics}
-    if operator.kind is Kind.VALUE:
-        given = {name: flat(buckets) for name, buckets in inputs.items()}
-        return (operator.function(**given, **{name: injected[name] for name in operator.injected}),)
-    found = []
-    for index in range(BUCKETS):
-        given = {name: buckets[index if len(buckets) > 1 else 0] for name, buckets in inputs.items()}
-        place = {**injected, "bucket": Bucket(index=index, count=BUCKETS)}
-        found.append(operator.function(**given, **{name: place[name] for name in operator.injected}))
-    return tuple(found)
-
-
-@functools.cache
-def reference(name: str) -> Reference:
-    """Return what an undisturbed run of a program gives."""
-    program = next(program for program in programs() if program.name == name)
-    graph = program.graph
-    start: dict[str, Buckets] = {}
-    for operator in graph.operators:
-        if operator.role is Role.DATA:
-            start[operator.name] = buckets_of(operator.function())
-        elif operator.role is Role.VARIABLE or operator.finishes:
-            start[operator.name] = _call(operator, start, None)
-    passes = list(_passes(program, start))
-    last = passes[-1]
-    return Reference(
-        finished={o.operator_id: start[o.name] for o in graph.operators if o.finishes},
-        variables=tuple({head: made[tail] for head, tail in graph.feedback.items()} for made in passes),
-        records=tuple(_records(graph, made) for made in passes),
-        outputs={output: last[operator] for output, operator in graph.outputs.items()},
-        terminated_by=_ends(program, len(passes) - 1, last) or "",
-    )
-
-
-def _passes(program: Program, start: Mapping[str, Buckets]) -> Iterator[dict[str, Buckets]]:
-    """Yield every stream after each epoch, up to the one that terminates the run."""
-    streams, epoch = dict(start), 0
-    while True:
-        for operator in program.graph.operators:
-            if operator.role is Role.OPERATOR and not operator.finishes:
-                streams[operator.name] = _call(operator, streams, epoch)
-        yield dict(streams)
-        if _ends(program, epoch, streams) is not None:
-            return
-        streams |= {variable: streams[tail] for variable, tail in program.graph.feedback.items()}
-        epoch += 1
-
-
-def _ends(program: Program, epoch: int, streams: Mapping[str, Buckets]) -> str | None:
-    records = {head: sum(counts) for head, counts in _records(program.graph, streams).items()}
-    if not any(records.values()):
-        return "empty_feedback"
-    if not records.get("criteria", 1):
-        return "criteria"
-    return "max_epochs" if epoch + 1 == program.max_epochs else None
-
-
-def _records(graph: Graph, streams: Mapping[str, Buckets]) -> dict[str, tuple[int, ...]]:
-    """Count the rows that each bucket of each head feeds back."""
-    tails = dict(graph.feedback) | ({"criteria": graph.criteria} if graph.criteria is not None else {})
-    return {head: tuple(len(bucket) for bucket in streams[tail]) for head, tail in tails.items()}
-
-
-def _call(operator: Operator, streams: Mapping[str, Buckets], epoch: int | None) -> Buckets:
-    inputs = {name: streams[name] for name in operator.inputs}
-    return call(operator, inputs, epoch=epoch, metrics=Metrics(operator_id=operator.operator_id))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from random import Random
 from typing import TypeVar
 
+from iteration_lib.protocol.state import CheckpointPolicy
 from tests.simulation.fiber import Call, Fate
 
 T = TypeVar("T")
@@ -28,6 +29,10 @@ class Event(enum.Enum):
     ECHO = "echo"
     PROBE = "probe"
     DAMAGE = "damage"
+    PREEMPT = "preempt"
+    ABORT = "a person aborts a checkpoint"
+    REQUEST = "a person asks for a checkpoint"
+    RECOVER = "a call that hangs returns"
 
     __hash__ = object.__hash__
 
@@ -41,13 +46,17 @@ _EVENT_RATES: Mapping[Event, tuple[float, ...]] = {
     Event.ECHO: (0.01, 0.04, 0.1),
     Event.PROBE: (0.01, 0.04),
     Event.DAMAGE: (0.001, 0.004),
+    Event.PREEMPT: (0.003, 0.01, 0.03),
+    Event.ABORT: (0.005, 0.02, 0.06),
+    Event.REQUEST: (0.005, 0.02),
 }
 _FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
     (Fate.LOST, (Call.TRANSACTION,)): (0.02, 0.1, 0.4, 0.8),
     (Fate.LOST, (Call.COMMITTED,)): (0.02, 0.1, 0.4, 0.8),
     (Fate.LOST, (Call.READ_ROWS,)): (0.01, 0.05),
     (Fate.LOST, (Call.RENEW, Call.RENEWED)): (0.1, 0.5),
-    (Fate.FAIL, (Call.PUT,)): (0.005, 0.03),
+    (Fate.FAIL, (Call.PUT,)): (0.005, 0.03, 0.1),
+    (Fate.HANG, (Call.PUT, Call.PUT_DONE)): (0.05, 0.2),
     (Fate.TEAR, (Call.PUT,)): (0.005, 0.03),
     (Fate.TEAR_UNSEEN, (Call.PUT,)): (0.005, 0.03),
     (Fate.TEAR_AND_DIE, (Call.PUT,)): (0.005, 0.03),
@@ -56,9 +65,23 @@ _FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
     (Fate.FAIL, (Call.GET,)): (0.01, 0.05),
     (Fate.FAIL, (Call.RUN,)): (0.005, 0.02),
     (Fate.LOST, (Call.RUN,)): (0.005, 0.02),
+    (Fate.FAIL, (Call.LISTEN,)): (0.02, 0.2),
 }
 _ENABLED = 0.35  # how likely a fault is part of a seed's
 _CRASH_AT_POINT_RATES = (0.0, 0.0, 0.02, 0.08)
+_RECOVERY_RATE = 0.02  # of calls that hang
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How an attempt takes checkpoints, and after what time it leaves durable edges."""
+
+    policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
+    alignment_timeout_seconds: float | None = None
+
+    def patient(self) -> Pace:
+        """Return a pace that no slowness of a healthy world is too slow for; it leaves no edges, only finds them."""
+        return Pace(policy=replace(self.policy, timeout_seconds=1e6))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +95,7 @@ class Swarm:
     splits: float  # how likely reports come in parts
     steps: int
     most_attempts: int
+    paces: tuple[Pace, ...]  # each attempt has one of them
     survivors_go_on: bool  # after the healing, or are they ended by it
     drives_in_parts: bool  # as Airflow's tasks do, some epochs each
 
@@ -85,6 +109,8 @@ def draw_swarm(random: Random) -> Swarm:
             rate = random.choice(rates)
             for call in calls:
                 fates.setdefault(call, {})[fate] = rate
+    if Fate.HANG in fates.get(Call.PUT, {}):
+        events[Event.RECOVER] = _RECOVERY_RATE
     return Swarm(
         events=_cumulative(events),
         fates={call: _cumulative(rates) for call, rates in fates.items()},
@@ -93,6 +119,7 @@ def draw_swarm(random: Random) -> Swarm:
         splits=random.choice((0.0, 0.0, 0.3)),
         steps=random.choice((60, 120, 200, 300)),
         most_attempts=random.choice((2, 3, 5, 8)),
+        paces=tuple(_draw_pace(random) for _ in range(random.choice((1, 1, 2)))),
         survivors_go_on=random.random() < 0.5,
         drives_in_parts=random.random() < 0.3,
     )
@@ -108,8 +135,22 @@ def undisturbed() -> Swarm:
         splits=0.0,
         steps=0,
         most_attempts=1,
+        paces=(Pace(),),
         survivors_go_on=True,
         drives_in_parts=False,
+    )
+
+
+def _draw_pace(random: Random) -> Pace:
+    return Pace(
+        policy=CheckpointPolicy(
+            every_epochs=random.choice((1, 1, 1, 2, 3, 4)),
+            min_pause_seconds=random.choice((0.0, 0.0, 0.0, 4.0, 60.0)),
+            max_pending=random.choice((1, 1, 2, 3)),
+            timeout_seconds=random.choice((1.0, 4.0, 600.0, 600.0)),
+            tolerable_failures=random.choice((0, 0, 1, 3)),
+        ),
+        alignment_timeout_seconds=random.choice((None, None, 0.0, 0.0, 3.0)),
     )
 
 

@@ -2,31 +2,104 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
-from iteration_lib.errors import OutcomeUnknownError
+import pytest
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.driver.attempt import Claim, open_attempt
+from iteration_lib.errors import OutcomeUnknownError, SupersededError
+from iteration_lib.protocol import Event
 from iteration_lib.protocol.event import OutputsPublished
+from iteration_lib.store.memory import MemoryStore
+from tests.protocol_script import FIRST, HOLDER, aborts, asks, attempt_id, claim, play, started
 from tests.simulation.attempt import SimulatedAttempt
 from tests.simulation.claims import Right
 from tests.simulation.fiber import Call, Fate
-from tests.simulation.programs import programs
+from tests.simulation.ports import SimulatedClock, SimulatedHeartbeat
+from tests.simulation.programs import Program, programs
 from tests.simulation.swarm import undisturbed
-from tests.simulation.world import World
+from tests.simulation.world import RUN_ID, World, new_run
+
+PROGRAM = programs()[0]
 
 
 def test_attempt_that_finished_the_run_unheard_does_not_take_itself_for_superseded() -> None:
     """Its heartbeat sees that the attempt has ended: by its own last word, whose answer it never got."""
-    world = World(Random(0), undisturbed(), programs()[0])  # noqa: S311 - no secret
-    attempt = SimulatedAttempt(world, 1, Right.NONE)
+    world, attempt = _alone(PROGRAM)
 
-    while attempt.is_active:
-        call, _ = attempt.main.waiting_for
-        publishes = bool(attempt.said) and isinstance(attempt.said[-1].events[0], OutputsPublished)
-        if publishes and call is Call.WAIT and attempt.next_beat_at is not None:
-            attempt.begin_beat()
-            while attempt.beat is not None:
-                attempt.beat.switch(Fate.GO)
-        attempt.main.switch(Fate.LOST if publishes and call is Call.COMMITTED else Fate.GO)
+    _go_on_until_published(attempt, answer=Fate.LOST, beats=True)
 
     assert ("FINISHED", OutcomeUnknownError) == (world.oracle.rows.run["status"], type(attempt.error))
     assert world.oracle.violation is None
+
+
+def test_attempt_that_finished_the_run_unheard_hears_it_when_it_asks_again() -> None:
+    """Seed 168: what it repeats are the notices of the listeners too, and those were refused as a stranger's."""
+    world, attempt = _alone(PROGRAM)
+
+    _go_on_until_published(attempt, answer=Fate.LOST, beats=False)
+    while attempt.is_active:
+        attempt.main.switch(Fate.GO)
+
+    assert ("FINISHED", None) == (world.oracle.rows.run["status"], attempt.error)
+    assert world.oracle.violation is None
+
+
+def test_attempt_that_only_looks_sees_that_it_is_superseded() -> None:
+    """Seed 247: while it waited for its checkpoint it took the next attempt's run for its own, and that for failed."""
+    store = MemoryStore(SimulatedClock())
+    store.add_run(new_run(PROGRAM))
+
+    with pytest.raises(SupersededError, match="token 2 is in force"):
+        _look_after_a_takeover(store, Coordinator(store), Claim(attempt_id=attempt_id(1), holder=HOLDER))
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_trigger_that_is_repeated_begins_nothing_that_nobody_writes(is_open: bool) -> None:  # noqa: FBT001 - a case
+    """Seed 77: the checkpoint was aborted before it began, and what was said again began the next one."""
+    triggered = replace(FIRST.triggers(0), last_checkpoint_id=0)
+    batch: tuple[Event, ...] = (FIRST.reports(0), triggered, *([FIRST.opens(1)] if is_open else []))
+    state = play(started(FIRST.opens(0)), aborts(1), *batch)
+
+    assert state == play(state, *batch)
+    assert (1, ()) == (state.last_checkpoint_id, state.pending)
+
+
+def test_trigger_that_was_not_due_is_not_due_later() -> None:
+    """Nor is one that comes again when a person has asked for a checkpoint: the next epoch answers that."""
+    batch: tuple[Event, ...] = (FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1))
+    state = play(started(FIRST.opens(0), every_epochs=2), *batch, asks())
+
+    assert state == play(state, *batch)
+
+
+def _look_after_a_takeover(store: MemoryStore, coordinator: Coordinator, mine: Claim) -> None:
+    with open_attempt(store, coordinator, RUN_ID, mine, heartbeat_class=SimulatedHeartbeat) as attempt:
+        assert 1 == attempt.look().fencing_token
+        coordinator.apply(RUN_ID, claim(2, takeover=True))
+        attempt.look()
+
+
+def _alone(program: Program) -> tuple[World, SimulatedAttempt]:
+    world = World(Random(0), undisturbed(), program)  # noqa: S311 - no secret
+    return world, SimulatedAttempt(world, 1, Right.NONE)
+
+
+def _go_on_until_published(attempt: SimulatedAttempt, *, answer: Fate, beats: bool) -> None:
+    """Let an attempt go on until it has published; that, and all that it repeats of it, gets this answer if it beats.
+
+    Where it does not beat, only the first answer is this one.
+    """
+    while attempt.is_active:
+        fiber = next(iter(attempt.jobs), attempt.main)
+        call, _ = fiber.waiting_for
+        publishes = bool(attempt.said) and isinstance(attempt.said[-1].events[-1], OutputsPublished)
+        if publishes and call is Call.WAIT and beats and attempt.next_beat_at is not None:
+            attempt.begin_beat()
+            while attempt.beat is not None:
+                attempt.beat.switch(Fate.GO)
+        fiber.switch(answer if publishes and call is Call.COMMITTED else Fate.GO)
+        if publishes and call is Call.COMMITTED and not beats:
+            return

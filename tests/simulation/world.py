@@ -12,7 +12,8 @@ from iteration_lib.store.record import NewRun
 from tests.simulation.disk import ROOT, Disk, SimulatedFileSystem
 from tests.simulation.oracle import Oracle
 from tests.simulation.ports import SimulatedClock, SimulatedStore
-from tests.simulation.programs import BUCKETS, Program, reference
+from tests.simulation.programs import BUCKETS, Program
+from tests.simulation.reference import reference
 from tests.simulation.swarm import Swarm
 
 RUN_ID = RunId("00000000-0000-4000-8000-000000000001")
@@ -31,7 +32,7 @@ class World:
         self.counters: Counter[str] = Counter()
         self.clock = SimulatedClock()
         self.store = MemoryStore(self.clock)
-        self.store.add_run(_new_run(program))
+        self.store.add_run(new_run(program))
         self.disk = Disk()
         SimulatedFileSystem.disk = self.disk
         self.location = StateLocation(f"sim://{ROOT}")
@@ -40,7 +41,8 @@ class World:
         self.ports = SimulatedStore(self)
 
 
-def _new_run(program: Program) -> NewRun:
+def new_run(program: Program) -> NewRun:
+    """Return a run of a program, about to be made."""
     return NewRun(
         run_id=RUN_ID,
         run_key=program.name,

@@ -9,16 +9,25 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from iteration_lib import view
-from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.state import NO_EPOCH, CheckpointPolicy, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
+    CheckpointFailure,
     CheckpointKind,
     CheckpointStatus,
     EpochStatus,
     RunStatus,
     TerminatedBy,
+    UnalignedBy,
 )
-from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord, RunRecord
+from iteration_lib.store.record import (
+    AttemptRecord,
+    CheckpointRecord,
+    EpochRecord,
+    OperatorRecord,
+    PartRecord,
+    RunRecord,
+)
 from tests.protocol_script import DIGEST, HOLDER, attempt_id
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -71,6 +80,21 @@ CHECKPOINT = CheckpointRecord(
     triggered_at=NOON,
     ended_at=LATER,
 )
+
+
+def part(operator_id: str, *, epoch: int, first: int = 0, end: int = 4) -> PartRecord:
+    return PartRecord(
+        epoch=epoch,
+        operator_id=operator_id,
+        first_bucket=first,
+        end_bucket=end,
+        total=4,
+        fencing_token=3,
+        output={},
+        metrics={},
+        finished_at=NOON,
+        voided_at=None,
+    )
 
 
 def operator(operator_id: str, *, role: str = "operator", finished_epoch: int | None = None) -> OperatorRecord:
@@ -131,6 +155,8 @@ def test_attempt_has_no_outcome_while_it_is_live(outcome: AttemptOutcome | None)
         ended_at=LATER if outcome else None,
         outcome=outcome,
         reason="taken over" if outcome else None,
+        policy=CheckpointPolicy(every_epochs=2),
+        definition_changes=("operator 'sums' is new",),
     )
 
     assert {
@@ -142,6 +168,14 @@ def test_attempt_has_no_outcome_while_it_is_live(outcome: AttemptOutcome | None)
         "ended_at": LATER_TEXT if outcome else None,
         "outcome": "SUPERSEDED" if outcome else None,
         "reason": "taken over" if outcome else None,
+        "policy": {
+            "every_epochs": 2,
+            "min_pause_seconds": 0.0,
+            "max_pending": 1,
+            "timeout_seconds": 600.0,
+            "tolerable_failures": 0,
+        },
+        "definition_changes": ["operator 'sums' is new"],
     } == view.attempt_json(attempt)
 
 
@@ -153,13 +187,20 @@ def test_epoch_counts_the_records_of_each_head() -> None:
         "seconds": 1.25,
         "records": {"centroids": 3, "criteria": 0},
         "metrics": {"loss": 0.5},
+        "unaligned_by": None,
         "terminated_by": "max_epochs",
     } == view.epoch_json(EPOCH)
 
 
 def test_epoch_that_is_open_counts_what_it_has_heard() -> None:
     still_open = replace(
-        EPOCH, status=EpochStatus.OPEN, terminated_by=None, records={"centroids": (None, 2)}, metrics={}, seconds=None
+        EPOCH,
+        status=EpochStatus.OPEN,
+        terminated_by=None,
+        records={"centroids": (None, 2)},
+        metrics={},
+        seconds=None,
+        unaligned_by=UnalignedBy.TIMEOUT,
     )
 
     assert {
@@ -169,17 +210,17 @@ def test_epoch_that_is_open_counts_what_it_has_heard() -> None:
         "seconds": None,
         "records": {"centroids": 2},
         "metrics": {},
+        "unaligned_by": "timeout",
         "terminated_by": None,
     } == view.epoch_json(still_open)
 
 
 def test_operators_are_shown_with_the_epoch_that_they_are_at() -> None:
-    """Those that finished for good with theirs, the others with the last epoch that aligned."""
+    """Those that finished for good with theirs, the others with the last epoch that aligned; voided ones are over."""
     epochs = [
         replace(EPOCH, epoch=1),
         replace(EPOCH, epoch=2, status=EpochStatus.ALIGNED),
         replace(EPOCH, epoch=3, status=EpochStatus.VOIDED),
-        replace(EPOCH, epoch=3, status=EpochStatus.OPEN),
     ]
     operators = [
         operator("points", role="data"),
@@ -191,12 +232,34 @@ def test_operators_are_shown_with_the_epoch_that_they_are_at() -> None:
     assert [
         {"operator_id": "scaled", "role": "operator", "epoch": 0, "status": "FINISHED"},
         {"operator_id": "moved", "role": "operator", "epoch": 2, "status": "RUNNING"},
-    ] == view.operators_json(RUN, operators, epochs)
+    ] == view.operators_json(RUN, operators, epochs, [part("moved", epoch=3)])
 
 
-def test_operators_of_a_run_without_an_aligned_epoch_are_at_none() -> None:
+def test_operators_of_an_open_epoch_are_shown_as_far_as_they_are_durable() -> None:
+    """Also one that is on its way to finish for good; what was voided counts for nothing."""
+    epochs = [replace(EPOCH, epoch=2), replace(EPOCH, epoch=3, status=EpochStatus.OPEN)]
+    names = ("scaled", "cleaned", "sums", "shares", "moved", "late")
+    operators = [operator("scaled", finished_epoch=0), *map(operator, names[1:])]
+    parts = [
+        part("cleaned", epoch=NO_EPOCH, end=2),
+        part("sums", epoch=3, end=2),
+        part("sums", epoch=3, first=2, end=4),
+        part("shares", epoch=3, first=1, end=2),
+        replace(part("moved", epoch=3), voided_at=LATER),
+        part("late", epoch=2),
+    ]
+
+    shown = view.operators_json(RUN, operators, epochs, parts)
+
+    assert [0, 3, 3, 3, 3, 3] == [row["epoch"] for row in shown]
+    assert ["FINISHED", "PARTIALLY_FINISHED", "FINISHED", "PARTIALLY_FINISHED", "RUNNING", "RUNNING"] == [
+        row["status"] for row in shown
+    ]
+
+
+def test_operators_of_a_run_that_has_begun_no_epoch_are_at_none() -> None:
     assert [{"operator_id": "moved", "role": "operator", "epoch": None, "status": "RUNNING"}] == view.operators_json(
-        RUN, [operator("moved")], [replace(EPOCH, epoch=0, status=EpochStatus.OPEN)]
+        RUN, [operator("moved")], []
     )
 
 
@@ -216,11 +279,24 @@ def test_checkpoint_shows_how_long_it_was_pending() -> None:
         "size_bytes": 64,
         "seconds": 2.5,
         "manifest": "000003-x/checkpoint-000004.json",
+        "failure": None,
         "reason": None,
         "triggered_at": NOON_TEXT,
     } == view.checkpoint_json(CHECKPOINT)
     pending = view.checkpoint_json(replace(CHECKPOINT, status=CheckpointStatus.PENDING, ended_at=None))
     assert (None, "PENDING") == (pending["seconds"], pending["status"])
+
+
+def test_checkpoint_shows_why_it_failed() -> None:
+    failed = replace(
+        CHECKPOINT, status=CheckpointStatus.ABORTED, failure=CheckpointFailure.EXPIRED, reason="not complete in 600 s"
+    )
+
+    shown = view.checkpoint_json(failed)
+
+    assert ("ABORTED", "EXPIRED", "not complete in 600 s") == tuple(
+        shown[name] for name in ("status", "failure", "reason")
+    )
 
 
 def test_everything_that_is_shown_is_json() -> None:

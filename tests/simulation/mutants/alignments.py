@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.simulation.mutants.mutant import Mutant
 
 _ALIGNMENT = "protocol/alignment.py"
+_STATE = "protocol/state.py"
+_IS_HELD = "all(head.reported == head.expected for head in self.heads)"
 
 ALIGNMENTS = (
     Mutant(
@@ -39,8 +41,8 @@ ALIGNMENTS = (
         name="durable epoch may not be opened again by a repetition",
         rule="I6",
         file=_ALIGNMENT,
-        old="    if 0 <= event.epoch <= state.last_durable_epoch:\n        return state, ()\n    if state.status",
-        new="    if state.status",
+        old="    if 0 <= event.epoch <= state.last_durable_epoch:\n        return state, ()\n    if event.if_ready",
+        new="    if event.if_ready",
     ),
     Mutant(
         name="epoch opens after the one that terminates the run",
@@ -53,16 +55,18 @@ ALIGNMENTS = (
         name="epoch is aligned when one head is complete",
         rule="I4",
         file=_ALIGNMENT,
-        old="if all(head.reported == head.expected for head in heads):",
-        new="if any(head.reported == head.expected for head in heads):",
+        old="if any(head.reported != head.expected for head in heads):",
+        new="if all(head.reported != head.expected for head in heads):",
+        also=((_STATE, _IS_HELD, _IS_HELD.replace("all(", "any(")),),
         in_short=True,
     ),
     Mutant(
         name="epoch is aligned by any report",
         rule="I4",
         file=_ALIGNMENT,
-        old="if all(head.reported == head.expected for head in heads):",
-        new="if heads:",
+        old="if any(head.reported != head.expected for head in heads):",
+        new="if not heads:",
+        also=((_STATE, _IS_HELD, "bool(self.heads)"),),
     ),
     Mutant(
         name="subtask may change what it reported",
@@ -146,29 +150,60 @@ ALIGNMENTS = (
         "    elif records.get(CRITERIA) == 0:\n        terminated_by = TerminatedBy.CRITERIA\n",
     ),
     Mutant(
-        name="decision is made from the reports before the last ones",
+        name="decision forgets a head",
         rule="I5",
         file=_ALIGNMENT,
-        old="decision = decide_termination(epoch.epoch, heads, max_epochs=state.max_epochs)",
-        new="decision = decide_termination(epoch.epoch, epoch.heads, max_epochs=state.max_epochs)",
+        old="decision = decide_termination(epoch.epoch, epoch.heads, max_epochs=state.max_epochs)",
+        new="decision = decide_termination(epoch.epoch, epoch.heads[1:], max_epochs=state.max_epochs)",
     ),
     Mutant(
         name="decision binds as soon as the epoch is aligned",
         rule="I6",
         file=_ALIGNMENT,
-        old="    return replace(state, epochs=epochs), tuple(commands)",
-        new="    if aligned.decision is not None and aligned.decision.terminated_by is not None:\n"
+        old="    return _with_epoch(state, aligned), (AlignEpoch(epoch=epoch.epoch, decision=decision),)",
+        new="    state = _with_epoch(state, aligned)\n"
+        "    commands: list[Command] = [AlignEpoch(epoch=epoch.epoch, decision=decision)]\n"
+        "    if decision.terminated_by is not None:\n"
         "        from iteration_lib.protocol.command import SetRunStatus\n"
-        "        by = aligned.decision.terminated_by\n"
+        "        by = decision.terminated_by\n"
         "        state = replace(state, status=RunStatus.TERMINATING, terminated_by=by)\n"
         "        commands.append(SetRunStatus(status=RunStatus.TERMINATING, terminated_by=by))\n"
-        "    return replace(state, epochs=epochs), tuple(commands)",
+        "    return state, tuple(commands)",
     ),
     Mutant(
         name="epoch ids below 0 are taken for durable ones",
         rule="I3",
         file=_ALIGNMENT,
-        old="    if 0 <= event.epoch <= state.last_durable_epoch:\n        return state, ()\n    if state.status",
-        new="    if event.epoch <= state.last_durable_epoch:\n        return state, ()\n    if state.status",
+        old="    if 0 <= event.epoch <= state.last_durable_epoch:\n        return state, ()\n    if event.if_ready",
+        new="    if event.epoch <= state.last_durable_epoch:\n        return state, ()\n    if event.if_ready",
+    ),
+    Mutant(
+        name="epoch that is not ready opens all the same",
+        rule="I3",
+        file=_ALIGNMENT,
+        old="    if event.if_ready and not _is_ready(state):\n        return state, ()\n",
+        new="",
+    ),
+    Mutant(
+        name="epoch is ready while the one before is open",
+        rule="I3",
+        file=_ALIGNMENT,
+        old="not (is_open or is_terminating(state) or has_failed(state))",
+        new="not (is_terminating(state) or has_failed(state))",
+    ),
+    Mutant(
+        name="epoch is ready after the one that terminates the run",
+        rule="I9",
+        file=_ALIGNMENT,
+        old="not (is_open or is_terminating(state) or has_failed(state))",
+        new="not (is_open or has_failed(state))",
+    ),
+    Mutant(
+        name="what an epoch measured is not kept",
+        rule="I4",
+        file=_ALIGNMENT,
+        old="    commands.append(MeasureEpoch("
+        "epoch=epoch.epoch, metrics=dict(event.metrics), seconds=event.seconds))\n",
+        new="",
     ),
 )

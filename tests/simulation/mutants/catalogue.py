@@ -7,12 +7,25 @@ patches have to follow: one whose text is not found any more fails its test.
 from __future__ import annotations
 
 from tests.simulation.mutants.alignments import ALIGNMENTS
+from tests.simulation.mutants.besides import BESIDES
 from tests.simulation.mutants.checkpoints import CHECKPOINTS
 from tests.simulation.mutants.drivers import DRIVERS
+from tests.simulation.mutants.edges import EDGES
+from tests.simulation.mutants.holds import HOLDS
 from tests.simulation.mutants.leases import LEASES
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.publishing import PUBLISHING
 from tests.simulation.mutants.shells import SHELLS
 
-MUTANTS: tuple[Mutant, ...] = (*LEASES, *ALIGNMENTS, *CHECKPOINTS, *SHELLS, *DRIVERS, *PUBLISHING)
+MUTANTS: tuple[Mutant, ...] = (
+    *LEASES,
+    *ALIGNMENTS,
+    *HOLDS,
+    *CHECKPOINTS,
+    *EDGES,
+    *SHELLS,
+    *DRIVERS,
+    *BESIDES,
+    *PUBLISHING,
+)
 SHORT = tuple(mutant for mutant in MUTANTS if mutant.in_short)

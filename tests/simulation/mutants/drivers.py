@@ -8,7 +8,6 @@ _ATTEMPT = "driver/attempt.py"
 _DRIVE = "driver/drive.py"
 _EPOCH = "driver/epoch.py"
 _STREAMS = "driver/streams.py"
-_RESTORE = "driver/restore.py"
 _MANIFEST = "driver/checkpoint.py"
 
 DRIVERS = (
@@ -32,15 +31,15 @@ DRIVERS = (
         name="attempts share their folders",
         rule="files",
         file=_ATTEMPT,
-        old='return f"{self.fencing_token:06d}-{self.attempt_id[:8]}"',
+        old='return f"{fencing_token:06d}-{attempt_id[:8]}"',
         new='return "attempt"',
     ),
     Mutant(
         name="attempts' folders carry no token, and the same process may come again",
         rule="files",
         file=_ATTEMPT,
-        old='return f"{self.fencing_token:06d}-{self.attempt_id[:8]}"',
-        new='return f"{self.attempt_id[:8]}"',
+        old='return f"{fencing_token:06d}-{attempt_id[:8]}"',
+        new='return f"{attempt_id[:8]}"',
         equivalent="an attempt's id is unique for ever, so the token in the path is for people who read it",
     ),
     Mutant(
@@ -54,7 +53,7 @@ DRIVERS = (
         name="variables start from their first values again",
         rule="I6",
         file=_DRIVE,
-        old="restore_variables(context) if state.completed is not None else streams.first_values()",
+        old="restore_carried(context, streams) if state.completed is not None else streams.first_values()",
         new="streams.first_values()",
     ),
     Mutant(
@@ -68,22 +67,22 @@ DRIVERS = (
         name="outputs are not written with the final checkpoint",
         rule="manifest",
         file=_DRIVE,
-        old="outputs = runner.write_outputs() if decision.terminated_by is not None else {}",
-        new="outputs: Mapping[str, SavedStream] = {}",
+        old="outputs = runner.write_outputs() if _terminates(aligned) else {}",
+        new="outputs: dict[str, SavedStream] = {}",
     ),
     Mutant(
         name="next epoch receives the variables of the one before",
         rule="manifest",
         file=_DRIVE,
-        old="        variables = result.variables\n",
+        old="            carried = result.variables\n",
         new="",
     ),
     Mutant(
         name="restored variables are those of any checkpoint",
         rule="manifest",
-        file=_RESTORE,
-        old="        if record.status is not CheckpointStatus.COMPLETED:\n            continue\n",
-        new="",
+        file="store/memory.py",
+        old="if known.status is CheckpointStatus.COMPLETED]",
+        new="if known.manifest_path is not None]",
     ),
     Mutant(
         name="attempt goes on after an error without ending",
@@ -111,7 +110,7 @@ DRIVERS = (
         name="data is pinned again by every attempt",
         rule="pins",
         file=_STREAMS,
-        old="        pinned = self._pins.get(operator.name)\n",
+        old="        pinned = self._pins.get(operator.operator_id)\n",
         new="        pinned: PinnedData | None = None\n",
     ),
     Mutant(
@@ -132,32 +131,16 @@ DRIVERS = (
         name="attempt runs one epoch more than it was asked for",
         rule="runs",
         file=_DRIVE,
-        old="goes_on = decision.terminated_by is None and (until_epoch is None or epoch + 1 < until_epoch)",
-        new="goes_on = decision.terminated_by is None and (until_epoch is None or epoch < until_epoch)",
+        old="return self._until_epoch is not None and epoch + 1 >= self._until_epoch",
+        new="return self._until_epoch is not None and epoch >= self._until_epoch",
     ),
     Mutant(
         name="observer hears of a durable epoch before it is",
         rule="I6",
         file=_DRIVE,
-        old="        state = attempt.apply(acknowledged, *following)\n",
-        new="        context.observer.epoch_durable(epoch, metrics=result.metrics, seconds=result.seconds)\n"
-        "        state = attempt.apply(acknowledged, *following)\n",
-    ),
-    Mutant(
-        name="run terminates without its checkpoint",
-        rule="I10",
-        file=_DRIVE,
-        old="        acknowledged = write_manifest(context, state, result, streams, outputs)\n",
-        new="        if decision.terminated_by is not None:\n            return state\n"
-        "        acknowledged = write_manifest(context, state, result, streams, outputs)\n",
-    ),
-    Mutant(
-        name="next epoch opens before the checkpoint completes",
-        rule="I6",
-        file=_DRIVE,
-        old="        state = attempt.apply(acknowledged, *following)\n",
-        new="        state = attempt.apply(*following, acknowledged)\n",
-        equivalent="both are in one transaction, and an epoch may open while the one before waits for its checkpoint",
+        old="        _log_aligned(state, found)\n        return",
+        new="        self._context.observer.epoch_durable(epoch, metrics=result.metrics, seconds=result.seconds)\n"
+        "        return",
     ),
     Mutant(
         name="manifest forgets what finished for good before this attempt",
@@ -170,8 +153,7 @@ DRIVERS = (
         name="operator's result is computed again where it is needed twice",
         rule="runs",
         file=_EPOCH,
-        old="        return self._results[name] if name in self._results else self._streams.get(name)",
-        new="        operator = self._context.graph.operator(name)\n"
-        "        return self._streams.get(name) if name not in self._results else self._compute(operator)",
+        old="        if name in self._results:\n            return self._results[name]\n",
+        new="        if name in self._results:\n            return self._compute(self._context.graph.operator(name))\n",
     ),
 )

@@ -7,18 +7,22 @@ from tests.simulation.mutants.mutant import Mutant
 _PUBLISH = "driver/publish.py"
 _FILES = "state/files.py"
 _HEARTBEAT = "heartbeat.py"
-_POINTER = "    _write_pointer(context.location, json.dumps(pointer, indent=1, sort_keys=True).encode())\n"
-_POINTER_WRITTEN = "    context.crash_plan.reach(CrashPoint.POINTER_WRITTEN)\n"
+_POINTER = "    _write_pointer(context.location, pointer_to(manifest))\n"
+_POINTER_WRITTEN = """    context.crash_plan.reach(CrashPoint.POINTER_WRITTEN)
+    terminated = Listeners(context).notify_terminated(state)
+    context.attempt.heartbeat.stop()
+"""
 _PUBLISHED = """    state = context.attempt.apply(
+        *terminated,
         OutputsPublished(
             **context.attempt.guard,
             outputs={output: context.location.path(folder) for output, folder in folders.items()},
-            state_digest=digest,
-        )
+            state_digest=state_digest(manifest.outputs),
+        ),
     )
 """
 _POINTER_FIRST = _POINTER + _POINTER_WRITTEN + _PUBLISHED
-_POINTER_LAST = _PUBLISHED + _POINTER + _POINTER_WRITTEN
+_POINTER_LAST = _POINTER_WRITTEN + _PUBLISHED + _POINTER
 
 PUBLISHING = (
     Mutant(

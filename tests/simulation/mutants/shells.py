@@ -114,8 +114,8 @@ SHELLS = (
         name="events of one transaction are committed one by one",
         rule="I12",
         file=_COORDINATOR,
-        old="                return self._apply_once(run_id, events)\n            except",
-        new="                return [self._apply_once(run_id, (event,)) for event in events][-1]\n            except",
+        old="return retry(lambda: self._apply_once(run_id, events), ",
+        new="return retry(lambda: [self._apply_once(run_id, said) for said in [(e,) for e in events] or [()]][-1], ",
     ),
     Mutant(
         name="commands are written event by event",

@@ -1,29 +1,20 @@
-"""Which code is a run made of, and how do two definitions differ?"""
+"""What does a definition say, and where does a reference lead?"""
 
 from __future__ import annotations
 
-import linecache
-import sys
-import textwrap
-from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from iteration_lib.errors import IterationNotFoundError
-from iteration_lib.model.definition import (
-    definition_differences,
-    describe,
-    load_iteration,
-    params_differences,
-)
+from iteration_lib.model.definition import FORMAT, describe, load_iteration, params_differences, read_definition
 from iteration_lib.model.iteration import Iteration
 from iteration_lib.model.params import Scalar
+from tests.unit.model.conftest import Write
 
-Write = Callable[..., ModuleType]
-
+# What every version of this project has to read as it is read today.
 BODY = """
     from iteration_lib import Iteration
     from team import helper
@@ -35,256 +26,182 @@ BODY = """
     def shrink(value):
         return value / FACTOR
 
-    @km.variable
+    @km.variable(operator_id="first")
     def centroids():
         return {"c": [1.0]}
 
+    class Rates:
+        '''How fast.'''
+        def __init__(self, rate=0.5):
+            self.rate = rate
+        def all(self):
+            return [helper.scale(self.rate)]
+
+    def make(k, hook):
+        @km.operator(finishes=True)
+        def table(rates=Rates, *, by=FACTOR):
+            '''Make it.'''
+            return {"c": hook(k) * by * len(rates().all())}
+        return table
+
+    table = make(3, shrink)
+
     @km.operator
-    def moved(centroids):
+    def moved(centroids, table):
         return {"c": shrink(centroids["c"])}
 
+    @km.operator(operator_id="enough")
+    def still(moved):
+        return moved
+
     km.feedback(centroids=moved)
+    km.criteria(still)
+    km.output(model=moved)
 """
 
 
-@pytest.fixture
-def write() -> Iterator[Write]:
-    """Make modules that lie nowhere: their text is where inspect looks for it."""
-    written: dict[str, ModuleType | None] = {}
-
-    def make(source: str, name: str = "team.km") -> ModuleType:
-        written.setdefault(name, sys.modules.get(name))
-        text = textwrap.dedent(source)
-        path = f"/nowhere/{name.replace('.', '/')}.py"
-        linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
-        module = ModuleType(name)
-        module.__file__ = path
-        sys.modules[name] = module
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, module)
-        exec(compile(text, path, "exec"), module.__dict__)  # noqa: S102 - the test's own text
-        return module
-
-    make("", "team")
-    make("def scale(value): return value * 3", "team.helper")
-    yield make
-    for name, before in written.items():
-        linecache.cache.pop(f"/nowhere/{name.replace('.', '/')}.py", None)
-        if before is None:
-            del sys.modules[name]
+def test_definition_names_every_operator_by_its_id(write: Write) -> None:
+    """The digests are literals: a run that is under way has them in its store."""
+    assert {
+        "format": 2,
+        "iteration": "km",
+        "operators": {
+            "first": described(
+                "centroids", "a0cb74609b328a3cb3e5eb9ab7ff3dc219a18a535d84acf0cb2481ecd38c79e0", role="variable"
+            ),
+            "table": described(
+                "table", "8581a851059264bd4db7c0244008b51c84613b64ad10f6922a6fb2ab72930af0", finishes=True
+            ),
+            "moved": described(
+                "moved", "1cd25ff7d1c46dfff2fa67d73076428848b088b8e3447748e841518327b93b19", inputs=["first", "table"]
+            ),
+            "enough": described(
+                "still", "a8b419010e948fb93e2ae2dc75f3282a33ef1e18f22f35601d9024a0085a266b", inputs=["moved"]
+            ),
+        },
+        "feedback": {"first": "moved"},
+        "criteria": "enough",
+        "outputs": {"model": "moved"},
+    } == describe(write(BODY).km.graph())
 
 
-def definition(module: ModuleType) -> dict[str, Any]:
-    return describe(module.km.graph())
+def described(name: str, code: str, **fields: Any) -> dict[str, Any]:
+    same = {"role": "operator", "kind": "value", "inputs": [], "finishes": False}
+    return {"name": name, **same, "replays": True, "state": None, "part_of": None, "code": code} | fields
 
 
-def differences(write: Write, before: str, after: str) -> tuple[str, ...]:
-    old = definition(write(before))
-    return definition_differences(old, definition(write(after)))
+def test_definition_of_format_1_is_described_as_it_was_written_then(write: Write) -> None:
+    """Its digests, too, are those that the version before wrote."""
+    described_now = describe(write(BODY).km.graph(), format_version=1)
+
+    assert FORMAT_1 == without_new_fields(described_now)
 
 
-CODE_OF_MOVED_CHANGED = ("operator 'moved': its code changed",)
+def without_new_fields(definition: dict[str, Any]) -> dict[str, Any]:
+    new = ("replays", "state", "part_of")
+    return definition | {
+        "operators": {
+            operator_id: {name: value for name, value in operator.items() if name not in new}
+            for operator_id, operator in definition["operators"].items()
+        }
+    }
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("return value / FACTOR", "return value / FACTOR  # halves it"),
-        ("def shrink(value):", 'def shrink(value):\n        """Halve it."""'),
-        ("def moved(centroids):", 'def moved(centroids):\n        """Move."""\n'),
-        ('{"c": shrink(centroids["c"])}', "{\n            'c': shrink(\n                centroids['c'])}"),
-        ("FACTOR = 2.0", "FACTOR = 4.0 / 2"),
-        ("FACTOR = 2.0", "FACTOR = 2.0\n    UNUSED = 3"),
-        ("@km.operator", "@km.operator()"),
-    ],
-    ids=[
-        "comment",
-        "docstring of a helper",
-        "docstring",
-        "formatting",
-        "same constant",
-        "unused constant",
-        "decorator",
-    ],
-)
-def test_change_that_means_nothing_is_no_difference(write: Write, old: str, new: str) -> None:
-    assert old in BODY
-
-    assert () == differences(write, BODY, BODY.replace(old, new))
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("shrink(centroids", "shrink(2 * centroids"),
-        ("return value / FACTOR", "return value * FACTOR"),
-        ("FACTOR = 2.0", "FACTOR = 3.0"),
-        ("FACTOR = 2.0", "FACTOR = 2"),
-    ],
-    ids=["code", "helper", "constant of a helper", "type of a constant"],
-)
-def test_change_of_code_or_helper_or_constant_is_a_difference_of_its_operator_alone(
-    write: Write, old: str, new: str
-) -> None:
-    assert old in BODY
-
-    assert CODE_OF_MOVED_CHANGED == differences(write, BODY, BODY.replace(old, new))
+# As the version before wrote it.
+FORMAT_1 = {
+    "iteration": "km",
+    "operators": {
+        "first": {
+            "name": "centroids",
+            "role": "variable",
+            "kind": "value",
+            "inputs": [],
+            "finishes": False,
+            "code": "0d863ab65cca846f939b3a9ad361b236075309e2f71f45b801f185e04c31b9ca",
+        },
+        "table": {
+            "name": "table",
+            "role": "operator",
+            "kind": "value",
+            "inputs": [],
+            "finishes": True,
+            "code": "ea66f7d28673ec80069cde4081120ebd260948a9af4dd3f18551d169dc4db556",
+        },
+        "moved": {
+            "name": "moved",
+            "role": "operator",
+            "kind": "value",
+            "inputs": ["centroids", "table"],
+            "finishes": False,
+            "code": "afc13804eecbe497225e107e2adc0e2461b522ee929b2090ae97c3ef636da728",
+        },
+        "enough": {
+            "name": "still",
+            "role": "operator",
+            "kind": "value",
+            "inputs": ["moved"],
+            "finishes": False,
+            "code": "c54776e7b26d3ef9f3ed2bcef23877bd6a42631186e3060a62126557089ad1f8",
+        },
+    },
+    "feedback": {"centroids": "moved"},
+    "criteria": "still",
+    "outputs": {"model": "moved"},
+}
 
 
-@pytest.mark.parametrize(
-    "call", ["scale(centroids)", "helper.scale(centroids)", "team.helper.scale(1)", "[scale(c) for c in centroids]"]
-)
-def test_changed_helper_of_another_module_of_the_package_is_a_difference(write: Write, call: str) -> None:
-    """Whether it is named itself or through its module."""
-    imported = "import team.helper" if call.startswith("team.") else "from team.helper import scale"
-    body = BODY.replace('shrink(centroids["c"])', call)
-    if not call.startswith("helper."):
-        body = body.replace("FACTOR =", f"{imported}\n    F =")
-    before = definition(write(body))
+def test_both_formats_say_the_same_of_everything_but_the_code(write: Write) -> None:
+    old, new = read_definition(FORMAT_1), read_definition(describe(write(BODY).km.graph()))
 
-    write("def scale(value): return value * 4", "team.helper")
-
-    assert CODE_OF_MOVED_CHANGED == definition_differences(before, definition(write(body)))
-
-
-def test_changed_constant_of_another_module_of_the_package_is_a_difference(write: Write) -> None:
-    body = BODY.replace('shrink(centroids["c"])', "helper.RATE")
-    write("RATE = 0.5", "team.helper")
-    before = definition(write(body))
-
-    write("RATE = 0.25", "team.helper")
-
-    assert CODE_OF_MOVED_CHANGED == definition_differences(before, definition(write(body)))
-
-
-def test_changed_code_of_another_package_is_no_difference(write: Write) -> None:
-    body = BODY.replace('shrink(centroids["c"])', "far(1)").replace("FACTOR =", "from far import far\n    F =")
-    write("def far(value): return value", "far")
-    before = definition(write(body))
-
-    write("def far(value): return value + 1", "far")
-
-    assert () == definition_differences(before, definition(write(body)))
-
-
-def test_changed_helper_of_a_method_is_a_difference(write: Write) -> None:
-    body = BODY.replace('shrink(centroids["c"])', 'Shrinker().run(centroids["c"])') + (
-        "\n    class Shrinker:\n        def run(self, value):\n            return shrink(value)\n"
+    assert old == replace(new, operators={i: replace(o, code=old.operators[i].code) for i, o in new.operators.items()})
+    assert (("first", "table"), {"first": "moved"}, "enough") == (
+        old.operators["moved"].inputs,
+        old.feedback,
+        old.criteria,
     )
 
-    assert CODE_OF_MOVED_CHANGED == differences(write, body, body.replace("/ FACTOR", "* FACTOR"))
+
+@pytest.mark.parametrize("format_version", [1, FORMAT])
+def test_operator_that_carries_state_is_one_operator_of_a_definition(format_version: int) -> None:
+    iteration = Iteration("km")
+
+    @iteration.data(replays=False)
+    def points() -> None: ...
+
+    @iteration.variable
+    def centroids() -> None: ...
+
+    @iteration.map_buckets(operator_id="summed", state="carry")
+    def sums(points: Any, state: Any, centroids: Any) -> Any: ...
+
+    @iteration.operator(state="fresh")
+    def moved(sums: Any, scratch: Any) -> None: ...
+
+    iteration.feedback(centroids=moved)
+    iteration.output(sums=sums)
+    graph = iteration.graph()
+
+    found = read_definition(describe(graph, format_version=format_version))
+
+    assert {
+        "points": ("points", (), False, None),
+        "centroids": ("centroids", (), True, None),
+        "summed": ("sums", ("points", "centroids"), True, "carry"),
+        "moved": ("moved", ("summed",), True, "fresh"),
+    } == {i: (o.name, o.inputs, o.replays, o.state) for i, o in found.operators.items()}
+    assert ({"centroids": "moved"}, {"sums": "summed"}) == (found.feedback, found.outputs)
+    assert (("centroids",), ("centroids", "summed")) == (found.variables, found.stateful)
+    assert {o.operator_id for o in graph.operators} == set(describe(graph)["operators"])  # type: ignore[call-overload]
 
 
-def test_changed_base_class_is_a_difference(write: Write) -> None:
-    body = BODY.replace('shrink(centroids["c"])', "Shrinker().rate") + (
-        "\n    class Base:\n        rate = 1\n\n    class Shrinker(Base):\n        pass\n"
-    )
+def test_settings_of_the_checkpoints_are_no_part_of_the_definition(write: Write) -> None:
+    """They may change between two attempts, and so may parallelism and what is captured."""
+    before = describe(write(BODY).km.graph())
+    body = BODY.replace('Iteration("km")', 'Iteration("km", checkpointing=Checkpointing(every_epochs=9))')
+    body = body.replace("import Iteration", "import Checkpointing, Iteration")
+    body = body.replace("@km.operator\n", "@km.operator(capture=False)\n")
 
-    assert CODE_OF_MOVED_CHANGED == differences(write, body, body.replace("rate = 1", "rate = 2"))
-
-
-def test_changed_value_that_a_closure_holds_is_a_difference(write: Write) -> None:
-    """A factory's operators have one text and many meanings."""
-    body = BODY.replace(
-        """    @km.operator
-    def moved(centroids):
-        return {"c": shrink(centroids["c"])}
-""",
-        """    def make(k, hook):
-        @km.operator
-        def moved(centroids):
-            return {"c": hook(k)}
-        return moved
-
-    moved = make(1, shrink)
-""",
-    )
-    assert "make(1, shrink)" in body
-
-    assert CODE_OF_MOVED_CHANGED == differences(write, body, body.replace("make(1, shrink)", "make(2, shrink)"))
-    assert CODE_OF_MOVED_CHANGED == differences(write, body, body.replace("/ FACTOR", "* FACTOR"))
-
-
-def test_changed_value_of_a_default_is_a_difference(write: Write) -> None:
-    body = BODY.replace("def moved(centroids):", "def moved(centroids, factor=FACTOR):").replace("/ FACTOR", "/ 2")
-
-    assert CODE_OF_MOVED_CHANGED == differences(write, body, body.replace("FACTOR = 2.0", "FACTOR = 3.0"))
-
-
-def test_order_in_which_a_set_happens_to_lie_is_no_difference(write: Write) -> None:
-    """Texts lie in another order in every process; these numbers do here, by the order in which they came."""
-    body = BODY.replace("FACTOR = 2.0", "FACTOR = frozenset([0, 8, 16])")
-    other = body.replace("[0, 8, 16]", "[16, 8, 0]")
-    assert repr(frozenset([0, 8, 16])) != repr(frozenset([16, 8, 0]))
-
-    assert () == differences(write, body, other)
-    assert CODE_OF_MOVED_CHANGED == differences(write, body, body.replace("16", "24"))
-
-
-def test_address_of_an_object_in_a_constant_is_no_difference(write: Write) -> None:
-    """It is another one in every process."""
-    body = BODY.replace("FACTOR = 2.0", "FACTOR = (object(), 1)")
-
-    assert () == differences(write, body, body)
-
-
-def test_function_whose_text_is_gone_still_has_a_digest(write: Write) -> None:
-    module = write(BODY)
-    linecache.cache.pop(str(module.__file__))
-    before = definition(module)
-    other = write(BODY.replace("return value / FACTOR", "return value * FACTOR"))
-    linecache.cache.pop(str(other.__file__))
-
-    assert CODE_OF_MOVED_CHANGED == definition_differences(before, definition(other))
-
-
-def test_every_difference_of_the_wiring_is_a_sentence(write: Write) -> None:
-    after = """
-        from iteration_lib import Iteration
-
-        km = Iteration("km2")
-
-        @km.data
-        def points():
-            return None
-
-        @km.variable
-        def centroids(points):
-            return {"c": [1.0]}
-
-        @km.map_buckets(operator_id="moved")
-        def next_centroids(centroids, points):
-            return {"c": centroids["c"]}
-
-        @km.operator(finishes=True)
-        def scaled(points):
-            return points
-
-        km.feedback(centroids=next_centroids)
-        km.criteria(next_centroids)
-        km.output(model=next_centroids)
-    """
-    before = BODY.replace("km.feedback", "@km.operator\n    def scaled(centroids): ...\n\n    km.feedback")
-
-    assert (
-        "operator 'points' is new",
-        "operator 'centroids': kind was value, now buckets",
-        "operator 'centroids': inputs was [], now ['points']",
-        "operator 'centroids': its code changed",
-        "operator 'moved': name was moved, now next_centroids",
-        "operator 'moved': kind was value, now buckets",
-        "operator 'moved': inputs was ['centroids'], now ['centroids', 'points']",
-        "operator 'moved': its code changed",
-        "operator 'scaled': inputs was ['centroids'], now ['points']",
-        "operator 'scaled': finishes was False, now True",
-        "operator 'scaled': its code changed",
-        "iteration was km, now km2",
-        "feedback was {'centroids': 'moved'}, now {'centroids': 'next_centroids'}",
-        "criteria was None, now next_centroids",
-        "outputs was {'centroids': 'moved'}, now {'model': 'next_centroids'}",
-    ) == differences(write, before, after)
-    assert ("operator 'points' is gone",) == differences(write, after, before)[:1]
+    assert before == describe(write(body).km.graph())
 
 
 def test_parameters_that_differ_are_named_with_both_values() -> None:

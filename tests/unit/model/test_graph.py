@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from iteration_lib.errors import DefinitionError
 from iteration_lib.model.iteration import Iteration
-from iteration_lib.model.operator import Function, Kind
+from iteration_lib.model.operator import Function, Kind, StateScope
 
 Wire = Callable[[Iteration], None]
 
@@ -110,6 +111,18 @@ def test_uses_of_a_stream_are_its_consumers_its_feedback_and_the_criteria() -> N
         operator.name: graph.uses(operator.name) for operator in graph.operators
     }
     assert ("centroids", "criteria") == graph.heads
+
+
+def test_result_that_is_an_output_alone_is_used_once() -> None:
+    iteration = sound()
+
+    @iteration.map_buckets
+    def distances(scaled: Any, moved: Any) -> None: ...
+
+    iteration.output(distances=distances, again=distances)
+
+    graph = iteration.graph()
+    assert (1, ("centroids",)) == (graph.uses("distances"), graph.heads)
 
 
 def test_result_that_feeds_two_variables_is_used_twice() -> None:
@@ -455,3 +468,212 @@ def test_parameters_with_a_default_are_the_functions_own() -> None:
     def scaled_sums(sums: Any, *rest: Any, factor: float = 2.0, **more: Any) -> None: ...
 
     assert ("sums",) == iteration.graph().operator("scaled_sums").inputs
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters", "problem"),
+    [
+        (
+            {"state": "carry"},
+            "sums",
+            'has state="carry", but does not take `state`',
+        ),
+        (
+            {"state": "fresh"},
+            "sums",
+            'has state="fresh", but does not take `scratch`',
+        ),
+        (
+            {"state": "carry", "finishes": True},
+            "scaled, state",
+            'finishes for good, before any epoch, so it has no state="carry"; drop one of them',
+        ),
+        (
+            {"state": "fresh", "finishes": True},
+            "scaled, scratch",
+            'finishes for good, before any epoch, so it has no state="fresh"; drop one of them',
+        ),
+        (
+            {"capture": False, "finishes": True},
+            "scaled",
+            "finishes for good, so what it computed has to be kept; drop capture=False",
+        ),
+        ({"state": "whole"}, "sums, state", 'state is \'whole\'; it is "carry" or "fresh", or left out'),
+    ],
+)
+@pytest.mark.parametrize("decorate", ["operator", "map_buckets"])
+def test_operator_that_keeps_what_it_cannot_is_refused(
+    decorate: str, options: dict[str, Any], parameters: str, problem: str
+) -> None:
+    def wire(iteration: Iteration) -> None:
+        space: dict[str, Any] = {}
+        exec(f"def other({parameters}): ...", space)  # noqa: S102 - parameters that are parameters
+        iteration.output(other=getattr(iteration, decorate)(**options)(space["other"]))
+
+    assert f"iteration 'km', operator 'other': {problem}" == refused(wire)
+
+
+@pytest.mark.parametrize(("state", "parameter"), [("carry", "state"), ("fresh", "scratch")])
+def test_operator_that_takes_what_it_does_not_say_that_it_keeps_is_told_how(state: str, parameter: str) -> None:
+    def wire(iteration: Iteration) -> None:
+        space: dict[str, Any] = {}
+        exec(f"def other(sums, {parameter}): ...", space)  # noqa: S102 - a parameter whose name is a parameter
+        iteration.operator(space["other"])
+
+    sentence = refused(wire)
+
+    assert sentence.startswith(f"iteration 'km', operator 'other': names an input '{parameter}' that is not there;")
+    assert sentence.endswith(f'; an operator takes `{parameter}` where it is declared with state="{state}"')
+
+
+@pytest.mark.parametrize(("state", "parameter"), [("carry", "state"), ("fresh", "scratch")])
+def test_name_of_what_an_operator_keeps_cannot_also_be_an_operators(state: Any, parameter: str) -> None:
+    def wire(iteration: Iteration) -> None:
+        space: dict[str, Any] = {}
+        exec(f"def other(sums, {parameter}): ...\ndef {parameter}(sums): ...", space)  # noqa: S102 - as above
+        iteration.operator(space[parameter])
+        iteration.operator(state=state)(space["other"])
+
+    assert (
+        f"iteration 'km', operator 'other': takes `{parameter}`, its own, but another operator has that name; rename "
+        "that one"
+    ) == refused(wire)
+
+
+def test_variable_called_state_is_no_state_of_its_consumers() -> None:
+    """The name means what an operator keeps only where the operator says that it keeps something."""
+    iteration = Iteration("km")
+
+    @iteration.variable
+    def state() -> None: ...
+
+    @iteration.operator
+    def moved(state: Any) -> None: ...
+
+    iteration.feedback(state=moved)
+
+    graph = iteration.graph()
+    assert (("state",), (), {}) == (graph.operator("moved").inputs, graph.operator("moved").injected, graph.states)
+
+
+def test_operator_that_carries_state_still_needs_an_input_that_has_buckets() -> None:
+    """Its own state has some, but nothing would tell one bucket from another."""
+
+    def wire(iteration: Iteration) -> None:
+        @iteration.map_buckets(state="carry")
+        def lonely(moved: Any, state: Any) -> None: ...
+
+    assert "operator 'lonely': works on buckets, but no input of it has any" in refused(wire)
+
+
+@pytest.mark.parametrize("hidden", ["remembered.state", "remembered.result", "remembered.state-next"])
+def test_operator_with_the_id_of_a_hidden_one_is_refused_by_the_id(hidden: str) -> None:
+    def wire(iteration: Iteration) -> None:
+        @iteration.operator(operator_id=hidden)
+        def other(sums: Any) -> None: ...
+
+        @iteration.operator(state="carry")
+        def remembered(sums: Any, state: Any) -> Any: ...
+
+    assert f"iteration 'km', operator '{hidden}': two operators have this id; give one another" == refused(wire)
+
+
+def test_operator_gets_a_folder_for_the_epoch_only_where_it_says_so() -> None:
+    iteration = sound()
+
+    @iteration.operator(state="fresh")
+    def sorted_sums(sums: Any, scratch: str) -> None: ...
+
+    found = iteration.graph().operator("sorted_sums")
+    assert (("sums",), ("scratch",), StateScope.FRESH) == (found.inputs, found.injected, found.state)
+
+
+def test_operators_are_captured_and_data_is_replayed_unless_they_say_otherwise() -> None:
+    iteration = sound()
+
+    @iteration.data(replays=False, operator_id="latest-news")
+    def news() -> None: ...
+
+    @iteration.map_buckets(capture=False)
+    def read(news: Any, points: Any) -> None: ...
+
+    @iteration.operator(capture=False)
+    def summed(read: Any) -> None: ...
+
+    @iteration.transform(capture=False)
+    def framed(read: Any) -> None: ...
+
+    iteration.output(framed=framed)
+
+    graph = iteration.graph()
+    assert {"news"} == {o.name for o in graph.operators if not o.replays}
+    assert {"read", "summed", "framed"} == {o.name for o in graph.operators if not o.capture}
+    assert "latest-news" == graph.operator("news").operator_id
+
+
+def open_ended(**options: Any) -> Iteration:
+    iteration = Iteration("stream", open_ended=True, **options)
+
+    @iteration.data(replays=False)
+    def events() -> None: ...
+
+    @iteration.variable
+    def queue(events: Any) -> None: ...
+
+    @iteration.operator
+    def left(queue: Any) -> None: ...
+
+    iteration.feedback(queue=left)
+    return iteration
+
+
+def test_open_ended_iteration_ends_when_nothing_is_fed_back() -> None:
+    assert (True, ("queue",), False) == (
+        open_ended().graph().open_ended,
+        open_ended().graph().heads,
+        sound().graph().open_ended,
+    )
+
+
+def test_open_ended_iteration_has_no_criteria() -> None:
+    def wire(iteration: Iteration) -> None:
+        @iteration.operator(operator_id="enough")
+        def is_enough(queue: Any) -> None: ...
+
+        iteration.criteria(is_enough)
+
+    assert (
+        "iteration 'stream', operator 'enough': is the criteria of an open-ended iteration, which ends only when "
+        "nothing is fed back; drop one of the two"
+    ) == refused(wire, iteration=open_ended())
+
+
+def test_open_ended_iteration_has_no_last_epoch() -> None:
+    @dataclass
+    class Limited:
+        max_epochs: int = 3
+
+    assert Limited is Iteration("km", params=Limited).params
+    with pytest.raises(DefinitionError) as caught:
+        open_ended(params=Limited)
+
+    assert (
+        "iteration 'stream': is open-ended, so it has no last epoch; drop the parameter `max_epochs`, or "
+        "open_ended=True"
+    ) == str(caught.value)
+
+
+def test_operator_of_an_open_ended_iteration_may_carry_state_but_not_start_afresh() -> None:
+    def wire(iteration: Iteration) -> None:
+        @iteration.operator(state="carry")
+        def remembered(queue: Any, state: Any) -> Any: ...
+
+        iteration.graph()
+
+        @iteration.operator(state="fresh", operator_id="sorter")
+        def sorted_queue(queue: Any, scratch: str) -> None: ...
+
+    assert (
+        "iteration 'stream', operator 'sorter': has state=\"fresh\", but operators of an open-ended iteration live "
+        'through all its epochs; use "carry"'
+    ) == refused(wire, iteration=open_ended())

@@ -163,6 +163,12 @@ def test_default_made_by_a_factory_is_no_missing_parameter() -> None:
     assert {"name": "made"} == params_json(parse_params(Made, {}))
 
 
+@pytest.mark.parametrize("params", [{"k": 3}, Every, None], ids=["a dict", "the class itself", "none"])
+def test_only_an_instance_of_a_dataclass_holds_parameters(params: object) -> None:
+    with pytest.raises(ParameterError, match="parameters are an instance of a dataclass, not "):
+        params_json(params)
+
+
 @dataclasses.dataclass(frozen=True)
 class Checked:
     """Checks its own fields."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from iteration_lib.errors import ProtocolViolationError
+from iteration_lib.protocol import RunState
 from iteration_lib.protocol.alignment import decide_termination
-from iteration_lib.protocol.command import AlignEpoch, OpenEpoch, RecordReports
-from iteration_lib.protocol.state import Decision, EpochState, Reports
+from iteration_lib.protocol.command import AlignEpoch, MeasureEpoch, OpenEpoch, RecordReports
+from iteration_lib.protocol.state import NO_EPOCH, Decision, EpochState, Reports
 from iteration_lib.protocol.status import EpochStatus, TerminatedBy
 from tests.protocol_script import FIRST, assert_harmless_again, commands_of, play, refusal, started
 
@@ -57,7 +58,16 @@ def test_report_that_leaves_the_epoch_open_writes_the_reports_alone() -> None:
     assert (RecordReports(epoch=0, heads=heads(centroids=(None, 4))),) == written
 
 
-def test_report_that_aligns_the_epoch_writes_the_decision_and_the_metrics_with_it() -> None:
+def test_report_that_completes_one_head_of_several_writes_the_reports_alone() -> None:
+    """What was measured is of the whole epoch, and is written once."""
+    state = started(FIRST.opens(0, centroids=1, weights=2), FIRST.reports(0, {"weights": {0: 1}}))
+
+    written = commands_of(state, FIRST.reports(0, {"centroids": {0: 4}}, shift=0.5))
+
+    assert (RecordReports(epoch=0, heads=heads(centroids=(4,), weights=(1, None))),) == written
+
+
+def test_report_that_aligns_the_epoch_writes_what_was_measured_and_the_decision() -> None:
     state = started(FIRST.opens(0, centroids=2), FIRST.reports(0, {"centroids": {0: 1}}))
 
     written = commands_of(state, FIRST.reports(0, {"centroids": {1: 4}}, shift=0.5))
@@ -65,7 +75,8 @@ def test_report_that_aligns_the_epoch_writes_the_decision_and_the_metrics_with_i
     decision = Decision(records={"centroids": 5}, terminated_by=None)
     assert (
         RecordReports(epoch=0, heads=heads(centroids=(1, 4))),
-        AlignEpoch(epoch=0, decision=decision, metrics={"shift": 0.5}, seconds=0.25),
+        MeasureEpoch(epoch=0, metrics={"shift": 0.5}, seconds=0.25),
+        AlignEpoch(epoch=0, decision=decision),
     ) == written
 
 
@@ -160,6 +171,33 @@ def test_epoch_may_open_while_the_one_before_waits_for_its_checkpoint() -> None:
     state = started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1))
 
     assert [(0, EpochStatus.ALIGNED), (1, EpochStatus.OPEN)] == [(e.epoch, e.status) for e in state.epochs]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        started(),
+        started(FIRST.opens(0)),
+        started(FIRST.opens(0), FIRST.reports(0, {"centroids": {0: 0}})),
+        started(*FIRST.passes(0, 1, records=0)),
+        started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), FIRST.declines(1)),
+    ],
+    ids=["nothing before", "open", "terminates", "terminating", "a checkpoint failed"],
+)
+def test_epoch_opens_if_ready_only_where_it_may_open(state: RunState) -> None:
+    """A driver that answers a report asks for the next epoch in the same breath, whatever the report led to."""
+    if not state.epochs and state.last_durable_epoch == NO_EPOCH:
+        assert play(state, FIRST.opens(0)) == play(state, FIRST.opens_if_ready(0))
+        return
+
+    refusal(state, FIRST.opens(1))
+    assert () == commands_of(state, FIRST.opens_if_ready(1))
+
+
+def test_epoch_that_opens_if_ready_is_still_the_next_one() -> None:
+    state = started(FIRST.opens(0), FIRST.reports(0))
+
+    assert "epoch 2 cannot open: the last one is 0 (I3)" == str(refusal(state, FIRST.opens_if_ready(2)))
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from iteration_lib.errors import ProtocolViolationError
+from iteration_lib.errors import ProtocolViolationError, SupersededError
+from iteration_lib.protocol import Event, decide
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
     CompleteCheckpoint,
+    CountCheckpointFailures,
     MakeEpochsDurable,
     RecordAcknowledgements,
     SetRunStatus,
@@ -18,12 +20,18 @@ from iteration_lib.protocol.command import (
     TriggerCheckpoint,
 )
 from iteration_lib.protocol.state import CheckpointState, Reports, RunState
-from iteration_lib.protocol.status import CheckpointKind, CheckpointStatus, RunStatus, TerminatedBy
+from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind, CheckpointStatus, RunStatus, TerminatedBy
 from tests.protocol_script import (
     DIGEST,
     FIRST,
+    LATER,
     MANIFEST,
+    NOW,
+    SECOND,
+    aborts,
+    asks,
     assert_harmless_again,
+    claim,
     commands_of,
     play,
     refusal,
@@ -54,12 +62,13 @@ def completed(checkpoint_id: int, epoch: int, *, kind: CheckpointKind = Checkpoi
         status=CheckpointStatus.COMPLETED,
         participants=participants(centroids=(1,)),
         manifest_sha256=DIGEST,
+        completed_at=NOW,
     )
 
 
-def aligned(*, through: int = 0, terminating: bool = False) -> RunState:
+def aligned(*, through: int = 0, terminating: bool = False, max_pending: int = 2) -> RunState:
     """A run whose epochs up to `through` are aligned, none durable."""
-    state = started(max_epochs=through + 1 if terminating else None)
+    state = started(max_epochs=through + 1 if terminating else None, max_pending=max_pending)
     for epoch in range(through + 1):
         state = play(state, FIRST.opens(epoch), FIRST.reports(epoch))
     return state
@@ -129,7 +138,9 @@ def test_manifest_completes_the_checkpoint_and_makes_its_epoch_durable_in_one_st
     assert (completed(1, 0), (), (), 0) == (state.completed, state.pending, state.epochs, state.last_durable_epoch)
     assert (
         RecordAcknowledgements(checkpoint_id=1, participants=participants(centroids=(1,))),
-        CompleteCheckpoint(checkpoint_id=1, manifest_path=MANIFEST, manifest_sha256=DIGEST, size_bytes=64),
+        CompleteCheckpoint(
+            checkpoint_id=1, manifest_path=MANIFEST, manifest_sha256=DIGEST, size_bytes=64, completed_at=NOW
+        ),
         MakeEpochsDurable(through=0),
     ) == written
 
@@ -190,7 +201,8 @@ def test_completing_subsumes_the_checkpoint_before_first() -> None:
 
     written = commands_of(state, FIRST.completes(2))
 
-    assert SubsumeCheckpoint(checkpoint_id=1) == written[0]
+    assert [RecordAcknowledgements, SubsumeCheckpoint, CompleteCheckpoint] == [type(command) for command in written[:3]]
+    assert SubsumeCheckpoint(checkpoint_id=1) == written[1]
     assert completed(2, 1) == play(state, FIRST.completes(2)).completed
 
 
@@ -205,7 +217,7 @@ def test_completing_aborts_older_checkpoints_that_are_still_pending() -> None:
 
     written = commands_of(state, FIRST.completes(2))
 
-    assert AbortCheckpoint(checkpoint_id=1, reason="subsumed by 2") in written
+    assert AbortCheckpoint(checkpoint_id=1, failure=CheckpointFailure.SUBSUMED, reason="subsumed by 2") in written
     assert ((), completed(2, 1)) == ((after := play(state, FIRST.completes(2))).pending, after.completed)
 
 
@@ -221,6 +233,7 @@ def test_triggering_is_harmless_where_a_pending_checkpoint_covers_the_epoch() ->
     state = play(aligned(through=1), FIRST.triggers(1))
 
     assert () == commands_of(state, FIRST.triggers(0))
+    assert () == commands_of(state, FIRST.triggers_last(0))
 
 
 def test_triggering_is_harmless_where_the_epoch_is_durable() -> None:
@@ -232,7 +245,8 @@ def test_declined_checkpoint_is_aborted_with_its_reason() -> None:
 
     written = commands_of(state, FIRST.declines(1, "disk full"))
 
-    assert (AbortCheckpoint(checkpoint_id=1, reason="disk full"),) == written
+    aborted = AbortCheckpoint(checkpoint_id=1, failure=CheckpointFailure.DECLINED, reason="disk full")
+    assert (aborted, CountCheckpointFailures(count=1)) == written
     assert () == play(state, FIRST.declines(1)).pending
 
 
@@ -306,3 +320,124 @@ def test_every_event_of_a_checkpoint_is_harmless_again() -> None:
         FIRST.triggers(1),
         FIRST.completes(2),
     )
+
+
+def manual_behind(newer: int = 1) -> RunState:
+    """A run whose checkpoint 1 is hand-made and pending, with so many newer ones pending behind it."""
+    state = started(asks(), FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), max_pending=9)
+    for epoch in range(1, newer + 1):
+        state = play(state, FIRST.opens(epoch), FIRST.reports(epoch), FIRST.triggers(epoch))
+    return state
+
+
+def test_hand_made_checkpoint_is_not_aborted_by_a_newer_one_that_completes() -> None:
+    """A person asked for it; what is periodic and older gives way."""
+    state = play(manual_behind(2), FIRST.completes(3))
+
+    assert (checkpoint(1, 0, kind=CheckpointKind.MANUAL),) == state.pending
+    assert (completed(3, 2), 2) == (state.completed, state.last_durable_epoch)
+
+
+def test_hand_made_checkpoint_that_completes_after_a_newer_one_is_subsumed_at_once() -> None:
+    """Its epoch has long been durable: completing it takes nothing back, and moves nothing."""
+    state = play(manual_behind(), FIRST.completes(2))
+
+    after, written = play(state, FIRST.completes(1)), commands_of(state, FIRST.completes(1))
+
+    late = CompleteCheckpoint(
+        checkpoint_id=1,
+        manifest_path=MANIFEST,
+        manifest_sha256=DIGEST,
+        size_bytes=64,
+        completed_at=NOW,
+        is_subsumed=True,
+    )
+    assert [late] == [command for command in written if not isinstance(command, RecordAcknowledgements)]
+    assert dataclasses.replace(state, pending=()) == after
+    assert_harmless_again(after, FIRST.completes(1), FIRST.declines(1))
+
+
+def test_late_hand_made_checkpoint_needs_every_acknowledgement_too() -> None:
+    state = started(asks(), FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0, centroids=2), max_pending=9)
+    state = play(state, FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1), FIRST.completes(2))
+
+    error = refusal(state, FIRST.completes(1, centroids=(1,)))
+
+    assert "checkpoint 1 has a manifest, but not every acknowledgement (I8)" == str(error)
+
+
+def test_hand_made_checkpoint_that_completes_first_is_the_completed_one() -> None:
+    state = play(manual_behind(), FIRST.completes(1))
+
+    assert completed(1, 0, kind=CheckpointKind.MANUAL) == state.completed
+    assert completed(2, 1) == play(state, FIRST.completes(2)).completed
+
+
+def test_run_publishes_nothing_while_a_hand_made_checkpoint_is_pending() -> None:
+    """It waits for what is being written, and then ends (I10)."""
+    state = play(manual_behind(), FIRST.opens(2), FIRST.reports(2, {"centroids": {0: 0}}), FIRST.triggers(2))
+    state = play(state, FIRST.completes(3))
+    assert (RunStatus.TERMINATING, [1]) == (state.status, [known.checkpoint_id for known in state.pending])
+
+    assert "outputs of a run that is TERMINATING cannot be published (I10)" == str(refusal(state, FIRST.publishes()))
+    assert RunStatus.FINISHED == play(state, FIRST.completes(1), FIRST.publishes()).status
+
+
+def test_newer_attempt_cannot_complete_what_an_older_one_left_pending() -> None:
+    """It was aborted with its attempt; the word on it arrives late, whoever says it."""
+    state = play(aligned(), FIRST.triggers(0), claim(2, takeover=True))
+
+    assert isinstance(refusal(state, FIRST.completes(1)), SupersededError)
+    assert () == commands_of(state, SECOND.completes(1))
+    assert (None, -1) == (state.completed, state.last_durable_epoch)
+
+
+def test_acknowledgement_that_comes_twice_is_counted_once() -> None:
+    state = play(aligned(), FIRST.triggers(0, centroids=2), FIRST.acknowledges(1, centroids=(0,)))
+
+    assert () == commands_of(state, FIRST.acknowledges(1, centroids=(0,)))
+    assert "not every acknowledgement" in str(refusal(state, FIRST.completes(1, centroids=(0,))))
+
+
+def test_completion_is_timed_by_the_clock_that_decides() -> None:
+    state = play(aligned(), FIRST.triggers(0))
+
+    after = play(state, FIRST.completes(1), now=LATER)
+
+    assert LATER == (after.completed.completed_at if after.completed is not None else None)
+    assert () == commands_of(after, FIRST.completes(1), now=NOW)
+
+
+@pytest.mark.parametrize(
+    "over",
+    [aborts(1), FIRST.declines(1), FIRST.lets_expire(1), FIRST.completes(1)],
+    ids=["aborted by a person", "declined", "expired", "completed"],
+)
+def test_trigger_that_comes_again_after_its_checkpoint_is_over_begins_no_other(over: Event) -> None:
+    """Its sender never saw the other one, so that nobody would ever write it."""
+    trigger = FIRST.triggers_after(0, 0)
+    state = play(aligned(), trigger, over)
+
+    assert (state, ()) == decide(state, trigger, NOW)
+
+
+def test_trigger_that_comes_again_after_a_person_aborted_the_next_one_begins_nothing() -> None:
+    trigger = FIRST.triggers_after(0, 0)
+
+    state = assert_harmless_again(play(aligned(), aborts(1)), trigger)
+
+    assert ((), 1) == (state.pending, state.last_checkpoint_id)
+
+
+def test_trigger_after_the_last_checkpoint_that_is_known_begins_the_next_one() -> None:
+    state = play(aligned(), FIRST.triggers_after(0, 0), FIRST.declines(1), FIRST.triggers_after(1, 0))
+
+    assert (checkpoint(2, 0),) == state.pending
+
+
+def test_no_checkpoint_of_an_epoch_begins_once_the_next_one_is_open() -> None:
+    """The driver has gone on, and holds another epoch's variables now."""
+    state = play(aligned(), FIRST.opens(1))
+
+    assert (state, ()) == decide(state, FIRST.triggers(0), NOW)
+    assert [1] == [known.epoch for known in play(state, FIRST.reports(1), FIRST.triggers(1)).pending]

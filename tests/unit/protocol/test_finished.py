@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from iteration_lib.errors import InputError, ProtocolViolationError
-from iteration_lib.protocol import RunState
-from iteration_lib.protocol.command import EndAttempt, FinishOperator, PinData, PublishOutputs
+from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.command import (
+    EndAttempt,
+    FinishOperator,
+    PinData,
+    PublishOutputs,
+    ReplaceDefinition,
+    VoidEdges,
+)
+from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from tests.protocol_script import (
     FIRST,
@@ -15,6 +23,7 @@ from tests.protocol_script import (
     attempt_id,
     claim,
     commands_of,
+    part,
     play,
     refusal,
     started,
@@ -100,3 +109,58 @@ def test_newer_attempt_publishes_what_the_older_one_made_durable() -> None:
     state = play(TERMINATING, claim(2, takeover=True), SECOND.publishes())
 
     assert (RunStatus.FINISHED, attempt_id(2), 2) == (state.status, state.ended_attempt_id, state.fencing_token)
+
+
+def test_definition_may_change_before_an_attempt_opens_an_epoch() -> None:
+    event = FIRST.changes("points", "sums")
+
+    state, written = play(started(), event), commands_of(started(), event)
+
+    assert (ReplaceDefinition(definition=event.definition, changes=event.changes, dropped=()),) == written
+    assert started() == state
+
+
+@pytest.mark.parametrize(
+    "events", [(FIRST.opens(0),), (FIRST.opens(0), FIRST.reports(0))], ids=["an open epoch", "an aligned epoch"]
+)
+def test_definition_cannot_change_under_an_epoch(events: tuple[Event, ...]) -> None:
+    """Half of it would be computed by other operators than the rest."""
+    error = refusal(started(*events), FIRST.changes("points"))
+
+    assert "the operators of a run change only before an attempt's first epoch" == str(error)
+
+
+def test_dropped_operator_loses_its_marker_and_its_parts() -> None:
+    state = started(FIRST.finishes("scaled"), FIRST.finishes("features"))
+    state = play(state, FIRST.marks(NO_EPOCH, part("pairs", total=4), part("words", total=4)))
+    event = FIRST.changes("features", "words", dropped=("scaled", "pairs"))
+
+    after, written = play(state, event), commands_of(state, event)
+
+    dropped = ("scaled", "pairs")
+    assert (ReplaceDefinition(definition=event.definition, changes=event.changes, dropped=dropped),) == written
+    assert (frozenset({"features"}), ["words"]) == (after.finished_operators, [e.operator_id for e in after.edges])
+
+
+def test_changed_definition_voids_what_was_durable_inside_the_open_epoch() -> None:
+    """Other operators left it; what is finished for good stays, for its operator is still the same."""
+    state = started(*FIRST.passes(0, 1), FIRST.marks(NO_EPOCH, part("words", total=4)))
+    state = play(state, FIRST.opens(1), FIRST.switches(1), FIRST.marks(1, part("sums")), claim(2, takeover=True))
+    assert ["words", "sums"] == [edge.operator_id for edge in state.edges]
+
+    after, written = play(state, SECOND.changes("words")), commands_of(state, SECOND.changes("words"))
+
+    assert [VoidEdges(after=0), ReplaceDefinition] == [written[0], type(written[1])]
+    assert [(NO_EPOCH, "words")] == [(edge.epoch, edge.operator_id) for edge in after.edges]
+
+
+def test_changed_definition_leaves_what_is_durable_and_pinned() -> None:
+    state = play(started(*FIRST.passes(0, 1), FIRST.pins(), FIRST.notifies(0)), claim(2, takeover=True))
+
+    assert state == play(state, SECOND.changes("points"))
+
+
+def test_changed_definition_leaves_the_state_as_it_is_when_it_comes_again() -> None:
+    state = play(started(FIRST.finishes()), FIRST.changes("points", dropped=("scaled",)))
+
+    assert state == play(state, FIRST.changes("points", dropped=("scaled",)))

@@ -1,4 +1,4 @@
-"""I1 to I12 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
+"""I1 to I17 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import iteration_lib.protocol
 from iteration_lib.errors import IterationError, ProtocolViolationError, SupersededError
 from iteration_lib.protocol import RunState, decide
 from iteration_lib.protocol.alignment import decide_termination
-from iteration_lib.protocol.command import AlignEpoch, FinishOperator
+from iteration_lib.protocol.command import AlignEpoch, FinishOperator, RecordNotice
 from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, TerminatedBy
 from tests.protocol_script import (
     FIRST,
@@ -20,9 +20,12 @@ from tests.protocol_script import (
     NOW,
     SECOND,
     Sender,
+    aborts,
+    asks,
     claim,
     commands_of,
     new_run,
+    part,
     play,
     refusal,
     started,
@@ -110,7 +113,7 @@ def test_i6_durable_epochs_survive_every_takeover_and_only_they_do() -> None:
 
 
 def test_i6_completing_checkpoints_in_any_order_never_takes_durable_epochs_back() -> None:
-    state = started(FIRST.opens(0), FIRST.reports(0), FIRST.opens(1), FIRST.reports(1))
+    state = started(FIRST.opens(0), FIRST.reports(0), FIRST.opens(1), FIRST.reports(1), max_pending=2)
     state = play(state, FIRST.triggers(1), FIRST.triggers(0))
 
     state = play(state, FIRST.completes(1))
@@ -182,6 +185,12 @@ TOUR = (
     started(*FIRST.passes(0, 1), *FIRST.passes(1, 2), max_epochs=2),
     play(started(*FIRST.passes(0, 1), *FIRST.passes(1, 2), max_epochs=2), FIRST.publishes()),
     play(started(FIRST.opens(0)), FIRST.fails()),
+    play(
+        started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1)),
+        FIRST.reports(1),
+        FIRST.switches(1),
+    ),
+    started(FIRST.opens(0), FIRST.switches(0), FIRST.marks(0, part("sums", 1, 2, total=4)), asks()),
 )
 
 
@@ -199,6 +208,12 @@ def test_i12_refused_event_leaves_the_state_as_it_was(state: RunState) -> None:
             sender.acknowledges(1, centroids=(0, 4)),
             sender.completes(9),
             sender.declines(9),
+            sender.switches(9),
+            sender.marks(0, part("means"), part("sums", 0, 4, total=4)),
+            sender.changes("points", dropped=("scaled",)),
+            sender.notifies(9),
+            aborts(9),
+            asks(),
             dataclasses.replace(sender.publishes(), state_digest=""),
             sender.ends(AttemptOutcome.SUPERSEDED),
         ):
@@ -209,7 +224,67 @@ def test_i12_refused_event_leaves_the_state_as_it_was(state: RunState) -> None:
                 refused += 1
             assert before == state
 
-    assert refused >= 20
+    assert refused >= 30
+
+
+def test_i13_attempt_stops_opening_epochs_after_more_failures_in_a_row_than_it_puts_up_with() -> None:
+    """One is put up with: of two in a row the second is too much, unless one completed or was aborted in between."""
+    aligned = started(FIRST.opens(0), FIRST.reports(0), tolerable_failures=1)
+    once = play(aligned, FIRST.triggers(0), FIRST.declines(1), FIRST.triggers(0))
+
+    twice = play(once, FIRST.lets_expire(2))
+
+    assert "epoch 1 cannot open: too many checkpoints have failed (I13)" == str(refusal(twice, FIRST.opens(1)))
+    assert 1 == play(once, aborts(2), FIRST.opens(1)).last_epoch
+    assert 1 == play(once, FIRST.completes(2), FIRST.opens(1)).last_epoch
+
+
+def test_i14_held_epoch_aligns_in_the_step_that_ends_the_checkpoint_before_it() -> None:
+    state = started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1))
+
+    held, released = play(state, FIRST.reports(1)), play(state, FIRST.reports(1), FIRST.completes(1))
+
+    assert ([EpochStatus.ALIGNED, EpochStatus.OPEN], [False, True]) == (
+        [epoch.status for epoch in held.epochs],
+        [epoch.is_held for epoch in held.epochs],
+    )
+    assert [(1, EpochStatus.ALIGNED)] == [(epoch.epoch, epoch.status) for epoch in released.epochs]
+
+
+def test_i15_part_comes_after_the_switch_and_after_its_inputs_and_a_takeover_keeps_it() -> None:
+    opened = started(*FIRST.passes(0, 1), FIRST.opens(1))
+    means = part("means", wide=("sums",))
+
+    refusal(opened, FIRST.marks(1, part("sums")))
+    refusal(play(opened, FIRST.switches(1)), FIRST.marks(1, means))
+    state = play(opened, FIRST.switches(1), FIRST.marks(1, part("sums"), means), claim(2, takeover=True))
+
+    assert [(1, "means"), (1, "sums")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
+
+
+def test_i16_listener_hears_of_each_durable_epoch_once_in_order_and_once_of_the_end() -> None:
+    state = started(*FIRST.passes(0, 1), *FIRST.passes(1, 2, records=0))
+    said = [
+        FIRST.notifies(0),
+        FIRST.notifies(0),
+        FIRST.notifies(1),
+        FIRST.notifies(1, "end", is_final=True),
+        FIRST.notifies(1, "end", is_final=True),
+    ]
+    heard = []
+
+    for event in said:
+        state, commands = decide(state, event, NOW)
+        heard += [(c.listener_id, c.epoch) for c in commands if isinstance(c, RecordNotice)]
+
+    assert [("log", 0), ("log", 1), ("end", 1)] == heard
+
+
+def test_i17_checkpoint_that_was_aborted_before_it_began_is_never_pending() -> None:
+    state = started(FIRST.opens(0), FIRST.reports(0), aborts(1), FIRST.triggers(0))
+
+    assert ((), 1) == (state.pending, state.last_checkpoint_id)
+    assert state == play(state, FIRST.completes(1))
 
 
 def test_every_invariant_has_a_test_here() -> None:
@@ -217,7 +292,7 @@ def test_every_invariant_has_a_test_here() -> None:
 
     tested = {name.split("_")[1].upper() for name in globals() if name.startswith("test_i")}
     assert set(stated) == tested
-    assert [f"I{number}" for number in range(1, 13)] == stated
+    assert [f"I{number}" for number in range(1, 18)] == stated
 
 
 def test_no_rule_depends_on_the_lease_but_the_claim() -> None:

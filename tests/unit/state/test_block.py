@@ -74,6 +74,27 @@ def test_batch_of_a_received_block_is_the_batch_that_it_came_from(block: dict[st
     assert batch.serialize() == again.serialize()
 
 
+@pytest.mark.parametrize("is_view", [False, True], ids=["an array", "a read-only view of one"])
+def test_batch_keeps_what_was_returned_whatever_the_operator_does_to_its_array_afterwards(*, is_view: bool) -> None:
+    """A checkpoint is written while the operator runs again, and may return the same buffer."""
+    buffer = np.arange(3.0)
+    returned = buffer[:]
+    returned.flags.writeable = not is_view
+
+    batch = batch_of_result({"x": returned}, operator_id="x")
+    buffer += 1.0
+
+    assert [0.0, 1.0, 2.0] == batch.column("x").to_pylist()
+
+
+def test_received_array_that_is_returned_is_not_copied() -> None:
+    batch = batch_of({"x": np.arange(3.0)})
+
+    returned = batch_of_result(block_of(batch), operator_id="x")
+
+    assert batch.column("x").buffers()[1].address == returned.column("x").buffers()[1].address
+
+
 def test_received_arrays_are_read_only() -> None:
     block = block_of(
         batch_of({"x": np.zeros(3), "b": np.zeros(3, bool), "m": np.zeros((3, 2)), "s": np.array(["a"] * 3)})

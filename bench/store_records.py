@@ -1,0 +1,319 @@
+"""What does the store take to record an epoch, a batch of reports, and epoch 10,000 of a run?
+
+    epoch     the two transactions of an epoch with 16 head subtasks and one variable, in rounds that alternate with a
+              bare one-row insert (autocommit) and, where `dbos` is installed, with a step of DBOS in the same database
+    reports   one event with the reports of 10,000 subtasks, of one head and of four, in rounds that alternate with a
+              bare `INSERT ... SELECT unnest` of the same 10,000 rows
+    growth    one run of 10,000 epochs; its last, in rounds that alternate with the early epochs of another; dead rows
+
+A ratio is the median of those of 20 slices of the rounds, with its range, so that it shows what else the machine did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg2
+from psycopg2.extensions import connection as Connection  # noqa: N812 - the class has a function's name
+from sqlalchemy.engine import make_url
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol.event import (
+    AttemptOpened,
+    CheckpointAcknowledged,
+    CheckpointTriggered,
+    EpochOpened,
+    SubtasksAligned,
+)
+from iteration_lib.protocol.state import AttemptId, Holder, RunId, RunState
+from iteration_lib.store.embedded import EmbeddedPostgres
+from iteration_lib.store.migrate import upgrade
+from iteration_lib.store.postgres import PostgresStore, open_engine
+from iteration_lib.store.record import NewRun
+
+SUBTASKS, REPORTS, SLICES, WARM_UP = 16, 10_000, 20, 50
+Timings = dict[str, list[float]]
+Ways = Mapping[str, Callable[[int], object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A run that is driven by events alone: nothing is computed, and no file is written."""
+
+    coordinator: Coordinator
+    run_id: RunId
+    attempt_id: AttemptId
+    heads: Mapping[str, int]
+
+    def open(self, epoch: int) -> None:
+        """Open an epoch in a transaction of its own."""
+        self.coordinator.apply(self.run_id, self._opened(epoch))
+
+    def report(self, epoch: int) -> None:
+        """Report every subtask of an epoch, in one event."""
+        self.coordinator.apply(self.run_id, self._reports(epoch))
+
+    def complete(self, epoch: int) -> None:
+        """Take an aligned epoch's checkpoint, in two transactions."""
+        self._acknowledge(epoch, self.coordinator.apply(self.run_id, self._trigger(epoch)))
+
+    def record(self, epoch: int) -> None:
+        """Record an epoch as the driver does: align, trigger, open the next; then complete the checkpoint."""
+        aligned = self.coordinator.apply(
+            self.run_id, self._reports(epoch), self._trigger(epoch), self._opened(epoch + 1)
+        )
+        self._acknowledge(epoch, aligned)
+
+    def _acknowledge(self, epoch: int, state: RunState) -> None:
+        event = CheckpointAcknowledged(
+            attempt_id=self.attempt_id,
+            fencing_token=1,
+            checkpoint_id=state.pending[0].checkpoint_id,
+            acknowledgements={head: tuple(range(count)) for head, count in self.heads.items()},
+            manifest_path=f"000001-{self.attempt_id[:8]}/checkpoint-{epoch:06d}.json",
+            manifest_sha256="ab" * 32,
+            size_bytes=4096,
+        )
+        self.coordinator.apply(self.run_id, event)
+
+    def _opened(self, epoch: int) -> EpochOpened:
+        return EpochOpened(attempt_id=self.attempt_id, fencing_token=1, epoch=epoch, heads=self.heads)
+
+    def _trigger(self, epoch: int) -> CheckpointTriggered:
+        return CheckpointTriggered(attempt_id=self.attempt_id, fencing_token=1, epoch=epoch, participants=self.heads)
+
+    def _reports(self, epoch: int) -> SubtasksAligned:
+        return SubtasksAligned(
+            attempt_id=self.attempt_id,
+            fencing_token=1,
+            epoch=epoch,
+            reports={head: {index: 1000 + index for index in range(count)} for head, count in self.heads.items()},
+            metrics={"loss": 1 / (epoch + 1)},
+            seconds=0.25,
+        )
+
+
+def open_attempt(store: PostgresStore, **heads: int) -> Attempt:
+    """Add a run and open its first epoch."""
+    operators = {head: {"name": head, "role": "variable", "kind": "value"} for head in heads}
+    run = NewRun(
+        run_id=RunId(str(uuid.uuid4())),
+        run_key=uuid.uuid4().hex,
+        reference="store_records:records",
+        definition={"iteration": "records", "operators": operators},
+        params={},
+        state_uri="/nowhere",
+        max_buckets=SUBTASKS,
+        max_epochs=None,
+    )
+    store.add_run(run)
+    attempt = Attempt(Coordinator(store), run.run_id, AttemptId(str(uuid.uuid4())), heads)
+    holder = Holder(host="here", pid=1, process_started="1")
+    attempt.coordinator.apply(
+        run.run_id, AttemptOpened(attempt_id=attempt.attempt_id, holder=holder, lease_ttl_seconds=86_400.0)
+    )
+    attempt.open(0)
+    return attempt
+
+
+class Bare:
+    """What there is to compare with: one connection that commits after every statement."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Make the tables."""
+        connection.autocommit = True
+        self._cursor = connection.cursor()
+        self._cursor.execute("CREATE TABLE bare (id bigserial PRIMARY KEY, payload text NOT NULL)")
+        self._cursor.execute(
+            "CREATE TABLE bare_reports (epoch bigint, subtask integer, records bigint NOT NULL, "
+            "PRIMARY KEY (epoch, subtask))"
+        )
+
+    def insert(self, epoch: int) -> None:
+        """Insert one row."""
+        self._cursor.execute("INSERT INTO bare (payload) VALUES (%s)", (f"{epoch:040d}",))
+
+    def insert_reports(self, epoch: int) -> None:
+        """Insert a row per report."""
+        subtasks, records = list(range(REPORTS)), [1000 + index for index in range(REPORTS)]
+        self._cursor.execute(
+            "INSERT INTO bare_reports SELECT %s, * FROM unnest(%s::integer[], %s::bigint[])",
+            (epoch, subtasks, records),
+        )
+
+    def show(self, statement: str) -> None:
+        """Print what a query finds."""
+        self._cursor.execute(statement)
+        for row in self._cursor.fetchall():
+            print("   ", *row)
+
+
+def measure_epoch(database: Database, rounds: int) -> None:
+    """Alternate between the ways to record something, and print."""
+    attempt = open_attempt(database.store, centroids=SUBTASKS)
+    ways: dict[str, Callable[[int], object]] = {"bare insert": database.bare.insert, "epoch": attempt.record}
+    try:
+        from dbos import DBOS  # noqa: PLC0415 - a peer that may be missing
+    except ImportError:
+        print("dbos is not installed: no comparison with it")
+        report(alternate(ways, rounds), "epoch", over=("bare insert",))
+        return
+    url = database.url.replace("+psycopg2", "")
+    DBOS(config={"name": "bench", "system_database_url": url, "log_level": "WARNING", "run_admin_server": False})
+
+    @DBOS.step()
+    def step(epoch: int) -> dict[str, int]:
+        return {"epoch": epoch}
+
+    @DBOS.workflow()
+    def workflow() -> Timings:
+        return alternate(ways, rounds)
+
+    DBOS.launch()
+    try:
+        ways["DBOS step"] = step
+        report(workflow(), "epoch", over=("bare insert", "DBOS step"))
+    finally:
+        DBOS.destroy()
+
+
+def measure_reports(database: Database, rounds: int) -> None:
+    """Alternate between a batch of reports and a bare insert of as many rows, and print."""
+    one = open_attempt(database.store, centroids=REPORTS)
+    four = open_attempt(database.store, **{f"head_{number}": REPORTS // 4 for number in range(4)})
+    ways = {"unnest": database.bare.insert_reports, "one head": one.report, "four heads": four.report}
+
+    def go_on(epoch: int) -> None:
+        for attempt in (one, four):
+            attempt.complete(epoch)
+            attempt.open(epoch + 1)
+
+    timings = alternate(ways, rounds, after=go_on)
+    report(timings, "unnest", over=("one head", "four heads"))
+
+
+def measure_growth(old: Database, young: Database, epochs: int) -> None:
+    """Drive one run, then alternate between its late epochs and the early ones of a run in a database of its own."""
+    attempt = open_attempt(old.store, centroids=SUBTASKS)
+    width = min(500, epochs // 4)
+    timings = alternate({"bare insert": old.bare.insert, "epoch": attempt.record}, epochs - width)["epoch"]
+    print(f"epochs 10 to {10 + width}: {_quantiles(timings[10 : 10 + width])}")
+    print(f"epochs {epochs - 2 * width} to {epochs - width}: {_quantiles(timings[-width:])}")
+    print("the last, in rounds that alternate with the first of a run in a database of its own:")
+    fresh = open_attempt(young.store, centroids=SUBTASKS)
+    for number in range(10):
+        fresh.record(number)
+    ways = {
+        "late": lambda number: attempt.record(epochs - width + number),
+        "early": lambda number: fresh.record(10 + number),
+    }
+    report(alternate(ways, width), "late", over=("early",))
+    old.bare.show(
+        "SELECT relname, 'live', n_live_tup, 'dead', n_dead_tup, 'updates', n_tup_upd, 'HOT', n_tup_hot_upd, "
+        "pg_size_pretty(pg_total_relation_size(relid)) FROM pg_stat_user_tables "
+        "WHERE n_tup_ins > 0 AND relname NOT LIKE 'bare%' ORDER BY relname"
+    )
+
+
+def alternate(ways: Ways, rounds: int, after: Callable[[int], object] = lambda _: None) -> Timings:
+    """Time each way once per round, each round beginning with another one; milliseconds by way."""
+    timings: Timings = {name: [] for name in ways}
+    names = list(ways)
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            started = time.perf_counter()
+            ways[name](number)
+            timings[name].append(1000 * (time.perf_counter() - started))
+        after(number)
+    return timings
+
+
+def report(timings: Timings, way: str, over: tuple[str, ...]) -> None:
+    """Print what each way took, and the ratio of one to the others."""
+    warm_up = min(WARM_UP, len(timings[way]) // 5)
+    warm = {name: times[warm_up:] for name, times in timings.items()}
+    for name, times in warm.items():
+        print(f"{name:<12} {_quantiles(times)}")
+    for other in over:
+        parts = _slices(len(warm[way]))
+        ratios = sorted(statistics.median(warm[way][part]) / statistics.median(warm[other][part]) for part in parts)
+        print(f"{way} / {other}: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+
+
+def _slices(length: int) -> list[slice]:
+    count = min(SLICES, length // 5)
+    return [slice(length * number // count, length * (number + 1) // count) for number in range(count)]
+
+
+def _quantiles(times: list[float]) -> str:
+    hundredths = statistics.quantiles(times, n=100)
+    return f"p50 {hundredths[49]:.2f} ms, p99 {hundredths[98]:.2f} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A new database with a store, and beside it what there is to compare with."""
+
+    url: str
+    store: PostgresStore
+    bare: Bare
+
+
+def open_database(stack: ExitStack, server: EmbeddedPostgres, name: str) -> Database:
+    """Make a database; its connections are closed with the stack."""
+    server.ensure_database(name)
+    url = server.url(name)
+    engine = open_engine(url)
+    upgrade(engine)
+    engine.dispose()
+    store = stack.enter_context(closing(PostgresStore(url)))
+    return Database(url, store, Bare(stack.enter_context(closing(connect(url)))))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", default=["epoch", "reports", "growth"])
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=10_000)
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = EmbeddedPostgres(folder / "store")
+        stack.callback(server.destroy)
+        server.start()
+        for what in options.what:
+            print(f"\n{what}")
+            database = open_database(stack, server, what)
+            if what == "epoch":
+                measure_epoch(database, options.rounds)
+            elif what == "reports":
+                measure_reports(database, options.batches)
+            else:
+                measure_growth(database, open_database(stack, server, "young"), options.epochs)
+
+
+def connect(url: str) -> Connection:
+    """Connect without any layer between."""
+    address = make_url(url)
+    return psycopg2.connect(
+        host=address.query["host"],
+        port=address.query["port"],
+        dbname=address.database,
+        user=address.username,
+        password=address.password,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""The commands on checkpoints: list them, ask for one, abort one."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+import uuid
+
+import click
+
+from iteration_lib import view
+from iteration_lib.cli.options import settings_of, store_options
+from iteration_lib.cli.output import print_fields, print_json, print_table
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import IterationError
+from iteration_lib.launch import find_run, open_store
+from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
+from iteration_lib.protocol.status import CheckpointStatus
+from iteration_lib.store.record import CheckpointRecord, RunRecord
+from iteration_lib.store.seam import History
+
+CHECKPOINT_COLUMNS = ("checkpoint_id", "epoch", "attempt", "kind", "status", "size_bytes", "seconds")
+_POLL_SECONDS = 0.2
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN")
+@store_options
+def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
+    """List a run's checkpoints, with what they failed of."""
+    with open_store(settings_of(store_url)) as store:
+        found = find_run(store, run_name)
+        rows = [view.checkpoint_json(known) for known in store.list_checkpoints(found.run_id)]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(f"checkpoints of {found.run_key}", rows, (*CHECKPOINT_COLUMNS, "failure", "reason"))
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN")
+@click.argument("checkpoint_id", metavar="CHECKPOINT", type=click.IntRange(min=1))
+@store_options
+def abort(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: bool) -> None:
+    """Abort a CHECKPOINT and all that are pending before it; the one that comes next may be aborted beforehand."""
+    with open_store(settings_of(store_url)) as store:
+        found = find_run(store, run_name)
+        before = store.list_checkpoints(found.run_id)
+        event = CheckpointAborted(checkpoint_id=checkpoint_id, aborted_by=this_person())
+        Coordinator(store).apply(found.run_id, event)
+        answer = _aborted(found, checkpoint_id, before, store.list_checkpoints(found.run_id))
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(answer["said"])
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN")
+@click.option("--wait", "wait_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait for it that long.")
+@store_options
+def checkpoint(run_name: str, store_url: str | None, *, wait_seconds: float | None, as_json: bool) -> None:
+    """Ask for a checkpoint: the next epoch that aligns gets one, whatever the pace."""
+    with open_store(settings_of(store_url)) as store:
+        found = find_run(store, run_name)
+        request_id = str(uuid.uuid4())
+        event = CheckpointRequested(request_id=request_id, requested_by=this_person())
+        Coordinator(store).apply(found.run_id, event)
+        if not as_json:
+            is_driven = any(known.ended_at is None for known in store.list_attempts(found.run_id))
+            when = "" if is_driven else ", once somebody drives the run"
+            click.echo(f"the next epoch of {found.run_key} that aligns gets a checkpoint{when}")
+        taken = _wait(store, found, request_id, wait_seconds) if wait_seconds is not None else None
+    answer = {"run_id": found.run_id, "run_key": found.run_key, "request_id": request_id}
+    if as_json:
+        print_json({**answer, "checkpoint": view.checkpoint_json(taken) if taken is not None else None})
+    elif taken is not None:
+        print_fields(view.checkpoint_json(taken))
+
+
+def this_person() -> str:
+    """Name who gives the command: user@host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a number that has no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def _aborted(
+    run: RunRecord, checkpoint_id: int, before: tuple[CheckpointRecord, ...], after: tuple[CheckpointRecord, ...]
+) -> view.Json:
+    """Say what became of an abort, by the rows before and after it."""
+    were_open = {known.checkpoint_id for known in before if known.status is CheckpointStatus.PENDING}
+    known_before = {known.checkpoint_id for known in before}
+    aborted = [
+        known.checkpoint_id
+        for known in after
+        if known.status is CheckpointStatus.ABORTED
+        and known.checkpoint_id <= checkpoint_id
+        and (known.checkpoint_id in were_open or known.checkpoint_id not in known_before)
+    ]
+    named = next((known for known in after if known.checkpoint_id == checkpoint_id), None)
+    said = [f"checkpoint {known} is aborted" for known in aborted]
+    if named is None:
+        said.append(f"checkpoint {checkpoint_id} will be skipped when its turn comes")
+    elif checkpoint_id not in aborted:
+        said.append(f"checkpoint {checkpoint_id} was {named.status.value} already")
+    return {
+        "run_id": run.run_id,
+        "run_key": run.run_key,
+        "checkpoint_id": checkpoint_id,
+        "status": named.status.value if named is not None else None,
+        "aborted": aborted,
+        "said": "; ".join(said),
+    }
+
+
+def _wait(store: History, run: RunRecord, request_id: str, wait_seconds: float) -> CheckpointRecord:
+    """Wait until the checkpoint that answers a request is completed.
+
+    Raises IterationError when it was aborted, or is not there in time.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        found = _answer(store, run, request_id)
+        if found is not None and found.status is CheckpointStatus.ABORTED:
+            raise IterationError(f"checkpoint {found.checkpoint_id} was aborted: {found.reason}; ask for another one")
+        if found is not None and found.status is not CheckpointStatus.PENDING:
+            return found
+        if time.monotonic() >= deadline:
+            where = (
+                f"checkpoint {found.checkpoint_id} is pending" if found is not None else "no epoch has aligned since"
+            )
+            raise IterationError(
+                f"the checkpoint that was asked for is not completed after {wait_seconds:g} s ({where}); the request "
+                "stays, see: iteration checkpoints"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _answer(store: History, run: RunRecord, request_id: str) -> CheckpointRecord | None:
+    asked = next((known for known in store.list_requests(run.run_id) if known.request_id == request_id), None)
+    if asked is None or asked.checkpoint_id is None:
+        return None
+    known = {found.checkpoint_id: found for found in store.list_checkpoints(run.run_id)}
+    return known[asked.checkpoint_id]

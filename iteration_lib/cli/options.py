@@ -1,0 +1,62 @@
+"""Which options do the commands share?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import click
+
+from iteration_lib.config import Settings, read_settings
+from iteration_lib.model.checkpointing import Checkpointing
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def store_options(command: F) -> F:
+    """Give a command --store and --json."""
+
+    @click.option("--store", "store_url", metavar="URL", help="The store [ITERATION_STORE_URL, else an embedded one].")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @wraps(command)
+    def decorated(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the command itself
+        command(**options)
+
+    return cast("F", decorated)
+
+
+def checkpointing_options(command: F) -> F:
+    """Give a command the fields of Checkpointing, each None unless it was given."""
+    for option, field, kind, said in reversed(_CHECKPOINTING):
+        command = click.option(option, field, type=kind, metavar=kind.name.upper(), help=said)(command)
+    return command
+
+
+_CHECKPOINTING = (
+    ("--checkpoint-every", "every_epochs", click.INT, "Epochs that one checkpoint covers."),
+    ("--checkpoint-pause", "min_pause_seconds", click.FLOAT, "Least seconds between two checkpoints."),
+    ("--checkpoint-pending", "max_pending", click.INT, "Checkpoints that may be written at once."),
+    ("--checkpoint-timeout", "timeout_seconds", click.FLOAT, "Seconds after which a checkpoint has failed."),
+    ("--checkpoint-failures", "tolerable_failures", click.INT, "Failed checkpoints in a row to put up with."),
+    (
+        "--alignment-timeout",
+        "alignment_timeout_seconds",
+        click.FLOAT,
+        "Seconds after which an epoch keeps what its operators finish; 0 for at once.",
+    ),
+)
+
+
+def checkpointing_of(options: Mapping[str, Any]) -> dict[str, Any]:  # Any: click's options, by their fields' types
+    """Return the fields of Checkpointing that were given; raises ParameterError for one that cannot be so."""
+    fields = [field for _, field, _, _ in _CHECKPOINTING]
+    given = {field: options[field] for field in fields if options[field] is not None}
+    Checkpointing(**given)
+    return given
+
+
+def settings_of(store_url: str | None) -> Settings:
+    """Return the settings, with the store that was given on the command line."""
+    return read_settings(os.environ, store_url=store_url)

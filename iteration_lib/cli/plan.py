@@ -1,0 +1,137 @@
+"""The command `iteration plan`: what would the next attempt do?"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from iteration_lib.cli.options import settings_of, store_options
+from iteration_lib.cli.output import print_fields, print_json, print_sentences, print_table
+from iteration_lib.errors import UsageError
+from iteration_lib.launch import find_run, open_store
+from iteration_lib.planning import RunPlan, plan_run
+from iteration_lib.process import is_gone
+from iteration_lib.protocol.bucket_range import show_buckets, show_share
+from iteration_lib.protocol.resume import Step
+from iteration_lib.store.record import AttemptRecord
+from iteration_lib.view import Json, instant
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN")
+@click.option("--allow-dropped-state", is_flag=True, help="Plan as if the state of operators that are gone may go too.")
+@store_options
+def plan(run_name: str, store_url: str | None, *, allow_dropped_state: bool, as_json: bool) -> None:
+    """Say what the next attempt would skip, restore and run, and whether it would be let; nothing is started."""
+    with open_store(settings_of(store_url)) as store:
+        planned = plan_run(store, find_run(store, run_name), allow_dropped_state=allow_dropped_state)
+    if as_json:
+        print_json(plan_json(planned))
+    else:
+        _print(planned)
+    for refusal in planned.refusals:
+        click.echo(f"error: {refusal}", err=True)
+    if planned.refusals:
+        sys.exit(UsageError.exit_code)
+
+
+def plan_json(planned: RunPlan) -> Json:
+    """Return a plan."""
+    resume = planned.resume
+    return {
+        "run_id": planned.run.run_id,
+        "run_key": planned.run.run_key,
+        "status": planned.run.status.value,
+        "next": _next(planned),
+        "epoch": resume.epoch if resume is not None else None,
+        "driven_by": _driven_by(planned.live),
+        "checkpoint": _checkpoint_json(planned),
+        "operators": [_step_json(step) for step in resume.steps] if resume is not None else [],
+        "frontier": [
+            {"operator_id": trigger.operator_id, "buckets": [list(known) for known in trigger.buckets]}
+            for trigger in (resume.frontier if resume is not None else ())
+        ],
+        "unused_edges": [
+            {"operator_id": edge.operator_id, "buckets": [list(known) for known in edge.buckets], "reason": edge.reason}
+            for edge in (resume.unused if resume is not None else ())
+        ],
+        "pins": [
+            {"name": pin.name, "files": pin.files, "rows": pin.rows, "problem": pin.problem} for pin in planned.pins
+        ],
+        "changes": list(planned.changes),
+        "refusals": list(planned.refusals),
+    }
+
+
+def _next(planned: RunPlan) -> str:
+    """Say what is left to do."""
+    if planned.resume is not None:
+        return f"run epoch {planned.resume.epoch}"
+    return "nothing: the run is finished" if planned.run.finished_at is not None else "publish the outputs"
+
+
+def _driven_by(live: AttemptRecord | None) -> str | None:
+    if live is None:
+        return None
+    holder = live.holder.describe()
+    if is_gone(live.holder):
+        return f"{holder}, which is gone: the next attempt takes the run over"
+    return f"{holder}; its lease runs out {instant(live.lease_expires_at)} unless it is renewed"
+
+
+def _checkpoint_json(planned: RunPlan) -> Json | None:
+    restored = planned.checkpoint
+    if restored is None:
+        return None
+    return {
+        "checkpoint_id": restored.checkpoint.checkpoint_id,
+        "epoch": restored.checkpoint.epoch,
+        "files": restored.files,
+        "bytes": restored.size_bytes,
+        "manifest": restored.checkpoint.manifest_path,
+    }
+
+
+def _step_json(step: Step) -> Json:
+    return {
+        "operator_id": step.vertex.operator_id,
+        "action": step.action.value,
+        "running": [list(known) for known in step.running],
+        "of": step.vertex.total,
+        "reason": step.reason,
+    }
+
+
+def _print(planned: RunPlan) -> None:
+    answer = plan_json(planned)
+    print_fields({name: answer[name] for name in ("run_key", "status", "next", "driven_by", "checkpoint")})
+    if planned.resume is not None:
+        rows: list[Json] = [
+            {
+                "operator": step.vertex.operator_id,
+                "action": step.action.value,
+                "runs": show_share(step.running, step.vertex.total) if step.running else "",
+                "reason": step.reason,
+            }
+            for step in planned.resume.steps
+        ]
+        click.echo()
+        print_table("operators", rows, ("operator", "action", "runs", "reason"))
+        totals = {step.vertex.operator_id: step.vertex.total for step in planned.resume.steps}
+        begin = [
+            f"{trigger.operator_id}, {show_share(trigger.buckets, totals[trigger.operator_id])}"
+            for trigger in planned.resume.frontier
+        ]
+        print_sentences("begins with", begin)
+        unused = [
+            f"{edge.operator_id}, buckets {show_buckets(edge.buckets)}: {edge.reason}" for edge in planned.resume.unused
+        ]
+        print_sentences("durable, and not used", unused)
+    if planned.pins:
+        click.echo()
+        pins: list[Json] = [
+            {"stream": p.name, "files": p.files, "rows": p.rows, "problem": p.problem} for p in planned.pins
+        ]
+        print_table("pinned input", pins, ("stream", "files", "rows", "problem"))
+    print_sentences("the iteration has changed", planned.changes)

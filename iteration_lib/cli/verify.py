@@ -1,0 +1,56 @@
+"""The command `iteration verify`: are a run's files still the bytes that were written?"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from iteration_lib.cli.options import settings_of, store_options
+from iteration_lib.cli.output import print_json, print_table
+from iteration_lib.errors import StateCorruptedError
+from iteration_lib.launch import find_run, open_store
+from iteration_lib.verification import CheckedFile, verify_run
+from iteration_lib.view import Json
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN")
+@click.option("--checkpoint", "checkpoint_id", type=click.IntRange(min=1), metavar="ID", help="This one alone.")
+@store_options
+def verify(run_name: str, store_url: str | None, *, checkpoint_id: int | None, as_json: bool) -> None:
+    """Check every file of a run against its size and SHA-256; every bad one is named."""
+    with open_store(settings_of(store_url)) as store:
+        found = find_run(store, run_name)
+        files = verify_run(store, found, checkpoint_id=checkpoint_id)
+    bad = [file for file in files if file.problem is not None]
+    if as_json:
+        print_json(
+            {
+                "run_id": found.run_id,
+                "run_key": found.run_key,
+                "files": len(files),
+                "bytes": sum(file.size_bytes for file in files),
+                "checked": _by_owner(files),
+                "bad": [{"what": file.owner, "path": file.path, "problem": file.problem} for file in bad],
+            }
+        )
+    else:
+        print_table(f"files of {found.run_key}", _by_owner(files), ("what", "files", "bytes", "bad"))
+    for file in bad:
+        click.echo(f"error: {file.owner}: {file.path} {file.problem}", err=True)
+    if bad:
+        sys.exit(StateCorruptedError.exit_code)
+
+
+def _by_owner(files: tuple[CheckedFile, ...]) -> list[Json]:
+    owners = dict.fromkeys(file.owner for file in files)
+    return [
+        {
+            "what": owner,
+            "files": sum(file.owner == owner for file in files),
+            "bytes": sum(file.size_bytes for file in files if file.owner == owner),
+            "bad": sum(file.owner == owner and file.problem is not None for file in files),
+        }
+        for owner in owners
+    ]

@@ -1,0 +1,95 @@
+"""May a run go on with the iteration as the user's file has it now? Asked before anything is submitted.
+
+Operators are matched by id. What differs is allowed or refused by the rules of model.evolution; what is marked as
+finished has to be legal for the operators as they are now, by the rules of protocol.legality.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from iteration_lib.driver.topology import topology_of
+from iteration_lib.errors import IllegalRestoreError, RunMismatchError
+from iteration_lib.marker import markers_of
+from iteration_lib.model.definition import describe
+from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of
+from iteration_lib.model.graph import Graph
+from iteration_lib.protocol.legality import Markers, check_restore
+from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.store.record import RunRecord
+from iteration_lib.store.seam import History
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """A run and the iteration that it would go on with.
+
+    `markers` is what the store says; `kept` what an attempt with this iteration begins with: other operators void what
+    the open epoch had left, those that are gone lose what they finished for good.
+    """
+
+    run: RunRecord
+    graph: Graph
+    evolution: Evolution
+    markers: Markers
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the iteration differs from the one that the run was started with."""
+        return bool(self.evolution.sentences)
+
+    @property
+    def definition(self) -> dict[str, object]:
+        """The definition of the iteration as it is now."""
+        return describe(self.graph)
+
+    @property
+    def kept(self) -> Markers:
+        """The markers that an attempt begins with."""
+        if not self.has_changed:
+            return self.markers
+        gone = set(self.evolution.removed)
+        return replace(
+            self.markers,
+            finished=self.markers.finished - gone,
+            edges=tuple(e for e in self.markers.edges if e.epoch == NO_EPOCH and e.operator_id not in gone),
+        )
+
+    def refusals(self, *, allow_dropped_state: bool) -> tuple[str, ...]:
+        """Return why the run may not go on with other operators, a sentence each; none if it may."""
+        stateful = self.evolution.before.stateful if self.markers.epoch > 0 else ()
+        begun = [edge.operator_id for edge in self.markers.edges if edge.epoch == NO_EPOCH]
+        captured = [self._declared(edge.operator_id) for edge in self.markers.edges]
+        return check_evolution(
+            self.evolution,
+            finished=self.markers.finished.union(begun),
+            stateful=[*stateful, *captured],
+            allow_dropped_state=allow_dropped_state,
+        )
+
+    def _declared(self, operator_id: str) -> str:
+        """Return the operator that a user declared: one that carries state has hidden parts, each with an edge."""
+        is_declared = operator_id in self.evolution.before.operators
+        return operator_id if is_declared else operator_id.rpartition(".")[0]
+
+    def offences(self) -> tuple[str, ...]:
+        """Return which operators are marked as finished and cannot be, a sentence each; none if all is legal."""
+        topology = topology_of(self.graph, max_buckets=self.run.max_buckets)
+        return tuple(offence.describe() for offence in check_restore(topology, self.kept))
+
+
+def read_continuation(store: History, run: RunRecord, graph: Graph) -> Continuation:
+    """Return how a run would go on with a graph."""
+    epochs = store.list_epochs(run.run_id, run.last_durable_epoch + 1)
+    markers = markers_of(run, store.list_operators(run.run_id), store.list_parts(run.run_id), epochs)
+    return Continuation(run=run, graph=graph, evolution=evolution_of(run.definition, graph), markers=markers)
+
+
+def check_continuation(continuation: Continuation, *, allow_dropped_state: bool) -> None:
+    """Raise RunMismatchError or IllegalRestoreError, with the names of all operators that stand in the way."""
+    refusals = continuation.refusals(allow_dropped_state=allow_dropped_state)
+    if refusals:
+        raise RunMismatchError(continuation.run.run_key, refusals)
+    offences = continuation.offences()
+    if offences:
+        raise IllegalRestoreError(continuation.run.run_key, offences)

@@ -1,0 +1,205 @@
+"""Which operators' outputs of an open epoch are durable edges, and how do more become so?
+
+An edge found in the store was left by an earlier attempt, or by this one before. New parts are noted as they are
+complete, from any thread, and marked in one transaction once the epoch has switched to the unaligned checkpoint: after
+`alignment_timeout`, or when the process is told to end. What an operator computed from has to be marked before it, so
+an operator behind one that may not be captured waits for the aligned checkpoint (forced-aligned, FLIP-76). In epoch 0
+that goes for the variables' first values too: no checkpoint holds them, and computed again they may be others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.context import RunContext
+from iteration_lib.model.operator import Kind, Operator, Role
+from iteration_lib.protocol import Event
+from iteration_lib.protocol.event import AlignmentTimedOut, FinishedPart, PartsFinished
+from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.status import UnalignedBy
+from iteration_lib.state.saved import SavedFile, SavedStream
+from iteration_lib.store.record import PartRecord
+
+_logger = logging.getLogger(__name__)
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """The durable parts of one operator's output."""
+
+    saved: SavedStream
+    ranges: tuple[Range, ...]
+    total: int
+    metrics: Mapping[str, float]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every bucket is durable."""
+        return sum(end - first for first, end in self.ranges) == self.total
+
+
+def read_edges(parts: Iterable[PartRecord], *, epoch: int) -> dict[str, Edge]:
+    """Join an epoch's live parts, as the store lists them, by operator id."""
+    found: dict[str, list[PartRecord]] = {}
+    for part in parts:
+        if part.epoch == epoch and part.voided_at is None:
+            found.setdefault(part.operator_id, []).append(part)
+    return {operator_id: _join(known) for operator_id, known in found.items()}
+
+
+class Edges:
+    """The durable edges of one epoch; NO_EPOCH for operators that finish for good."""
+
+    def __init__(self, context: RunContext, found: Mapping[str, Edge], *, epoch: int) -> None:
+        """Begin with what is durable already; the time until the epoch switches begins now."""
+        self._context = context
+        self._attempt = context.attempt
+        self._epoch = epoch
+        self._found = dict(found)
+        self._noted: dict[str, list[SavedStream]] = {}
+        self._metrics: dict[str, Mapping[str, float]] = {}
+        self._marked: dict[str, list[Range]] = {name: list(edge.ranges) for name, edge in found.items()}
+        self._is_unaligned = epoch == NO_EPOCH
+        self._lock = threading.RLock()
+        self._started_seconds = context.clock.monotonic_seconds()
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether operators leave files as they finish, so that they can be marked at any time."""
+        return self._context.alignment_timeout_seconds is not None
+
+    def complete(self, operator: Operator) -> Edge | None:
+        """Return an operator's edge, if it was complete when the epoch began."""
+        edge = self._found.get(operator.operator_id)
+        return edge if edge is not None and edge.is_complete else None
+
+    def begun(self, operator: Operator) -> SavedStream | None:
+        """Return the parts of an operator's output that were durable when the epoch began, if not all were."""
+        edge = self._found.get(operator.operator_id)
+        return edge.saved if edge is not None and not edge.is_complete else None
+
+    def is_capturable(self, operator: Operator) -> bool:
+        """Tell whether an operator's output may become a durable edge: neither it nor one before it is left out."""
+        return operator.capture and all(self.is_capturable(source) for source in self._before(operator))
+
+    def is_noted(self, operator: Operator) -> bool:
+        """Tell whether any file of an operator's output was noted."""
+        return operator.operator_id in self._noted
+
+    def note(self, operator: Operator, saved: SavedStream, metrics: Mapping[str, float] | None = None) -> None:
+        """Note that files of an operator's output are complete; mark them, if it is time. Safe in any thread."""
+        with self._lock:
+            self._noted.setdefault(operator.operator_id, []).append(saved)
+            self._metrics[operator.operator_id] = metrics or {}
+            if self.is_due:
+                self.mark(UnalignedBy.TIMEOUT)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the epoch has switched, or takes longer than it may."""
+        timeout = self._context.alignment_timeout_seconds
+        if timeout is None:
+            return False
+        return self._context.clock.monotonic_seconds() - self._started_seconds >= timeout
+
+    def mark(self, by: UnalignedBy) -> None:
+        """Mark all that is noted and may be marked, in running order, in one transaction."""
+        with self._lock:
+            marked = {operator_id: list(ranges) for operator_id, ranges in self._marked.items()}
+            operators = self._context.graph.operators
+            parts = [part for operator in operators for part in self._unmarked(operator, marked)]
+            if not parts:
+                return
+            events: list[Event] = []
+            if not self._is_unaligned:
+                events.append(AlignmentTimedOut(**self._attempt.guard, epoch=self._epoch, by=by))
+            events.append(PartsFinished(**self._attempt.guard, epoch=self._epoch, parts=tuple(parts)))
+            self._attempt.apply(*events)
+            self._marked, self._is_unaligned = marked, True  # only now: a call that is interrupted is repeated
+            for part in parts:
+                _logger.info(
+                    "event=part_finished operator_id=%s epoch=%s buckets=%s-%s",
+                    part.operator_id,
+                    self._epoch,
+                    part.first_bucket,
+                    part.end_bucket,
+                )
+        self._context.crash_plan.reach(CrashPoint.EDGE_MARKED, self._epoch)
+
+    def _unmarked(self, operator: Operator, marked: dict[str, list[Range]]) -> list[FinishedPart]:
+        """Return what is noted of an operator, is not in `marked` yet and may be now; and add it there."""
+        noted = self._noted.get(operator.operator_id)
+        if noted is None or not self.is_capturable(operator):
+            return []
+        before = self._before(operator)
+        if not all(self._is_complete(source, marked) for source in before):
+            return []
+        parts = [self._part(operator, file_of, before) for saved in noted for file_of in _one_by_one(saved)]
+        known = marked.setdefault(operator.operator_id, [])
+        new = [part for part in parts if (part.first_bucket, part.end_bucket) not in known]
+        known += [(part.first_bucket, part.end_bucket) for part in new]
+        return new
+
+    def _part(self, operator: Operator, saved: SavedStream, before: Sequence[Operator]) -> FinishedPart:
+        first, end = _range(saved)
+        narrow = [source.operator_id for source in before if operator.kind is source.kind is Kind.BUCKETS]
+        return FinishedPart(
+            operator_id=operator.operator_id,
+            total=self._total(operator),
+            first_bucket=first,
+            end_bucket=end,
+            output=saved.to_json(),
+            after_narrow=tuple(narrow),
+            after_wide=tuple(source.operator_id for source in before if source.operator_id not in narrow),
+            metrics=dict(self._metrics[operator.operator_id]),
+        )
+
+    def _is_complete(self, operator: Operator, marked: Mapping[str, list[Range]]) -> bool:
+        ranges = marked.get(operator.operator_id, ())
+        return sum(end - first for first, end in ranges) == self._total(operator)
+
+    def _before(self, operator: Operator) -> list[Operator]:
+        """Return what is computed in this very epoch and an operator takes."""
+        if self._epoch == NO_EPOCH:
+            return []
+        inputs = [self._context.graph.operator(name) for name in operator.inputs]
+        return [source for source in inputs if not source.finishes and self._is_computed(source)]
+
+    def _is_computed(self, source: Operator) -> bool:
+        is_first_value = source.role is Role.VARIABLE and source.part_of is None and self._epoch == 0
+        return source.role is Role.OPERATOR or is_first_value
+
+    def _total(self, operator: Operator) -> int:
+        return self._context.run.max_buckets if operator.kind is Kind.BUCKETS else 1
+
+
+def _join(parts: list[PartRecord]) -> Edge:
+    parts.sort(key=lambda part: part.first_bucket)
+    streams = [SavedStream.from_json(part.output) for part in parts]
+    files = tuple(file for stream in streams for file in stream.files)
+    return Edge(
+        saved=replace(streams[0], files=files),
+        ranges=tuple((part.first_bucket, part.end_bucket) for part in parts),
+        total=parts[0].total,
+        metrics={name: value for part in parts for name, value in part.metrics.items()},
+    )
+
+
+def _one_by_one(saved: SavedStream) -> list[SavedStream]:
+    """Return a stream of buckets file by file; one without buckets is a part by itself."""
+    if saved.kind != Kind.BUCKETS.value:
+        return [saved]
+    return [replace(saved, files=(file,)) for file in saved.files]
+
+
+def _range(saved: SavedStream) -> Range:
+    file: SavedFile | None = saved.files[0] if saved.kind == Kind.BUCKETS.value else None
+    if file is None or file.first_bucket is None or file.end_bucket is None:
+        return 0, 1
+    return file.first_bucket, file.end_bucket

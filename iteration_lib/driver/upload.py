@@ -1,0 +1,140 @@
+"""Which checkpoints are being written beside the epochs, and what becomes of each?
+
+The asynchronous part of a checkpoint writes what the driver holds (values, carried state), then the manifest, and
+acknowledges: that completes it. An error that only this checkpoint suffers declines it; one that ends the attempt is
+raised where the driver next looks.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.background import Job
+from iteration_lib.driver.checkpoint import Snapshot, write_manifest
+from iteration_lib.driver.context import RunContext
+from iteration_lib.errors import (
+    CheckpointFailedError,
+    IterationError,
+    OutcomeUnknownError,
+    ProtocolViolationError,
+    SupersededError,
+)
+from iteration_lib.protocol import RunState
+from iteration_lib.protocol.alignment import has_failed
+from iteration_lib.protocol.event import CheckpointDeclined
+from iteration_lib.protocol.status import CheckpointFailure
+
+_logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.5  # how soon an abort from another process is noticed
+_SETTLE_SECONDS = 2.0  # within the grace that Airflow gives a task that it ends
+_ENDS_THE_ATTEMPT = (SupersededError, OutcomeUnknownError, ProtocolViolationError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Upload:
+    snapshot: Snapshot
+    job: Job
+    started_seconds: float
+
+
+class Uploads:
+    """The checkpoints of one attempt that are being written."""
+
+    def __init__(self, context: RunContext) -> None:
+        """Start with none."""
+        self._context = context
+        self._attempt = context.attempt
+        self._uploads: list[_Upload] = []
+        self._failure: Exception | None = None
+
+    def start(self, snapshot: Snapshot) -> None:
+        """Write a pending checkpoint beside what comes next."""
+        name = f"checkpoint-{snapshot.checkpoint_id}"
+        job = self._context.background.start(name, lambda: self._write(snapshot))
+        started = self._context.clock.monotonic_seconds()
+        self._uploads.append(_Upload(snapshot=snapshot, job=job, started_seconds=started))
+
+    def wait(self) -> RunState:
+        """Wait until something may have changed, here or by another process, and return the run as it is then."""
+        jobs = [upload.job for upload in self._uploads]
+        self._context.background.wait(jobs, timeout_seconds=_POLL_SECONDS)
+        self._raise_errors()
+        expired = self._expired()
+        return self._attempt.apply(*expired) if expired else self._attempt.look()
+
+    def wait_for_all(self, state: RunState) -> RunState:
+        """Wait until nothing is pending."""
+        while state.pending:
+            state = self.wait()
+            self.check(state)
+        self._raise_errors()
+        return state
+
+    def settle(self) -> None:
+        """Wait a moment for what is being written, without looking at how it went: the attempt ends anyway."""
+        jobs = [upload.job for upload in self._uploads]
+        deadline = self._context.clock.monotonic_seconds() + _SETTLE_SECONDS
+        while any(not job.done() for job in jobs) and self._context.clock.monotonic_seconds() < deadline:
+            waited_for = [job for job in jobs if not job.done()]
+            self._context.background.wait(waited_for, timeout_seconds=_SETTLE_SECONDS)
+
+    def check(self, state: RunState) -> None:
+        """Forget what has ended; raise what ended the attempt, or CheckpointFailedError when too many have failed."""
+        self._raise_errors()
+        if has_failed(state):
+            failure = self._failure
+            if isinstance(failure, IterationError):
+                raise failure
+            reason = str(failure) if failure is not None else "its checkpoint took too long"
+            raise CheckpointFailedError(state.run_id, state.last_durable_epoch + 1, reason) from failure
+
+    def _raise_errors(self) -> None:
+        ended = [upload for upload in self._uploads if upload.job.done()]
+        self._uploads = [upload for upload in self._uploads if upload not in ended]
+        for upload in ended:
+            upload.job.result()
+
+    def _expired(self) -> list[CheckpointDeclined]:
+        """Return what declines the checkpoints that have taken too long; a job that hangs is left to itself."""
+        now, timeout = self._context.clock.monotonic_seconds(), self._context.policy.timeout_seconds
+        late = [upload for upload in self._uploads if now - upload.started_seconds >= timeout]
+        self._uploads = [upload for upload in self._uploads if upload not in late]
+        if late:
+            self._failure = None  # of an earlier one, which was tolerated
+        return [
+            CheckpointDeclined(
+                **self._attempt.guard,
+                checkpoint_id=upload.snapshot.checkpoint_id,
+                reason=f"it took longer than {timeout:g} seconds",
+                failure=CheckpointFailure.EXPIRED,
+            )
+            for upload in late
+        ]
+
+    def _write(self, snapshot: Snapshot) -> RunState:
+        """Write a checkpoint and complete it; runs beside the next epoch."""
+        try:
+            acknowledged = write_manifest(self._context, snapshot)
+        except _ENDS_THE_ATTEMPT:
+            raise
+        except (IterationError, OSError) as err:
+            self._failure = err
+            return self._decline(snapshot, err)
+        self._context.crash_plan.reach(CrashPoint.MANIFEST_WRITTEN, snapshot.epoch)
+        state = self._attempt.apply(acknowledged)
+        self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
+        return state
+
+    def _decline(self, snapshot: Snapshot, err: Exception) -> RunState:
+        _logger.warning(
+            "event=checkpoint_declined run_id=%s checkpoint_id=%s error=%s",
+            self._attempt.run_id,
+            snapshot.checkpoint_id,
+            err,
+        )
+        reason = str(err) or type(err).__name__
+        declined = CheckpointDeclined(**self._attempt.guard, checkpoint_id=snapshot.checkpoint_id, reason=reason)
+        return self._attempt.apply(declined)

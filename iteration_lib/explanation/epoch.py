@@ -1,0 +1,192 @@
+"""Why did an epoch align when it did, what was skipped in it, and why did the run go on after it, or not?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from iteration_lib.explanation.history import RunHistory
+from iteration_lib.marker import edges_of
+from iteration_lib.protocol.bucket_range import show_share
+from iteration_lib.protocol.state import CRITERIA, EdgeState
+from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, OperatorStatus, TerminatedBy, UnalignedBy
+from iteration_lib.store.record import CheckpointRecord, EpochRecord, PartRecord
+from iteration_lib.view import Json, epoch_json, instant
+
+_NEVER_COVERED = (CheckpointStatus.PENDING, CheckpointStatus.ABORTED)
+
+
+def explain_epoch(history: RunHistory, epoch: EpochRecord) -> Json:
+    """Return an epoch under one attempt, and sentences on how it came to be what it is."""
+    held_by = held_by_checkpoints(history, epoch)
+    cover = covering_checkpoint(history, epoch)
+    is_held = bool(held_by) and epoch.held_at is not None and epoch.aligned_at is not None
+    return {
+        **epoch_json(epoch),
+        "holder": history.describe_attempt(epoch.fencing_token),
+        "heads": {head: _head_json(counts) for head, counts in epoch.records.items()},
+        "skipped": [_edge_json(part_edge, token) for part_edge, token in found_edges(history, epoch)],
+        "held_by": [known.checkpoint_id for known in held_by],
+        "held_seconds": _seconds(epoch.held_at, epoch.aligned_at) if is_held else None,
+        "decided_from": dict(epoch.decision_records) if epoch.decision_records is not None else None,
+        "checkpoint_id": cover.checkpoint_id if cover is not None else None,
+        "because": [
+            *_opening(history, epoch),
+            *_skipping(history, epoch),
+            *_switching(history, epoch),
+            *_aligning(history, epoch, held_by),
+            *_ending(history, epoch, cover),
+        ],
+    }
+
+
+def held_by_checkpoints(history: RunHistory, epoch: EpochRecord) -> tuple[CheckpointRecord, ...]:
+    """Return the checkpoints that held an epoch all of whose heads had reported; none if nothing did (I14)."""
+    attempt = history.attempt(epoch.fencing_token)
+    reported_at = epoch.held_at
+    if reported_at is None or attempt is None:
+        return ()
+    pending = tuple(
+        known
+        for known in history.checkpoints
+        if known.fencing_token == epoch.fencing_token
+        and known.epoch < epoch.epoch
+        and known.triggered_at <= reported_at
+        and (known.ended_at is None or known.ended_at > reported_at)
+    )
+    return pending if len(pending) >= attempt.policy.max_pending else ()
+
+
+def covering_checkpoint(history: RunHistory, epoch: EpochRecord) -> CheckpointRecord | None:
+    """Return the checkpoint that made an epoch durable."""
+    if epoch.status is not EpochStatus.DURABLE:
+        return None
+    covering = [
+        known
+        for known in history.checkpoints
+        if known.epoch >= epoch.epoch and known.status not in _NEVER_COVERED and known.ended_at is not None
+    ]
+    return min(covering, key=lambda known: (known.ended_at, known.checkpoint_id), default=None)
+
+
+def found_edges(history: RunHistory, epoch: EpochRecord) -> tuple[tuple[EdgeState, int], ...]:
+    """Return the durable edges that an attempt found when it opened an epoch, and who marked the last of each."""
+    found: dict[str, list[PartRecord]] = {}
+    for part in history.parts:
+        if (
+            part.epoch == epoch.epoch
+            and part.fencing_token < epoch.fencing_token
+            and (part.voided_at is None or part.voided_at > epoch.opened_at)
+        ):
+            found.setdefault(part.operator_id, []).append(part)
+    return tuple(
+        (edge, max(part.fencing_token for part in found[edge.operator_id]))
+        for edge in edges_of(part for parts in found.values() for part in parts)
+    )
+
+
+def _opening(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
+    earlier = [
+        str(known.fencing_token)
+        for known in history.epochs
+        if known.epoch == epoch.epoch and known.fencing_token < epoch.fencing_token
+    ]
+    again = f", after attempt {' and '.join(earlier)} had begun it" if earlier else ""
+    yield f"opened {instant(epoch.opened_at)} by {history.describe_attempt(epoch.fencing_token)}{again}"
+
+
+def _skipping(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
+    for edge, token in found_edges(history, epoch):
+        what = "was not run" if edge.status is OperatorStatus.FINISHED else "went on"
+        share = show_share(edge.finished, edge.total)
+        yield f"operator {edge.operator_id!r} {what}: attempt {token} had left a durable edge of it, {share}"
+
+
+def _switching(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
+    if epoch.unaligned_by is None:
+        return
+    why = {
+        UnalignedBy.TIMEOUT: "it took longer than the alignment timeout",
+        UnalignedBy.PREEMPTION: "its process was told to end",
+    }[epoch.unaligned_by]
+    yield f"switched to unaligned {instant(epoch.unaligned_at)}, because {why}"
+    left = [part for part in history.parts if (part.epoch, part.fencing_token) == (epoch.epoch, epoch.fencing_token)]
+    for edge in edges_of(left):
+        yield f"left a durable edge of {edge.operator_id!r}, {show_share(edge.finished, edge.total)}"
+
+
+def _aligning(history: RunHistory, epoch: EpochRecord, held_by: tuple[CheckpointRecord, ...]) -> Iterator[str]:
+    for head, counts in epoch.records.items():
+        records, reported = sum(count or 0 for count in counts), len(counts) - counts.count(None)
+        yield f"{head}: {reported} of {len(counts)} subtasks reported, {records} records fed back"
+    ids = " and ".join(str(known.checkpoint_id) for known in held_by)
+    if held_by and epoch.aligned_at is None:
+        yield f"{'was' if epoch.status is EpochStatus.VOIDED else 'is'} held: checkpoint {ids} is not through"
+    elif held_by:
+        released = max(held_by, key=lambda known: known.ended_at or known.triggered_at)
+        ended = "was aborted" if released.status is CheckpointStatus.ABORTED else "completed"
+        yield (
+            f"held for {_seconds(epoch.held_at, epoch.aligned_at):.3f} s, while checkpoint {ids} was pending; "
+            f"released when checkpoint {released.checkpoint_id} {ended}"
+        )
+    if epoch.aligned_at is not None and epoch.decision_records is not None:
+        yield f"aligned {instant(epoch.aligned_at)}; {explain_decision(history, epoch, epoch.decision_records)}"
+
+
+def explain_decision(history: RunHistory, epoch: EpochRecord, records: Mapping[str, int]) -> str:
+    """Say what was decided after an aligned epoch, by which rule, and from what."""
+    made_from = ", ".join(f"{head}={count}" for head, count in records.items())
+    match epoch.terminated_by:
+        case TerminatedBy.EMPTY_FEEDBACK:
+            return f"decided that the run terminates, because nothing was fed back (from {made_from})"
+        case TerminatedBy.CRITERIA:
+            return f"decided that the run terminates, because the criteria is empty (from {made_from})"
+        case TerminatedBy.MAX_EPOCHS:
+            return (
+                f"decided that the run terminates, because it is the last of max_epochs={history.run.max_epochs} "
+                f"(from {made_from})"
+            )
+    also = " and the criteria is not empty" if CRITERIA in records else ""
+    return f"decided that the run goes on, because records were fed back{also} (from {made_from})"
+
+
+def _ending(history: RunHistory, epoch: EpochRecord, cover: CheckpointRecord | None) -> Iterator[str]:
+    if epoch.status is EpochStatus.VOIDED:
+        after = history.attempt_after(epoch.fencing_token)
+        who = history.describe_attempt(after.fencing_token) if after is not None else "a newer attempt"
+        yield f"voided: no checkpoint covered it when {who} took the run"
+    elif cover is not None:
+        yield f"durable {instant(epoch.durable_at)}: checkpoint {cover.checkpoint_id} of epoch {cover.epoch} completed"
+        yield from (
+            f"listener {notice.listener_id!r} heard of it {instant(notice.noticed_at)}"
+            for notice in history.notices
+            if notice.epoch == epoch.epoch
+        )
+    elif epoch.status is EpochStatus.ALIGNED:
+        pending = [
+            str(known.checkpoint_id)
+            for known in history.checkpoints
+            if known.status is CheckpointStatus.PENDING and known.epoch >= epoch.epoch
+        ]
+        yield f"not durable yet: {'checkpoint ' + ', '.join(pending) + ' is pending' if pending else 'no checkpoint'}"
+
+
+def _head_json(counts: tuple[int | None, ...]) -> Json:
+    return {
+        "expected": len(counts),
+        "reported": len(counts) - counts.count(None),
+        "records": sum(count or 0 for count in counts),
+    }
+
+
+def _edge_json(edge: EdgeState, fencing_token: int) -> Json:
+    return {
+        "operator_id": edge.operator_id,
+        "buckets": [list(known) for known in edge.finished],
+        "of": edge.total,
+        "attempt": fencing_token,
+    }
+
+
+def _seconds(since: datetime | None, until: datetime | None) -> float:
+    return (until - since).total_seconds() if since is not None and until is not None else 0.0

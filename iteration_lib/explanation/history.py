@@ -1,0 +1,58 @@
+"""What is there to explain a run from? All of its rows, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iteration_lib.store.record import (
+    AttemptRecord,
+    CheckpointRecord,
+    EpochRecord,
+    NoticeRecord,
+    OperatorRecord,
+    PartRecord,
+    RequestRecord,
+    RunRecord,
+)
+from iteration_lib.store.seam import History
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHistory:
+    """A run and everything that was recorded of it, in the order in which the store lists it."""
+
+    run: RunRecord
+    attempts: tuple[AttemptRecord, ...] = ()
+    epochs: tuple[EpochRecord, ...] = ()
+    operators: tuple[OperatorRecord, ...] = ()
+    parts: tuple[PartRecord, ...] = ()
+    checkpoints: tuple[CheckpointRecord, ...] = ()
+    requests: tuple[RequestRecord, ...] = ()
+    notices: tuple[NoticeRecord, ...] = ()
+
+    def attempt(self, fencing_token: int) -> AttemptRecord | None:
+        """Return the attempt that holds, or held, a token."""
+        return next((known for known in self.attempts if known.fencing_token == fencing_token), None)
+
+    def attempt_after(self, fencing_token: int) -> AttemptRecord | None:
+        """Return the attempt that came after the one with a token."""
+        return next((known for known in self.attempts if known.fencing_token > fencing_token), None)
+
+    def describe_attempt(self, fencing_token: int) -> str:
+        """Name an attempt and who it was: an Airflow task instance, a process."""
+        found = self.attempt(fencing_token)
+        return f"attempt {fencing_token}" + (f", {found.holder.describe()}" if found is not None else "")
+
+
+def read_history(store: History, run: RunRecord) -> RunHistory:
+    """Read a run's rows; what is written meanwhile may show in some of them already."""
+    return RunHistory(
+        run=run,
+        attempts=store.list_attempts(run.run_id),
+        epochs=store.list_epochs(run.run_id),
+        operators=store.list_operators(run.run_id),
+        parts=store.list_parts(run.run_id),
+        checkpoints=store.list_checkpoints(run.run_id),
+        requests=store.list_requests(run.run_id),
+        notices=store.list_notices(run.run_id),
+    )

@@ -1,0 +1,169 @@
+"""Why is a run where it is, who drove it, and what became of its checkpoints?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iteration_lib.errors import UsageError
+from iteration_lib.explanation.epoch import covering_checkpoint, explain_decision, explain_epoch, held_by_checkpoints
+from iteration_lib.explanation.history import RunHistory
+from iteration_lib.protocol.state import CheckpointPolicy
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointKind, CheckpointStatus, EpochStatus, RunStatus
+from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord
+from iteration_lib.view import Json, attempt_json, checkpoint_json, instant
+
+
+def explain_run(history: RunHistory, epoch: int | None = None) -> Json:
+    """Return a run, or one epoch of it, with sentences that say why; raises UsageError for one that is not there."""
+    epochs = [known for known in history.epochs if epoch in (None, known.epoch)]
+    if epoch is not None and not epochs:
+        last = max((known.epoch for known in history.epochs), default=None)
+        shown = f"its epochs are 0 to {last}" if last is not None else "nobody has begun one"
+        raise UsageError(f"run {history.run.run_key!r} has no epoch {epoch}; {shown}")
+    tokens = {known.fencing_token for known in epochs}
+    told = {known.checkpoint_id for found in epochs for known in _checkpoints_of(history, found)}
+    return {
+        "run_id": history.run.run_id,
+        "run_key": history.run.run_key,
+        "status": history.run.status.value,
+        "because": list(_run(history)),
+        "attempts": [
+            {**attempt_json(known), "because": list(_attempt(history, known))}
+            for known in history.attempts
+            if epoch is None or known.fencing_token in tokens
+        ],
+        "operators": [
+            {
+                "operator_id": known.operator_id,
+                "epoch": known.finished_epoch,
+                "because": list(_operator(history, known)),
+            }
+            for known in history.operators
+            if known.finished_epoch is not None
+        ],
+        "epochs": [explain_epoch(history, known) for known in epochs],
+        "checkpoints": [
+            {**checkpoint_json(known), "because": list(_checkpoint(history, known))}
+            for known in history.checkpoints
+            if epoch is None or known.checkpoint_id in told
+        ],
+    }
+
+
+def _checkpoints_of(history: RunHistory, epoch: EpochRecord) -> Iterator[CheckpointRecord]:
+    """Return the checkpoints of an epoch, those that held it, and the one that made it durable."""
+    cover = covering_checkpoint(history, epoch)
+    yield from (known for known in history.checkpoints if known.epoch == epoch.epoch)
+    yield from held_by_checkpoints(history, epoch)
+    yield from (cover,) if cover is not None else ()
+
+
+def _run(history: RunHistory) -> Iterator[str]:
+    run = history.run
+    if run.terminated_by is not None:
+        last = next(e for e in reversed(history.epochs) if e.status is EpochStatus.DURABLE)
+        yield (
+            f"after epoch {last.epoch}, {history.describe_attempt(last.fencing_token)} "
+            f"{explain_decision(history, last, last.decision_records or {})}"
+        )
+    if run.status is RunStatus.FINISHED:
+        yield f"its outputs were published {instant(run.finished_at)}"
+        return
+    if run.terminated_by is not None:
+        yield "its outputs are still to be published"
+    last_attempt = history.attempts[-1] if history.attempts else None
+    if last_attempt is None:
+        yield "nobody has driven it yet"
+    elif last_attempt.ended_at is None:
+        yield (
+            f"{history.describe_attempt(last_attempt.fencing_token)} drives it; its lease runs out "
+            f"{instant(last_attempt.lease_expires_at)} unless it is renewed"
+        )
+    else:
+        yield f"nobody drives it: {_outcome(last_attempt)}"
+
+
+def _outcome(attempt: AttemptRecord) -> str:
+    """Say how an attempt ended."""
+    why = {
+        AttemptOutcome.RELEASED: attempt.reason or "it had reached the last of the epochs that it was asked for",
+        AttemptOutcome.FAILED: attempt.reason or "",
+        AttemptOutcome.FINISHED: "the run was finished",
+        AttemptOutcome.SUPERSEDED: attempt.reason or "",
+    }
+    outcome = attempt.outcome or AttemptOutcome.RELEASED
+    return f"attempt {attempt.fencing_token} ended {instant(attempt.ended_at)} as {outcome.value}: {why[outcome]}"
+
+
+def _attempt(history: RunHistory, attempt: AttemptRecord) -> Iterator[str]:
+    driven = [known.epoch for known in history.epochs if known.fencing_token == attempt.fencing_token]
+    yield f"opened epochs {min(driven)} to {max(driven)}" if driven else "opened no epoch"
+    yield _pace(attempt.policy)
+    yield from (f"its iteration is another: {change}" for change in attempt.definition_changes or ())
+    if attempt.ended_at is not None:
+        yield _outcome(attempt)
+    after = history.attempt_after(attempt.fencing_token)
+    if attempt.outcome is AttemptOutcome.SUPERSEDED and after is not None:
+        yield f"superseded by {history.describe_attempt(after.fencing_token)}"
+
+
+def _pace(policy: CheckpointPolicy) -> str:
+    """Say how an attempt paces its checkpoints; what is as it is by default goes without saying."""
+    usual, said = CheckpointPolicy(), []
+    if policy.min_pause_seconds:
+        said.append(f"at least {policy.min_pause_seconds:g} s apart")
+    if policy.max_pending != usual.max_pending:
+        said.append(f"up to {policy.max_pending} at once")
+    if policy.timeout_seconds != usual.timeout_seconds:
+        said.append(f"each within {policy.timeout_seconds:g} s")
+    if policy.tolerable_failures != usual.tolerable_failures:
+        said.append(f"up to {policy.tolerable_failures} failures in a row")
+    every = "every epoch" if policy.every_epochs == 1 else f"every {policy.every_epochs} epochs"
+    return ", ".join((f"takes a checkpoint {every}", *said))
+
+
+def _operator(history: RunHistory, operator: OperatorRecord) -> Iterator[str]:
+    marked_by = operator.fencing_token
+    who = f" by {history.describe_attempt(marked_by)}" if marked_by is not None else ""
+    yield f"finished for good before epoch {operator.finished_epoch} was durable, marked{who}"
+    later = [
+        str(known.fencing_token)
+        for known in history.attempts
+        if marked_by is not None and known.fencing_token > marked_by
+    ]
+    if later:
+        yield f"skipped by attempt {' and '.join(later)}: its output is read from its files"
+
+
+def _checkpoint(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[str]:
+    asked = [known for known in history.requests if known.checkpoint_id == checkpoint.checkpoint_id]
+    if checkpoint.kind is CheckpointKind.FINAL:
+        yield f"begun because epoch {checkpoint.epoch} terminates the run"
+    elif checkpoint.kind is CheckpointKind.PERIODIC:
+        yield "begun at its attempt's pace"
+    for request in asked:
+        yield f"asked for by {request.requested_by} {instant(request.requested_at)}"
+    if checkpoint.status is CheckpointStatus.PENDING:
+        yield f"pending since {instant(checkpoint.triggered_at)}"
+    elif checkpoint.status is CheckpointStatus.ABORTED:
+        why = checkpoint.failure.value if checkpoint.failure is not None else "ABORTED"
+        yield f"aborted {instant(checkpoint.ended_at)}, {why}: {checkpoint.reason}"
+    else:
+        yield f"completed {instant(checkpoint.ended_at)}"
+        yield from _subsumed(history, checkpoint)
+
+
+def _subsumed(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[str]:
+    newer = next(
+        (
+            known
+            for known in history.checkpoints
+            if known.epoch > checkpoint.epoch
+            and known.status in (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED, CheckpointStatus.DISCARDED)
+        ),
+        None,
+    )
+    if newer is not None:
+        yield f"subsumed by checkpoint {newer.checkpoint_id} of epoch {newer.epoch}"
+    if checkpoint.status is CheckpointStatus.DISCARDED:
+        yield "its files are gone"

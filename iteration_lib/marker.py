@@ -1,0 +1,65 @@
+"""Which markers of a run are in force, by its rows?
+
+A part of a durable edge is in force while it is not voided and its epoch is not durable yet; that of an operator that
+finishes for good, until the operator is marked as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from iteration_lib.protocol.edge import merge_ranges
+from iteration_lib.protocol.legality import Markers
+from iteration_lib.protocol.state import NO_EPOCH, EdgeState
+from iteration_lib.store.record import EpochRecord, OperatorRecord, PartRecord, RunRecord
+
+
+def parts_in_force(
+    run: RunRecord, operators: Iterable[OperatorRecord], parts: Iterable[PartRecord]
+) -> tuple[PartRecord, ...]:
+    """Return the parts that whoever drives the run next finds."""
+    finished = finished_for_good(operators)
+    return tuple(
+        part
+        for part in parts
+        if part.voided_at is None
+        and (part.epoch == run.last_durable_epoch + 1 or (part.epoch == NO_EPOCH and part.operator_id not in finished))
+    )
+
+
+def finished_for_good(operators: Iterable[OperatorRecord]) -> frozenset[str]:
+    """Return the ids of the operators that are marked as finished for good."""
+    return frozenset(operator.operator_id for operator in operators if operator.finished_epoch is not None)
+
+
+def edges_of(parts: Iterable[PartRecord]) -> tuple[EdgeState, ...]:
+    """Join parts to the edges that they are parts of."""
+    found: dict[tuple[int, str], list[PartRecord]] = {}
+    for part in parts:
+        found.setdefault((part.epoch, part.operator_id), []).append(part)
+    return tuple(
+        EdgeState(
+            epoch=epoch,
+            operator_id=operator_id,
+            total=known[0].total,
+            finished=merge_ranges((part.first_bucket, part.end_bucket) for part in known),
+        )
+        for (epoch, operator_id), known in sorted(found.items())
+    )
+
+
+def markers_of(
+    run: RunRecord,
+    operators: Sequence[OperatorRecord],
+    parts: Iterable[PartRecord],
+    epochs: Iterable[EpochRecord],
+) -> Markers:
+    """Return the markers that whoever drives the run next finds."""
+    epoch = run.last_durable_epoch + 1
+    tried = [known for known in epochs if known.epoch == epoch]
+    return Markers(
+        epoch=epoch,
+        finished=finished_for_good(operators),
+        edges=edges_of(parts_in_force(run, operators, parts)),
+        was_unaligned=any(known.unaligned_by is not None for known in tried) if tried else None,
+    )

@@ -1,0 +1,167 @@
+"""How does the iteration differ from the one that a run was started with, and may the run go on with it?
+
+Operators are matched by their ids. Against the run's definition an operator may be
+
+    renamed    its function, and the parameters that name it, are called something else
+    moved      it takes other operators' results (where its function stands in a file does not matter at all)
+    added, removed
+    changed    its role, kind, code, `finishes`, `replays` or `state` is another
+
+What a run has computed has to be what its operators would compute, so a changed one is refused, and so is whatever
+the state at hand does not fit: a moved operator that finished for good, a variable whose value no checkpoint holds, a
+removed operator that has state, unless a person says that it may be dropped. The rest may go on: an operator may be
+renamed, moved, added or removed, and other tails, criteria and outputs named.
+
+Against a definition of format 1 a renamed operator counts as changed, because its code's digest holds its names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from iteration_lib.model.definition import DefinedOperator, Definition, describe, format_of, read_definition
+from iteration_lib.model.graph import Graph
+
+_ELSE = "start another run, or branch this one"
+_FIXED = ("role", "kind", "finishes", "replays", "state", "code")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolution:
+    """A run's definition, and the one that it is to go on with. Everything is by operator id."""
+
+    before: Definition
+    after: Definition
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The operators that are new."""
+        return tuple(operator_id for operator_id in self.after.operators if operator_id not in self.before.operators)
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """The operators that are gone."""
+        return tuple(operator_id for operator_id in self.before.operators if operator_id not in self.after.operators)
+
+    @property
+    def renamed(self) -> Mapping[str, tuple[str, str]]:
+        """The operators with another name, and (the name before, the name after)."""
+        return {old.operator_id: (old.name, new.name) for old, new in self._kept() if old.name != new.name}
+
+    @property
+    def moved(self) -> Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+        """The operators that take something else, and (their inputs before, their inputs after)."""
+        return {old.operator_id: (old.inputs, new.inputs) for old, new in self._kept() if old.inputs != new.inputs}
+
+    @property
+    def changed(self) -> Mapping[str, tuple[str, ...]]:
+        """The operators that are not what they were, and in which fields of DefinedOperator."""
+        fields = {old.operator_id: tuple(_differing(old, new)) for old, new in self._kept()}
+        return {operator_id: found for operator_id, found in fields.items() if found}
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One sentence per difference, none if there is none."""
+        return tuple(self._sentences())
+
+    def _kept(self) -> Iterator[tuple[DefinedOperator, DefinedOperator]]:
+        for operator_id, operator in self.after.operators.items():
+            if operator_id in self.before.operators:
+                yield self.before.operators[operator_id], operator
+
+    def _sentences(self) -> Iterator[str]:
+        yield from (f"operator {operator_id!r} is gone" for operator_id in self.removed)
+        yield from (f"operator {operator_id!r} is new" for operator_id in self.added)
+        for old, new in self._kept():
+            if old.name != new.name:
+                yield f"operator {old.operator_id!r}: name was {old.name}, now {new.name}"
+            if old.inputs != new.inputs:
+                yield f"operator {old.operator_id!r}: inputs was {_shown(old.inputs)}, now {_shown(new.inputs)}"
+            yield from (f"operator {old.operator_id!r}: {sentence}" for sentence in _changes(old, new))
+        for field in ("iteration", "feedback", "criteria", "outputs"):
+            was, now = getattr(self.before, field), getattr(self.after, field)
+            if was != now:
+                yield f"{field} was {was}, now {now}"
+
+
+def evolution_of(definition: Mapping[str, object], graph: Graph) -> Evolution:
+    """Return how a graph differs from a run's definition, whatever the definition's format."""
+    return compare_definitions(definition, describe(graph, format_version=format_of(definition)))
+
+
+def compare_definitions(before: Mapping[str, object], after: Mapping[str, object]) -> Evolution:
+    """Return how two definitions differ; raises ValueError for two formats, whose digests cannot be compared."""
+    if format_of(before) != format_of(after):
+        raise ValueError(
+            f"formats {format_of(before)} and {format_of(after)} do not compare; describe in the older one"
+        )
+    return Evolution(before=read_definition(before), after=read_definition(after))
+
+
+def check_evolution(
+    evolution: Evolution, *, finished: Collection[str], stateful: Collection[str], allow_dropped_state: bool = False
+) -> tuple[str, ...]:
+    """Return why a run may not go on with another definition, a sentence each that says what to do; none if it may.
+
+    `finished` are the ids of the operators that finished for good, `stateful` of those whose state the last checkpoint
+    holds, none where there is no checkpoint yet.
+    """
+    return (
+        *_changed_ones(evolution),
+        *_moved_ones(evolution, finished),
+        *_added_ones(evolution, stateful),
+        *(_removed_ones(evolution, {*finished, *stateful}) if not allow_dropped_state else ()),
+    )
+
+
+def _changed_ones(evolution: Evolution) -> Iterator[str]:
+    before, after = evolution.before, evolution.after
+    if before.iteration != after.iteration:
+        yield f"the iteration is called {after.iteration!r}, and the run is one of {before.iteration!r}"
+    for operator_id in evolution.changed:
+        for change in _changes(before.operators[operator_id], after.operators[operator_id]):
+            yield f"operator {operator_id!r}: {change}"
+
+
+def _moved_ones(evolution: Evolution, finished: Collection[str]) -> Iterator[str]:
+    """What a finished operator left was computed from the inputs that it had, and would be taken for more than that."""
+    for operator_id, (old, new) in evolution.moved.items():
+        if operator_id in finished:
+            yield (
+                f"operator {operator_id!r} finished for good with the inputs {_shown(old)}, now they are "
+                f"{_shown(new)}; put the change behind it, or {_ELSE}"
+            )
+
+
+def _added_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str]:
+    """A new variable has no value to go on with; an operator that carries state begins with none in any case."""
+    has_checkpoint = any(operator_id in stateful for operator_id in evolution.before.variables)
+    for operator_id in evolution.added:
+        if has_checkpoint and operator_id in evolution.after.variables:
+            yield f"variable {operator_id!r} is new, and the checkpoint holds no value of it; {_ELSE}"
+
+
+def _removed_ones(evolution: Evolution, kept: Collection[str]) -> Iterator[str]:
+    for operator_id in evolution.removed:
+        if operator_id in kept:
+            yield (
+                f"operator {operator_id!r} is gone, and has state; give it back (under another name with "
+                f"operator_id={operator_id!r}), or drop its state with --allow-dropped-state"
+            )
+
+
+def _differing(old: DefinedOperator, new: DefinedOperator) -> Iterator[str]:
+    return (field for field in _FIXED if getattr(old, field) != getattr(new, field))
+
+
+def _changes(old: DefinedOperator, new: DefinedOperator) -> Iterator[str]:
+    for field in _differing(old, new):
+        if field == "code":
+            yield "its code changed"
+        else:
+            yield f"{field} was {getattr(old, field)}, now {getattr(new, field)}"
+
+
+def _shown(operator_ids: tuple[str, ...]) -> str:
+    return ", ".join(operator_ids) or "none"

@@ -1,0 +1,136 @@
+"""What would the next attempt do, and would it be let? A dry run: it reads, writes nothing, and starts no Spark.
+
+Everything that an attempt checks before it computes anything is asked here too: whether the iteration is still the
+run's, whether the markers are legal, whether the checkpoint is there, whether the input is what was pinned. What is
+found is said all at once. A live attempt is no refusal: its run may be planned while it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from iteration_lib.continuation import Continuation, read_continuation
+from iteration_lib.driver.restore import read_completed_manifest
+from iteration_lib.driver.streams import pinned_from_json
+from iteration_lib.driver.topology import topology_of
+from iteration_lib.errors import IterationError
+from iteration_lib.model.definition import load_iteration
+from iteration_lib.model.params import parse_params
+from iteration_lib.protocol.resume import ResumePlan, UnusedEdge, plan_resume
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.runner.pins import check_pinned
+from iteration_lib.state.location import StateLocation
+from iteration_lib.store.record import AttemptRecord, CheckpointRecord, PinRecord, RunRecord
+from iteration_lib.store.seam import History
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredCheckpoint:
+    """The checkpoint that an attempt begins with, and the files of it that it reads."""
+
+    checkpoint: CheckpointRecord
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedPin:
+    """What a data stream reads, and what is wrong with it, None if nothing is."""
+
+    name: str
+    files: int
+    rows: int
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """What the next attempt of a run would do; `resume` is None when no epoch is left.
+
+    `changes` are the differences of the iteration as it is now; `refusals` say why the attempt would not be let.
+    """
+
+    run: RunRecord
+    resume: ResumePlan | None
+    checkpoint: RestoredCheckpoint | None
+    pins: tuple[CheckedPin, ...]
+    changes: tuple[str, ...]
+    refusals: tuple[str, ...]
+    live: AttemptRecord | None
+
+
+def plan_run(store: History, run: RunRecord, *, allow_dropped_state: bool = False) -> RunPlan:
+    """Return what the next attempt would do.
+
+    Raises IterationNotFoundError or DefinitionError where there is no iteration to plan with.
+    """
+    live = next((known for known in store.list_attempts(run.run_id) if known.ended_at is None), None)
+    if run.status is RunStatus.FINISHED:
+        return RunPlan(run=run, resume=None, checkpoint=None, pins=(), changes=(), refusals=(), live=live)
+    iteration = load_iteration(run.reference)
+    graph = iteration.graph()
+    location = StateLocation(run.state_uri).below(run.run_id)
+    continuation = read_continuation(store, run, graph)
+    refusals = [
+        *_tried(lambda: parse_params(iteration.params, run.params))[1],
+        *continuation.refusals(allow_dropped_state=allow_dropped_state),
+        *continuation.offences(),
+    ]
+    resume = _resume(continuation) if run.terminated_by is None else None
+    checkpoint, problems = _tried(lambda: _checkpoint(store, run, location))
+    pins = tuple(_check_pin(location, pin) for pin in store.list_pins(run.run_id)) if resume is not None else ()
+    return RunPlan(
+        run=run,
+        resume=resume,
+        checkpoint=checkpoint,
+        pins=pins,
+        changes=continuation.evolution.sentences,
+        refusals=(*refusals, *problems, *(pin.problem for pin in pins if pin.problem is not None)),
+        live=live,
+    )
+
+
+def _resume(continuation: Continuation) -> ResumePlan:
+    """Return what becomes of the operators, and of the edges that other operators have left."""
+    topology = topology_of(continuation.graph, max_buckets=continuation.run.max_buckets)
+    plan = plan_resume(topology, continuation.kept)
+    reason = "the operators are not those that left it"
+    voided = tuple(
+        UnusedEdge(operator_id=edge.operator_id, buckets=edge.finished, reason=reason)
+        for edge in continuation.markers.edges
+        if edge not in continuation.kept.edges
+    )
+    return replace(plan, unused=(*voided, *plan.unused))
+
+
+def _checkpoint(store: History, run: RunRecord, location: StateLocation) -> RestoredCheckpoint | None:
+    found = store.find_completed(run.run_id)
+    if found is None:
+        return None
+    manifest = read_completed_manifest(store, run, location)
+    streams = (*manifest.variables.values(), *manifest.states.values(), *manifest.finished.values())
+    files = [file for stream in streams for file in stream.files]
+    return RestoredCheckpoint(checkpoint=found, files=len(files), size_bytes=sum(file.size_bytes for file in files))
+
+
+def _check_pin(location: StateLocation, pin: PinRecord) -> CheckedPin:
+    pinned = pinned_from_json(pin.pin)
+    _, problems = _tried(lambda: check_pinned(location, pinned))
+    return CheckedPin(
+        name=pin.name,
+        files=len(pinned.files),
+        rows=sum(file.rows for file in pinned.files),
+        problem=problems[0] if problems else None,
+    )
+
+
+def _tried(read: Callable[[], T]) -> tuple[T | None, tuple[str, ...]]:
+    """Return what was read, or None and why it could not be."""
+    try:
+        return read(), ()
+    except IterationError as err:
+        return None, (str(err),)

@@ -1,0 +1,42 @@
+"""Is a checkpoint due after an epoch, and of which kind?"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from iteration_lib.protocol.state import EpochState, RunState
+from iteration_lib.protocol.status import CheckpointKind
+
+
+def due_checkpoint(state: RunState, epoch: EpochState, now: datetime, *, is_last: bool) -> CheckpointKind | None:
+    """Return the kind of checkpoint that an aligned epoch gets, None for none.
+
+    The epoch that terminates the run always gets one, and so does the attempt's last; what a person asked for comes
+    next, and what the pace asks for last.
+    """
+    if epoch.decision is not None and epoch.decision.terminated_by is not None:
+        return CheckpointKind.FINAL
+    if state.requests:
+        return CheckpointKind.MANUAL
+    if is_last or (is_paced(state, epoch.epoch) and has_paused(state, now)):
+        return CheckpointKind.PERIODIC
+    return None
+
+
+def is_paced(state: RunState, epoch: int) -> bool:
+    """Tell whether enough epochs lie between this one and the last that a checkpoint covers, or is about to."""
+    return epoch - last_covered(state) >= state.policy.every_epochs
+
+
+def last_covered(state: RunState) -> int:
+    """Return the last epoch that a completed or a pending checkpoint covers, or NO_EPOCH."""
+    return max([state.last_durable_epoch, *(known.epoch for known in state.pending)])
+
+
+def has_paused(state: RunState, now: datetime) -> bool:
+    """Tell whether enough time lies between the last completed checkpoint and now."""
+    pause = timedelta(seconds=state.policy.min_pause_seconds)
+    if not pause:
+        return True
+    completed_at = state.completed.completed_at if state.completed is not None else None
+    return not state.pending and (completed_at is None or completed_at + pause <= now)

@@ -1,0 +1,87 @@
+"""How does a transaction talk to the server? In as few messages as its reads allow.
+
+BEGIN goes with the first statement, and what is written goes with COMMIT: a transaction that locks a run and writes
+takes two messages, whatever it writes. The connection is in autocommit mode, so that the driver adds none of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE
+from sqlalchemy import Engine, PoolProxiedConnection
+from sqlalchemy.exc import DBAPIError
+
+from iteration_lib.store.statement import Call
+
+
+class Dialogue:
+    """One transaction. What it holds is executed, in order, before the next fetch or with the commit."""
+
+    def __init__(self, connection: PoolProxiedConnection) -> None:
+        """Talk through a connection in autocommit mode; nothing is said yet."""
+        self._prepared: set[str] = connection.info.setdefault("prepared", set())  # as long as the server's session
+        self._cursor = connection.cursor()
+        self._first = "BEGIN ISOLATION LEVEL READ COMMITTED"
+        self._held: list[Call] = []
+
+    def fetch(self, call: Call) -> list[dict[str, Any]]:  # Any: what columns hold
+        """Execute what is held and then a call, and return its rows."""
+        self._send([*self._held, call])
+        names = [column[0] for column in self._cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in self._cursor.fetchall()]
+
+    def hold(self, calls: Sequence[Call]) -> None:
+        """Execute calls later."""
+        self._held += calls
+
+    def commit(self) -> None:
+        """Execute what is held and commit, in one message: the commit happens if and only if the server took it all."""
+        self._send(self._held, "COMMIT")
+
+    def _send(self, calls: Sequence[Call], *last: str) -> None:
+        self._held = []
+        for call in calls:
+            if call.name not in self._prepared:
+                self._cursor.execute(call.statement.prepare)
+                self._prepared.add(call.name)
+        first, self._first = [self._first] if self._first else [], ""
+        message = ";".join([*first, *(call.statement.execute for call in calls), *last])
+        self._cursor.execute(message, [value for call in calls for value in call.values])
+
+
+@contextmanager
+def dialogue(engine: Engine) -> Iterator[Dialogue]:
+    """Begin a transaction; commit at the end, roll back on an exception.
+
+    `engine` gives connections in autocommit mode. Raises DBAPIError, and what its pool raises.
+    """
+    try:
+        with _lent(engine) as connection:
+            opened = Dialogue(connection)
+            yield opened
+            opened.commit()
+    except psycopg2.Error as err:
+        raise DBAPIError(None, None, err) from err
+
+
+@contextmanager
+def _lent(engine: Engine) -> Iterator[PoolProxiedConnection]:
+    """Lend a connection; it goes back into the pool without a transaction, or not at all."""
+    connection = engine.raw_connection()
+    driver: Any = connection.driver_connection  # Any: psycopg2's own
+    try:
+        yield connection
+    finally:
+        if driver.get_transaction_status() != TRANSACTION_STATUS_IDLE:
+            with contextlib.suppress(psycopg2.Error):
+                driver.cursor().execute("ROLLBACK")
+        if driver.get_transaction_status() == TRANSACTION_STATUS_IDLE:
+            connection.close()
+        else:
+            connection.invalidate()
+            engine.dispose()  # where one connection is lost, the others mostly are

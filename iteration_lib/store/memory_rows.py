@@ -1,0 +1,75 @@
+"""Which rows does a run have in the store in memory, and how is an illegal one refused?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from iteration_lib.errors import ProtocolViolationError
+from iteration_lib.store.row import to_json
+
+MutableRow: TypeAlias = dict[str, Any]  # Any: what a column holds
+
+
+@dataclass(slots=True, kw_only=True)
+class MemoryRun:
+    """The rows of one run."""
+
+    run: MutableRow
+    attempts: dict[int, MutableRow] = field(default_factory=dict)
+    operators: dict[str, MutableRow] = field(default_factory=dict)
+    pins: dict[str, MutableRow] = field(default_factory=dict)
+    epochs: dict[tuple[int, int], MutableRow] = field(default_factory=dict)
+    checkpoints: dict[int, MutableRow] = field(default_factory=dict)
+    requests: dict[str, MutableRow] = field(default_factory=dict)
+    parts: list[MutableRow] = field(default_factory=list)
+    notices: dict[tuple[str, int], MutableRow] = field(default_factory=dict)
+
+    def copy(self) -> MemoryRun:
+        """Return rows that can be changed apart from these; what a column holds is replaced, never changed."""
+        return MemoryRun(
+            run=dict(self.run),
+            attempts={key: dict(row) for key, row in self.attempts.items()},
+            operators={key: dict(row) for key, row in self.operators.items()},
+            pins={key: dict(row) for key, row in self.pins.items()},
+            epochs={key: dict(row) for key, row in self.epochs.items()},
+            checkpoints={key: dict(row) for key, row in self.checkpoints.items()},
+            requests={key: dict(row) for key, row in self.requests.items()},
+            parts=list(self.parts),  # here a changed row takes the place of the old one: there may be many
+            notices=dict(self.notices),
+        )
+
+    def live_parts(self, epoch: int, operator_id: str) -> list[MutableRow]:
+        """Return the parts of an edge that are not voided."""
+        return [
+            part
+            for part in self.parts
+            if (part["epoch"], part["operator_id"]) == (epoch, operator_id) and part["voided_at"] is None
+        ]
+
+    def void_parts(self, is_void: Callable[[MutableRow], bool], now: datetime) -> None:
+        """Void live parts."""
+        self.parts = [
+            {**part, "voided_at": now} if part["voided_at"] is None and is_void(part) else part for part in self.parts
+        ]
+
+
+def as_json(value: object) -> Any:  # noqa: ANN401 - JSON
+    """Return a value as a JSON column gives it back."""
+    return json.loads(to_json(value))
+
+
+def refuse_if(broken: bool, what: str) -> None:  # noqa: FBT001 - reads as a sentence
+    """Refuse what a constraint of the database would."""
+    if broken:
+        raise ProtocolViolationError(f"{what}; this is a bug, please report it")
+
+
+def expect(row: MutableRow | None, **columns: object) -> MutableRow:
+    """Return a row that is there and holds these values; raises ProtocolViolationError when it is not."""
+    if row is None or any(row[name] != value for name, value in columns.items()):
+        raise ProtocolViolationError(f"no row where {columns}; this is a bug, please report it")
+    return row

@@ -1,0 +1,139 @@
+"""Are the files of a run still the bytes that were written? All of them, whatever is wrong with the first.
+
+What is verified is whatever an attempt, a reader of the outputs or a person who goes back may want: the manifests of
+the completed and subsumed checkpoints and every file that they name, what operators that finished for good left, the
+durable edges in force, inputs that were copied into the run's folder, and what was published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from iteration_lib.driver.publish import POINTER, folder_of, pointer_to
+from iteration_lib.driver.streams import pinned_from_json
+from iteration_lib.errors import CheckpointNotFoundError, StateCorruptedError, UsageError
+from iteration_lib.marker import parts_in_force
+from iteration_lib.protocol.bucket_range import show_buckets
+from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.status import CheckpointKind, CheckpointStatus, RunStatus
+from iteration_lib.runner.pins import is_own
+from iteration_lib.state.digest import state_digest
+from iteration_lib.state.files import read_bytes, verify_file
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.manifest import Manifest
+from iteration_lib.state.saved import SavedStream
+from iteration_lib.store.record import CheckpointRecord, RunRecord
+from iteration_lib.store.seam import History
+
+_LIVE = (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedFile:
+    """One file and whose it is; `problem` says what is wrong with it, None if nothing is."""
+
+    owner: str
+    path: str
+    size_bytes: int
+    problem: str | None = None
+
+
+def verify_run(store: History, run: RunRecord, *, checkpoint_id: int | None = None) -> tuple[CheckedFile, ...]:
+    """Verify every file of a run, each once, or those of one checkpoint; nothing is changed.
+
+    Raises CheckpointNotFoundError, or UsageError for a checkpoint that has no files.
+    """
+    check = _Check(location=StateLocation(run.state_uri).below(run.run_id), run=run)
+    checkpoints = store.list_checkpoints(run.run_id)
+    if checkpoint_id is not None:
+        check.checkpoint(_find(run, checkpoints, checkpoint_id))
+        return tuple(check.files)
+    for operator in store.list_operators(run.run_id):
+        if operator.output is not None:
+            check.stream(f"operator {operator.operator_id!r}", SavedStream.from_json(operator.output))
+    for part in parts_in_force(run, store.list_operators(run.run_id), store.list_parts(run.run_id)):
+        buckets = show_buckets(((part.first_bucket, part.end_bucket),))
+        where = f"of epoch {part.epoch}" if part.epoch != NO_EPOCH else "for good"
+        check.stream(f"edge of {part.operator_id!r} {where}, buckets {buckets}", SavedStream.from_json(part.output))
+    for pin in store.list_pins(run.run_id):
+        for file in pinned_from_json(pin.pin).files:
+            if is_own(file.path):
+                check.file(f"data stream {pin.name!r}", file.path, size_bytes=file.size_bytes, sha256=file.version)
+    for checkpoint in checkpoints:
+        if checkpoint.status in _LIVE:
+            check.checkpoint(checkpoint)
+    return tuple(check.files)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Check:
+    """What has been verified of a run so far."""
+
+    location: StateLocation
+    run: RunRecord
+    files: list[CheckedFile] = field(default_factory=list)
+    _seen: set[str] = field(default_factory=set)
+
+    def checkpoint(self, checkpoint: CheckpointRecord) -> None:
+        """Verify a checkpoint's manifest and what it names; of a bad manifest nothing that it says counts."""
+        owner, path = f"checkpoint {checkpoint.checkpoint_id}", str(checkpoint.manifest_path)
+        size_bytes = 0
+        try:
+            content = read_bytes(self.location, path, sha256=str(checkpoint.manifest_sha256))
+            size_bytes = len(content)
+            manifest = Manifest.from_bytes(content, path=path)
+        except StateCorruptedError as err:
+            self._add(owner, path, size_bytes, err.problem)
+            return
+        self._add(owner, path, size_bytes, None)
+        for streams in (manifest.variables, manifest.states, manifest.finished):
+            for stream in streams.values():
+                self.stream(owner, stream)
+        for stream in manifest.outputs.values():
+            self.stream("outputs", stream)
+        if checkpoint.kind is CheckpointKind.FINAL and self.run.status is RunStatus.FINISHED:
+            self._published(manifest)
+
+    def stream(self, owner: str, stream: SavedStream) -> None:
+        """Verify the files of a stream."""
+        for file in stream.files:
+            self.file(owner, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+
+    def file(self, owner: str, path: str, *, size_bytes: int, sha256: str) -> None:
+        """Verify a file, unless it was before."""
+        problem = None
+        if path in self._seen:
+            return
+        try:
+            verify_file(self.location, path, size_bytes=size_bytes, sha256=sha256)
+        except StateCorruptedError as err:
+            problem = err.problem
+        self._add(owner, path, size_bytes, problem)
+
+    def _published(self, manifest: Manifest) -> None:
+        """Verify what readers of the outputs see: the pointer, and folders without files that nobody published."""
+        digest = state_digest(manifest.outputs)
+        if digest != self.run.state_digest:
+            problem = f"names outputs with the digest {digest}, but {self.run.state_digest} was published"
+            self._add("outputs", POINTER, 0, problem)
+            return
+        pointer = pointer_to(manifest)
+        self.file("outputs", POINTER, size_bytes=len(pointer), sha256=hashlib.sha256(pointer).hexdigest())
+        for stream in manifest.outputs.values():
+            for path in self.location.list_files(folder_of(stream)):
+                if path not in self._seen:
+                    self._add("outputs", path, 0, "lies among the published files, but was not published")
+
+    def _add(self, owner: str, path: str, size_bytes: int, problem: str | None) -> None:
+        self._seen.add(path)
+        self.files.append(CheckedFile(owner=owner, path=path, size_bytes=size_bytes, problem=problem))
+
+
+def _find(run: RunRecord, checkpoints: tuple[CheckpointRecord, ...], checkpoint_id: int) -> CheckpointRecord:
+    found = next((known for known in checkpoints if known.checkpoint_id == checkpoint_id), None)
+    if found is None:
+        raise CheckpointNotFoundError(run.run_id, checkpoint_id, last=run.last_checkpoint_id)
+    if found.status not in _LIVE:
+        raise UsageError(f"checkpoint {checkpoint_id} is {found.status.value}: it has no files to verify")
+    return found

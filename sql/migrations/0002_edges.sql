@@ -1,0 +1,282 @@
+-- The second version: how checkpoints are paced and why they fail, epochs that are held and that switch to unaligned,
+-- durable edges, requests of persons, notices of listeners, and operators that change between attempts (I13 to I17).
+
+ALTER TABLE runs
+    ADD COLUMN aborted_through bigint NOT NULL DEFAULT 0,
+    ADD CONSTRAINT runs_aborted_through_check CHECK (aborted_through BETWEEN 0 AND last_checkpoint_id + 1);
+
+-- A run's identity never changes, and its token, its durable epochs and its checkpoint ids only grow (I1, I6, I7).
+CREATE OR REPLACE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.run_key, NEW.reference, NEW.max_buckets, NEW.created_at)
+       IS DISTINCT FROM (OLD.run_id, OLD.run_key, OLD.reference, OLD.max_buckets, OLD.created_at) THEN
+        RAISE EXCEPTION 'the identity of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.fencing_token < OLD.fencing_token OR NEW.last_durable_epoch < OLD.last_durable_epoch
+       OR NEW.last_checkpoint_id < OLD.last_checkpoint_id OR NEW.aborted_through < OLD.aborted_through
+       OR NEW.revision < OLD.revision THEN
+        RAISE EXCEPTION 'run %: tokens, durable epochs and checkpoint ids only grow', OLD.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
+        ('RUNNING', 'TERMINATING'), ('TERMINATING', 'FINISHED'), ('RUNNING', 'FAILED'),
+        ('TERMINATING', 'FAILED'), ('FAILED', 'RUNNING'), ('FAILED', 'TERMINATING')) THEN
+        RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.status = 'FINISHED' THEN
+        RAISE EXCEPTION 'run % is finished and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.terminated_by IS NOT NULL AND NEW.terminated_by IS DISTINCT FROM OLD.terminated_by THEN
+        RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+DROP TRIGGER runs_request_guard ON runs;
+CREATE TRIGGER runs_request_guard BEFORE UPDATE OF params, state_uri, max_epochs ON runs
+    FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('the request');
+
+ALTER TABLE attempts
+    ADD COLUMN policy jsonb NOT NULL DEFAULT '{}',
+    ADD COLUMN checkpoint_failures integer NOT NULL DEFAULT 0,
+    ADD COLUMN definition_changes text[],
+    ADD CONSTRAINT attempts_checkpoint_failures_check CHECK (checkpoint_failures >= 0);
+
+-- An attempt that has ended never comes back, and none changes whose it is (I1).
+CREATE OR REPLACE FUNCTION attempts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.fencing_token, NEW.attempt_id, NEW.holder, NEW.policy, NEW.started_at)
+       IS DISTINCT FROM (OLD.run_id, OLD.fencing_token, OLD.attempt_id, OLD.holder, OLD.policy, OLD.started_at) THEN
+        RAISE EXCEPTION 'the identity of attempt % cannot change', OLD.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.ended_at IS NOT NULL THEN
+        RAISE EXCEPTION 'attempt % has ended and cannot change', OLD.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- Which operators a run has changes only under a live attempt that says what changed, before it opens an epoch.
+CREATE FUNCTION definition_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL
+                   AND attempts.definition_changes IS NOT NULL)
+       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status IN ('OPEN', 'ALIGNED')) THEN
+        RAISE EXCEPTION 'the operators of run % cannot change now', OLD.run_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+END $$;
+CREATE TRIGGER runs_definition_guard BEFORE UPDATE OF definition ON runs
+    FOR EACH ROW EXECUTE FUNCTION definition_guard();
+CREATE TRIGGER operators_definition_guard BEFORE UPDATE OF position, name, role, kind OR DELETE ON operators
+    FOR EACH ROW EXECUTE FUNCTION definition_guard();
+
+-- An operator is itself by its id alone, and what it left when it finished stays (I11).
+CREATE OR REPLACE FUNCTION operators_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.operator_id) IS DISTINCT FROM (OLD.run_id, OLD.operator_id) THEN
+        RAISE EXCEPTION 'the identity of operator % cannot change', OLD.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.finished_at IS NOT NULL AND (NEW.finished_epoch, NEW.fencing_token, NEW.output, NEW.finished_at)
+       IS DISTINCT FROM (OLD.finished_epoch, OLD.fencing_token, OLD.output, OLD.finished_at) THEN
+        RAISE EXCEPTION 'operator % has finished and cannot change', OLD.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+ALTER TABLE epochs
+    ADD COLUMN unaligned_by text,
+    ADD COLUMN unaligned_at timestamptz,
+    ADD COLUMN held_at timestamptz;
+UPDATE epochs SET held_at = aligned_at WHERE aligned_at IS NOT NULL;
+ALTER TABLE epochs
+    ADD CONSTRAINT epochs_held_check CHECK ((held_at IS NOT NULL) = (reports = expected_reports)),
+    ADD CONSTRAINT epochs_unaligned_by_check CHECK (unaligned_by IN ('timeout', 'preemption')),
+    ADD CONSTRAINT epochs_unaligned_check CHECK ((unaligned_by IS NULL) = (unaligned_at IS NULL));
+-- With epochs_open_key, so that those that are not durable are found however many are.
+CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
+
+CREATE OR REPLACE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.epoch, NEW.fencing_token, NEW.expected_reports)
+       IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token, OLD.expected_reports) THEN
+        RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
+        ('OPEN', 'ALIGNED'), ('ALIGNED', 'DURABLE'), ('OPEN', 'VOIDED'), ('ALIGNED', 'VOIDED')) THEN
+        RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.decision IS NOT NULL AND NEW.decision IS DISTINCT FROM OLD.decision THEN
+        RAISE EXCEPTION 'the decision of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF (NEW.unaligned_by, NEW.unaligned_at) IS DISTINCT FROM (OLD.unaligned_by, OLD.unaligned_at)
+       AND (OLD.unaligned_by IS NOT NULL OR NEW.status <> 'OPEN') THEN
+        RAISE EXCEPTION 'epoch % switches to unaligned once, while it is open', OLD.epoch
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.held_at IS NOT NULL AND (NEW.held_at, NEW.metrics, NEW.seconds)
+       IS DISTINCT FROM (OLD.held_at, OLD.metrics, OLD.seconds) THEN
+        RAISE EXCEPTION 'what epoch % measured cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- Version 1 kept the reason of an aborted checkpoint in words alone.
+ALTER TABLE checkpoints
+    DROP CONSTRAINT checkpoints_kind_check,
+    ADD COLUMN failure text;
+UPDATE checkpoints SET failure = CASE
+    WHEN reason LIKE 'subsumed by %' THEN 'SUBSUMED'
+    WHEN reason LIKE 'its attempt %' THEN 'ATTEMPT_ENDED'
+    ELSE 'DECLINED'
+END WHERE status = 'ABORTED';
+ALTER TABLE checkpoints
+    ADD CONSTRAINT checkpoints_kind_check CHECK (kind IN ('PERIODIC', 'MANUAL', 'FINAL')),
+    ADD CONSTRAINT checkpoints_failure_check CHECK (
+        failure IN ('DECLINED', 'EXPIRED', 'ABORTED_BY_USER', 'SUBSUMED', 'ATTEMPT_ENDED')
+    ),
+    ADD CONSTRAINT checkpoints_failed_check CHECK ((status = 'ABORTED') = (failure IS NOT NULL));
+
+-- A search for a checkpoint by its id takes no index that begins with the run for the primary key.
+DROP INDEX checkpoints_epoch_key;
+CREATE UNIQUE INDEX checkpoints_epoch_key ON checkpoints (epoch, run_id, fencing_token) WHERE status <> 'ABORTED';
+
+CREATE OR REPLACE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind, NEW.expected)
+       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind, OLD.expected) THEN
+        RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
+        ('PENDING', 'COMPLETED'), ('PENDING', 'ABORTED'), ('PENDING', 'SUBSUMED'), ('COMPLETED', 'SUBSUMED'),
+        ('SUBSUMED', 'DISCARDED')) THEN
+        RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.manifest_sha256 IS NOT NULL AND (NEW.manifest_path, NEW.manifest_sha256)
+       IS DISTINCT FROM (OLD.manifest_path, OLD.manifest_sha256) THEN
+        RAISE EXCEPTION 'the manifest of checkpoint % cannot change', OLD.checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.ended_at IS NOT NULL AND (NEW.ended_at, NEW.failure, NEW.reason)
+       IS DISTINCT FROM (OLD.ended_at, OLD.failure, OLD.reason) THEN
+        RAISE EXCEPTION 'how checkpoint % ended cannot change', OLD.checkpoint_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TABLE checkpoint_requests (
+    request_id     uuid PRIMARY KEY,
+    run_id         uuid NOT NULL REFERENCES runs,
+    requested_by   text NOT NULL,
+    requested_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    checkpoint_id  bigint,
+    CONSTRAINT checkpoint_requests_checkpoint_fkey FOREIGN KEY (run_id, checkpoint_id) REFERENCES checkpoints
+);
+CREATE INDEX checkpoint_requests_open_idx ON checkpoint_requests (run_id) WHERE checkpoint_id IS NULL;
+
+COMMENT ON TABLE checkpoint_requests IS
+    'Who asked for a checkpoint by hand, and which one answered; NULL until one has begun.';
+
+-- A request belongs to one run, and its answer is another one only after it was asked again.
+CREATE FUNCTION checkpoint_requests_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.request_id, NEW.run_id) IS DISTINCT FROM (OLD.request_id, OLD.run_id) THEN
+        RAISE EXCEPTION 'the identity of request % cannot change', OLD.request_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.checkpoint_id <> OLD.checkpoint_id THEN
+        RAISE EXCEPTION 'request % is answered', OLD.request_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER checkpoint_requests_guard BEFORE UPDATE ON checkpoint_requests
+    FOR EACH ROW EXECUTE FUNCTION checkpoint_requests_guard();
+
+CREATE TABLE edge_parts (
+    part_id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id         uuid NOT NULL,
+    epoch          bigint NOT NULL,
+    operator_id    text NOT NULL,
+    first_bucket   integer NOT NULL,
+    end_bucket     integer NOT NULL,
+    total          integer NOT NULL,
+    fencing_token  bigint NOT NULL,
+    output         jsonb NOT NULL,
+    metrics        jsonb NOT NULL,
+    finished_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    voided_at      timestamptz,
+    CONSTRAINT edge_parts_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts,
+    CONSTRAINT edge_parts_epoch_check CHECK (epoch >= -1),
+    CONSTRAINT edge_parts_buckets_check CHECK (
+        0 <= first_bucket AND first_bucket < end_bucket AND end_bucket <= total
+    )
+);
+CREATE UNIQUE INDEX edge_parts_live_key ON edge_parts (run_id, epoch, operator_id, first_bucket)
+    WHERE voided_at IS NULL;
+
+COMMENT ON TABLE edge_parts IS
+    'Which buckets of an operator''s output are durable inside an epoch; epoch -1 for one that finishes for good (I15).';
+
+-- A bucket is marked once, by the attempt whose epoch is open and has switched to unaligned (I15).
+CREATE FUNCTION edge_parts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM edge_parts AS known
+               WHERE known.run_id = NEW.run_id AND known.epoch = NEW.epoch AND known.operator_id = NEW.operator_id
+               AND known.voided_at IS NULL AND (known.total <> NEW.total
+                   OR known.first_bucket < NEW.end_bucket AND NEW.first_bucket < known.end_bucket)) THEN
+        RAISE EXCEPTION 'buckets % to % of operator % in epoch % do not fit what is finished',
+            NEW.first_bucket, NEW.end_bucket, NEW.operator_id, NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.epoch = -1 AND EXISTS (SELECT FROM operators WHERE operators.run_id = NEW.run_id
+           AND operators.operator_id = NEW.operator_id AND operators.finished_at IS NOT NULL) THEN
+        RAISE EXCEPTION 'operator % has finished', NEW.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.epoch >= 0 AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
+           AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
+           AND epochs.status = 'OPEN' AND epochs.unaligned_by IS NOT NULL) THEN
+        RAISE EXCEPTION 'epoch % is not open and unaligned', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER edge_parts_guard BEFORE INSERT ON edge_parts FOR EACH ROW EXECUTE FUNCTION edge_parts_guard();
+
+CREATE FUNCTION edge_parts_void_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.voided_at IS NOT NULL OR NEW.voided_at IS NULL
+       OR to_jsonb(NEW) - 'voided_at' IS DISTINCT FROM to_jsonb(OLD) - 'voided_at' THEN
+        RAISE EXCEPTION 'a part of operator % in epoch % is voided once, and else cannot change',
+            OLD.operator_id, OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER edge_parts_void_guard BEFORE UPDATE ON edge_parts
+    FOR EACH ROW EXECUTE FUNCTION edge_parts_void_guard();
+
+CREATE TABLE listener_notices (
+    run_id         uuid NOT NULL,
+    listener_id    text NOT NULL,
+    epoch          bigint NOT NULL,
+    fencing_token  bigint NOT NULL,
+    effect         jsonb,
+    noticed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT listener_notices_pkey PRIMARY KEY (run_id, listener_id, epoch),
+    CONSTRAINT listener_notices_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts,
+    CONSTRAINT listener_notices_epoch_check CHECK (epoch >= 0)
+);
+
+COMMENT ON TABLE listener_notices IS 'Which durable epochs a listener has heard of, and what it returned (I16).';
+
+CREATE FUNCTION listener_notices_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.epoch > (SELECT last_durable_epoch FROM runs WHERE runs.run_id = NEW.run_id) THEN
+        RAISE EXCEPTION 'epoch % is not durable', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER listener_notices_guard BEFORE INSERT ON listener_notices
+    FOR EACH ROW EXECUTE FUNCTION listener_notices_guard();
+CREATE TRIGGER listener_notices_change_guard BEFORE UPDATE ON listener_notices
+    FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a notice');

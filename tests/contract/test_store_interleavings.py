@@ -1,0 +1,307 @@
+"""Does any pair of calls on two connections have an outcome that no order of the two explains?
+
+Each pair meets inside its transactions: the first call stops where it holds the run's lock, or where it has written and
+is about to commit; the second comes until it waits or is done; then the first goes on. What both are answered, and all
+that can be read of the run afterwards, has to be what the twin in memory says of one of the two orders.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import psycopg2
+import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import make_url
+
+from iteration_lib.clock import SystemClock
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import IterationError
+from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.state import NO_EPOCH, RunId
+from iteration_lib.store.memory import MemoryStore
+from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.store.record import NewRun
+from iteration_lib.store.seam import StoreWithHistory
+from tests.fixture.store import NO_SYNC
+from tests.protocol_script import Sender, aborts, asks, claim, part
+from tests.store_script import a_run, history, new_family, read_state, timeless_state
+
+pytestmark = pytest.mark.postgres
+
+_WAYS = ("with the lock", "before the commit", "at once")
+_ROUNDS = 100 if os.environ.get("ITERATION_TEST_SIZE") == "nightly" else 1
+_DEADLINE_SECONDS = 30
+
+Answer: TypeAlias = RunState | bool | type[Exception]
+Call: TypeAlias = Callable[[Coordinator, StoreWithHistory, RunId], RunState | bool]
+Outcome: TypeAlias = tuple[Answer, Answer, RunState, dict[str, tuple[Any, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A run to meet at: what has happened to it, its open or next epoch, and its pending or next checkpoint."""
+
+    before: Callable[[Sender], tuple[Event, ...]]
+    epoch: int
+    checkpoint_id: int
+
+
+SCENES = {
+    "begun": Scene(lambda one: (one.finishes("scaled"),), epoch=0, checkpoint_id=1),
+    "midway": Scene(
+        lambda one: (
+            *one.passes(0, 1),
+            *(one.opens(1), one.reports(1), one.triggers(1)),
+            *(one.opens(2, centroids=2), one.reports(2, {"centroids": {0: 1}})),
+        ),
+        epoch=2,
+        checkpoint_id=2,
+    ),
+    "held": Scene(
+        lambda one: (
+            *(one.opens(0), one.reports(0), one.triggers(0)),
+            *(one.opens(1), one.switches(1), one.reports(1), one.triggers(1)),
+            *(one.opens(2), one.switches(2), one.reports(2)),
+        ),
+        epoch=2,
+        checkpoint_id=2,
+    ),
+    "terminating": Scene(lambda one: one.passes(0, 1, records=0), epoch=0, checkpoint_id=1),
+}
+
+
+def calls(scene: Scene, one: Sender) -> dict[str, Event]:
+    """Return what anybody may say at a scene: each kind of event, and persons and others beside the live attempt."""
+    epoch, checkpoint_id, family = scene.epoch, scene.checkpoint_id, one.family
+    return {
+        "claims": claim(3, family=family),
+        "takes over": claim(2, takeover=True, family=family, max_pending=2),
+        "asks": asks(1, family),
+        "aborts": aborts(checkpoint_id),
+        "aborts the next": aborts(checkpoint_id + 1),
+        "changes": one.changes("points", "centroids", "x", "z", dropped=("scaled", "y")),
+        "pins": one.pins("labels"),
+        "opens": one.opens_if_ready(epoch + 1),
+        "reports": one.reports(epoch, {"centroids": {1: 0}} if epoch == 2 else None, loss=0.5),
+        "switches": one.switches(epoch),
+        "marks": one.marks(epoch, part("x", 0, 4, total=8), part("y", 0, 4, total=8, narrow=("x",))),
+        "marks for good": one.marks(NO_EPOCH, part("y")),
+        "finishes": one.finishes("y"),
+        "triggers": one.triggers(epoch),
+        "acknowledges": one.acknowledges(checkpoint_id, centroids=(0,)),
+        "completes": one.completes(checkpoint_id),
+        "declines": one.declines(checkpoint_id),
+        "notifies": one.notifies(epoch, is_final=True),
+        "publishes": one.publishes(),
+        "ends": one.ends(),
+        "fails": one.fails(),
+    }
+
+
+RENEWS = "renews its lease"
+NAMES = (*calls(SCENES["midway"], Sender(1, 1)), RENEWS)
+
+
+def scenes_of(first: str, second: str) -> tuple[str, ...]:
+    """Return where a pair has something to say to each other."""
+    if "changes" in (first, second):
+        return ("begun",)
+    if {"publishes", "notifies"} & {first, second}:
+        return ("terminating",)
+    if {"completes", "declines", "aborts", "marks"} & {first, second}:
+        return ("midway", "held")
+    return ("midway",)
+
+
+class Gate:
+    """Where the first call stops, once, and waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.thread: int | None = None
+        self.is_at_commit = False
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def set_up(self, *, is_at_commit: bool) -> None:
+        """Let the next call stop."""
+        self.is_at_commit = is_at_commit
+        self.reached.clear()
+        self.opened.clear()
+
+    def pass_through(self, *, is_at_commit: bool) -> None:
+        """Stop here, if it is here and for this thread."""
+        if threading.get_ident() == self.thread and is_at_commit is self.is_at_commit and not self.reached.is_set():
+            self.reached.set()
+            assert self.opened.wait(_DEADLINE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Two stores on one database, a thread for each, and somebody who looks on."""
+
+    stores: tuple[PostgresStore, PostgresStore]
+    threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor]
+    gate: Gate
+    onlooker: psycopg2.extensions.connection
+
+    def is_anybody_waiting(self) -> bool:
+        """Tell whether a connection waits for a lock."""
+        with self.onlooker.cursor() as cursor:
+            cursor.execute(
+                "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            return cursor.rowcount > 0
+
+
+@pytest.fixture(scope="module")
+def stage(store_url: str) -> Iterator[Stage]:
+    address, gate = make_url(store_url), Gate()
+    onlooker = psycopg2.connect(
+        host=address.query["host"],
+        port=address.query["port"],
+        dbname=address.database,
+        user=address.username,
+        password=address.password,
+    )
+    onlooker.autocommit = True
+    threads = (ThreadPoolExecutor(max_workers=1), ThreadPoolExecutor(max_workers=1))
+    gate.thread = threads[0].submit(threading.get_ident).result()
+    with stops_at(gate), closing(onlooker), threads[0], threads[1]:
+        stores = (PostgresStore(f"{store_url}&{NO_SYNC}"), PostgresStore(f"{store_url}&{NO_SYNC}"))
+        yield Stage(stores, threads, gate, onlooker)
+        for store in stores:
+            store.close()
+
+
+@contextmanager
+def stops_at(gate: Gate) -> Iterator[None]:
+    """Lead every connection through a gate after each message, and between its writes and COMMIT."""
+
+    class Stopping(psycopg2.extensions.cursor):
+        def execute(self, query: str, given: object = None) -> None:  # type: ignore[override]  # what is called here
+            writes = query.removesuffix("COMMIT")
+            if writes:
+                super().execute(writes, given)  # type: ignore[arg-type]  # as above
+            gate.pass_through(is_at_commit=writes != query)
+            if writes != query:
+                super().execute("COMMIT")
+
+    def let_stop(connection: psycopg2.extensions.connection, _record: object) -> None:
+        connection.cursor_factory = Stopping
+
+    event.listen(Engine, "connect", let_stop)
+    yield
+    event.remove(Engine, "connect", let_stop)
+
+
+@pytest.mark.parametrize("second", NAMES)
+@pytest.mark.parametrize("first", NAMES)
+def test_outcome_of_two_calls_at_once_is_that_of_one_order(stage: Stage, first: str, second: str) -> None:
+    turn = NAMES.index(first) + NAMES.index(second)
+    for number in range(turn, turn + _ROUNDS):
+        for scene in scenes_of(first, second):
+            meet(stage, SCENES[scene], (first, second), way=_WAYS[number % len(_WAYS)])
+
+
+def meet(stage: Stage, scene: Scene, names: tuple[str, str], *, way: str) -> None:
+    """Let two calls meet, and see that one of the two orders explains what comes of it."""
+    run, one = a_run(), Sender(1, 1, new_family())
+    first, second = (named(name, scene, one) for name in names)
+    coordinators = [begun(store, run, scene, one) for store in stage.stores]
+
+    def answer(place: int, call: Call) -> Answer:
+        return answer_of(call, coordinators[place], stage.stores[place], run.run_id)
+
+    one_after_the_other = way != "at once"
+    if one_after_the_other:
+        stage.gate.set_up(is_at_commit=way == "before the commit" and names[0] != RENEWS)  # that is one statement
+    started = stage.threads[0].submit(answer, 0, first)
+    if one_after_the_other:
+        until(lambda: stage.gate.reached.is_set() or started.done(), started)
+    other = stage.threads[1].submit(answer, 1, second)
+    if one_after_the_other:
+        until(lambda: other.done() or stage.is_anybody_waiting(), other)
+        is_refused = started.done() and isinstance(started.result(), type)
+        assert is_refused or stage.gate.reached.is_set(), "the first call did not stop"
+        assert is_refused or not other.done() or RENEWS in names, "the second call did not wait"
+        stage.gate.opened.set()
+    answers = started.result(_DEADLINE_SECONDS), other.result(_DEADLINE_SECONDS)
+
+    store = stage.stores[0]
+    outcome = (*answers, timeless_state(read_state(store, run.run_id)), history(store, run.run_id))
+    in_order = serial(run, scene, one, (first, second))
+    if outcome != in_order:
+        answer_of_second, answer_of_first, *end = serial(run, scene, one, (second, first))
+        assert outcome == (answer_of_first, answer_of_second, *end)
+
+
+def until(holds: Callable[[], bool], future: Future[Answer]) -> None:
+    """Wait until something holds, looking whenever a future is done or a moment has passed."""
+    for _ in range(_DEADLINE_SECONDS * 1000):
+        if holds():
+            return
+        wait([future], timeout=0.001)
+    raise AssertionError("it never happened")
+
+
+def named(name: str, scene: Scene, one: Sender) -> Call:
+    """Return a call by its name."""
+    if name == RENEWS:
+        return lambda _coordinator, store, run_id: store.renew_lease(
+            run_id, one.attempt_id, fencing_token=1, lease_ttl_seconds=30
+        )
+    sent = calls(scene, one)[name]
+    return lambda coordinator, _store, run_id: coordinator.apply(run_id, sent)
+
+
+def begun(store: StoreWithHistory, run: NewRun, scene: Scene, one: Sender) -> Coordinator:
+    """Bring a run to a scene, unless it is there; return a coordinator that knows it."""
+    coordinator = Coordinator(store)
+    if store.add_run(run):
+        opening = claim(family=one.family, max_pending=2, tolerable_failures=1)
+        coordinator.apply(run.run_id, opening, *scene.before(one))
+    coordinator.apply(run.run_id)
+    return coordinator
+
+
+def serial(run: NewRun, scene: Scene, one: Sender, calls: tuple[Call, Call]) -> Outcome:
+    """Return what the twin makes of two calls, one after the other."""
+    store = MemoryStore(SystemClock())
+    coordinator = begun(store, run, scene, one)
+    first, second = (answer_of(call, coordinator, store, run.run_id) for call in calls)
+    return first, second, timeless_state(read_state(store, run.run_id)), history(store, run.run_id)
+
+
+def answer_of(call: Call, coordinator: Coordinator, store: StoreWithHistory, run_id: RunId) -> Answer:
+    try:
+        answered = call(coordinator, store, run_id)
+    except IterationError as err:
+        return type(err)
+    return timeless_state(answered) if isinstance(answered, RunState) else answered
+
+
+def test_pairs_are_not_all_refused_or_alike() -> None:
+    """The scenes are such that most calls are heard, and that for many pairs the order matters."""
+    one = Sender(1, 1)
+    heard: Mapping[str, set[str]] = {name: set() for name in NAMES}
+    ordered = set()
+    for first in NAMES:
+        for second in NAMES:
+            for scene in scenes_of(first, second):
+                run, pair = a_run(), (named(first, SCENES[scene], one), named(second, SCENES[scene], one))
+                outcome = serial(run, SCENES[scene], one, pair)
+                other = serial(run, SCENES[scene], one, (pair[1], pair[0]))
+                if not isinstance(outcome[0], type):
+                    heard[first].add(scene)
+                if outcome != (other[1], other[0], *other[2:]):
+                    ordered.add((first, second))
+
+    assert {"claims"} == {name for name, where in heard.items() if not where}
+    assert len(ordered) > 100

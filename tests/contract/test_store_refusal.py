@@ -1,0 +1,364 @@
+"""What does every store refuse, though no protocol would ask for it? Illegal writes, and writes under another token."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import ProtocolViolationError
+from iteration_lib.protocol import Command, Event
+from iteration_lib.protocol.command import (
+    AbortCheckpoint,
+    AbortThrough,
+    AlignEpoch,
+    AnswerRequests,
+    CompleteCheckpoint,
+    CountCheckpointFailures,
+    EndAttempt,
+    FinishOperator,
+    MakeEpochsDurable,
+    MeasureEpoch,
+    OpenAttempt,
+    OpenEpoch,
+    PinData,
+    PublishOutputs,
+    RecordAcknowledgements,
+    RecordNotice,
+    RecordParts,
+    RecordReports,
+    RecordRequest,
+    ReplaceDefinition,
+    SetRunStatus,
+    SubsumeCheckpoint,
+    SwitchToUnaligned,
+    TriggerCheckpoint,
+    VoidEdges,
+    VoidEpochs,
+)
+from iteration_lib.protocol.event import FinishedPart
+from iteration_lib.protocol.state import NO_EPOCH, CheckpointPolicy, Decision, Reports, RunId
+from iteration_lib.protocol.status import (
+    AttemptOutcome,
+    CheckpointFailure,
+    CheckpointKind,
+    RunStatus,
+    TerminatedBy,
+    UnalignedBy,
+)
+from iteration_lib.store.seam import StoreWithHistory
+from tests.protocol_script import DIGEST, HOLDER, LATER, MANIFEST, NOW, Sender, asks, attempt_id, claim, part
+from tests.store_script import DEFINITION, added, history, read_state
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def midway(store: StoreWithHistory, first: Sender) -> RunId:
+    """A run whose epoch 0 is durable, 1 aligned with its checkpoint pending, 2 open with a part of an edge.
+
+    There is one pin, one marker, a part of an operator that finishes, an open request, a notice.
+    """
+    run_id = added(store)
+    Coordinator(store).apply(
+        run_id,
+        claim(family=first.family),
+        first.pins("points"),
+        first.finishes("scaled"),
+        first.marks(NO_EPOCH, part("centroids", 0, 1, total=2)),
+        *first.passes(0, 1),
+        first.notifies(0),
+        first.opens(1),
+        first.reports(1),
+        first.triggers(1),
+        first.opens(2),
+        first.switches(2),
+        first.marks(2, part("x", 0, 4, total=8)),
+        asks(1, first.family),
+    )
+    return run_id
+
+
+HEADS = (Reports(name="centroids", values=(3,)),)
+SILENT = (Reports(name="centroids", values=(None,)),)
+GOES_ON = Decision(records={"centroids": 3}, terminated_by=None)
+NOT_THERE = 7
+ABORT = AbortCheckpoint(checkpoint_id=2, failure=CheckpointFailure.DECLINED, reason="x")
+END = EndAttempt(fencing_token=1, outcome=AttemptOutcome.RELEASED, reason=None)
+COMPLETE = CompleteCheckpoint(
+    checkpoint_id=2, manifest_path=MANIFEST, manifest_sha256=DIGEST, size_bytes=1, completed_at=NOW
+)
+ACKNOWLEDGE = RecordAcknowledgements(checkpoint_id=2, participants=HEADS)
+REPORT = RecordReports(epoch=2, heads=HEADS)
+MEASURE = MeasureEpoch(epoch=2, metrics={}, seconds=0.0)
+ALIGN = AlignEpoch(epoch=2, decision=GOES_ON)
+OPEN = OpenEpoch(epoch=3, heads=SILENT)
+VOID = VoidEpochs(after=0)
+SWITCH = SwitchToUnaligned(epoch=3, by=UnalignedBy.TIMEOUT)
+TERMINATE = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.CRITERIA)
+SAME = ReplaceDefinition(definition=DEFINITION, changes=("none",), dropped=())
+FEWER = dataclasses.replace(
+    SAME, definition={"operators": {"x": {"name": "x", "role": "operator", "kind": "value", "inputs": []}}}
+)
+
+
+def opened(token: int) -> OpenAttempt:
+    return OpenAttempt(
+        attempt_id=attempt_id(8, 8),
+        fencing_token=token,
+        holder=HOLDER,
+        lease_expires_at=LATER,
+        policy=CheckpointPolicy(),
+    )
+
+
+def triggered(checkpoint_id: int, epoch: int, participants: tuple[Reports, ...] = SILENT) -> TriggerCheckpoint:
+    return TriggerCheckpoint(
+        checkpoint_id=checkpoint_id, epoch=epoch, kind=CheckpointKind.PERIODIC, participants=participants
+    )
+
+
+def parts(epoch: int, *made: FinishedPart) -> RecordParts:
+    return RecordParts(epoch=epoch, parts=made or (part("y"),))
+
+
+# The last command of each is refused, and only that.
+WRONG: dict[str, tuple[Command, ...]] = {
+    "an attempt beside the live one": (opened(2),),
+    "an attempt under a token out of turn": (END, opened(3)),
+    "the end of an attempt that is not there": (dataclasses.replace(END, fencing_token=NOT_THERE),),
+    "the end of an attempt that has ended": (END, END),
+    "failures of an attempt that has ended": (END, CountCheckpointFailures(count=1)),
+    "a negative number of failures": (CountCheckpointFailures(count=-1),),
+    "a failure without a reason": (SetRunStatus(status=RunStatus.FAILED),),
+    "an ending without a rule": (SetRunStatus(status=RunStatus.TERMINATING),),
+    "a status out of turn": (
+        TERMINATE,
+        SetRunStatus(status=RunStatus.RUNNING),
+    ),
+    "outputs of a run that is not terminating": (PublishOutputs(outputs={}, state_digest="d"),),
+    "other operators while an epoch is open": (SAME,),
+    "other operators while an epoch is aligned": (VoidEpochs(after=1), SAME),
+    "other operators for an attempt that has ended": (VOID, END, SAME),
+    "a marker lost unasked": (VOID, FEWER),
+    "a second pin of a stream": (PinData(name="points", fingerprint="f9", pin={}),),
+    "a second marker of an operator": (FinishOperator(operator_id="scaled", epoch=1, output={}),),
+    "a marker of an operator that is not there": (FinishOperator(operator_id="nobody", epoch=1, output={}),),
+    "an epoch that is there": (VoidEpochs(after=1), OpenEpoch(epoch=1, heads=SILENT)),
+    "a durable epoch again": (VOID, OpenEpoch(epoch=0, heads=SILENT)),
+    "a second open epoch": (OPEN,),
+    "an epoch without subtasks": (VOID, OpenEpoch(epoch=3, heads=(Reports(name="centroids", values=()),))),
+    "reports of an epoch that is not there": (RecordReports(epoch=NOT_THERE, heads=SILENT),),
+    "reports of an epoch that is aligned": (RecordReports(epoch=1, heads=SILENT),),
+    "measures of an epoch that is not there": (dataclasses.replace(MEASURE, epoch=NOT_THERE),),
+    "measures of an epoch that is aligned": (dataclasses.replace(MEASURE, epoch=1),),
+    "measures of an epoch that lacks a report": (MEASURE,),
+    "measures taken twice": (REPORT, MEASURE, MEASURE),
+    "alignment of an epoch that is not there": (dataclasses.replace(ALIGN, epoch=NOT_THERE),),
+    "alignment of an epoch that is aligned": (dataclasses.replace(ALIGN, epoch=1),),
+    "alignment of an epoch that lacks a report": (ALIGN,),
+    "alignment of an epoch that was not measured": (REPORT, ALIGN),
+    "a switch of an epoch that is not there": (SWITCH,),
+    "a switch of an epoch that is aligned": (dataclasses.replace(SWITCH, epoch=1),),
+    "a second switch of an epoch": (dataclasses.replace(SWITCH, epoch=2, by=UnalignedBy.PREEMPTION),),
+    "a part in an epoch that is not there": (parts(NOT_THERE),),
+    "a part in an epoch that is durable": (parts(0),),
+    "a part in an epoch that is aligned": (parts(1),),
+    "a part in an epoch that has switched, and aligned then": (REPORT, MEASURE, ALIGN, parts(2)),
+    "a part in an epoch that has not switched": (VOID, OPEN, parts(3)),
+    "a part before all epochs but one": (parts(NO_EPOCH - 1),),
+    "a part of an operator that has finished": (parts(NO_EPOCH, part("scaled")),),
+    "a part that is there": (parts(2, part("x", 0, 4, total=8)),),
+    "a part inside another": (parts(2, part("x", 1, 2, total=8)),),
+    "a part around another": (parts(2, part("x", 0, 8, total=8)),),
+    "a part that overlaps another": (parts(2, part("x", 3, 5, total=8)),),
+    "a part that overlaps one of its own batch": (parts(2, part("y", 0, 2, total=8), part("y", 1, 3, total=8)),),
+    "a part of another total": (parts(2, part("x", 4, 8, total=9)),),
+    "a part of another total than one of its own batch": (parts(2, part("y", 0, 1, total=8), part("y", 1, 2)),),
+    "a part before the first bucket": (parts(2, part("y", -1, 1)),),
+    "a part behind the last bucket": (parts(2, part("y", 0, 2)),),
+    "a part without buckets": (parts(2, part("y", 1, 1)),),
+    "voiding edges where there are none": (VoidEdges(after=2),),
+    "voiding epochs where there are none": (VoidEpochs(after=2),),
+    "durable epochs taken back": (MakeEpochsDurable(through=-1),),
+    "durable epochs again": (MakeEpochsDurable(through=0),),
+    "a checkpoint of an epoch that is not there": (triggered(3, NOT_THERE),),
+    "a second checkpoint of an epoch": (triggered(3, 1),),
+    "a checkpoint id taken back": (ABORT, triggered(1, 1)),
+    "a checkpoint id again": (ABORT, triggered(2, 1)),
+    "a checkpoint without participants": (ABORT, triggered(3, 1, ())),
+    "an answer by a checkpoint that is not there": (AnswerRequests(checkpoint_id=NOT_THERE),),
+    "an answer where nobody asked": (AnswerRequests(checkpoint_id=2), AnswerRequests(checkpoint_id=2)),
+    "an abort beyond the next checkpoint": (AbortThrough(checkpoint_id=4),),
+    "an abort taken back": (AbortThrough(checkpoint_id=3), AbortThrough(checkpoint_id=2)),
+    "acknowledgements of a checkpoint that is not there": (
+        RecordAcknowledgements(checkpoint_id=NOT_THERE, participants=HEADS),
+    ),
+    "acknowledgements of a completed checkpoint": (RecordAcknowledgements(checkpoint_id=1, participants=HEADS),),
+    "a second completed checkpoint": (ACKNOWLEDGE, COMPLETE),
+    "a completed checkpoint that lacks an acknowledgement": (SubsumeCheckpoint(checkpoint_id=1), COMPLETE),
+    "a late checkpoint that lacks an acknowledgement": (dataclasses.replace(COMPLETE, is_subsumed=True),),
+    "a manifest whose digest is none": (
+        SubsumeCheckpoint(checkpoint_id=1),
+        ACKNOWLEDGE,
+        dataclasses.replace(COMPLETE, manifest_sha256="x"),
+    ),
+    "completing a completed checkpoint": (dataclasses.replace(COMPLETE, checkpoint_id=1),),
+    "subsuming a pending checkpoint": (SubsumeCheckpoint(checkpoint_id=2),),
+    "aborting a completed checkpoint": (dataclasses.replace(ABORT, checkpoint_id=1),),
+    "aborting a checkpoint twice": (ABORT, ABORT),
+    "aborting a checkpoint that is not there": (dataclasses.replace(ABORT, checkpoint_id=NOT_THERE),),
+    "a notice of an epoch that is not durable": (RecordNotice(listener_id="log", epoch=1, effect=None),),
+    "a notice of no epoch": (RecordNotice(listener_id="log", epoch=-1, effect=None),),
+    "a second notice of an epoch": (RecordNotice(listener_id="log", epoch=0, effect={"a": 1}),),
+}
+
+# The last command of each is legal, but only under the token in force.
+STALE: tuple[tuple[Command, ...], ...] = (
+    (SetRunStatus(status=RunStatus.FAILED, failure="x"),),
+    (TERMINATE, PublishOutputs(outputs={}, state_digest="d")),
+    (VOID, dataclasses.replace(FEWER, dropped=("scaled",))),
+    (PinData(name="more", fingerprint="f", pin={}),),
+    (FinishOperator(operator_id="x", epoch=1, output={}),),
+    (VOID, OPEN),
+    (REPORT,),
+    (REPORT, MEASURE),
+    (REPORT, MEASURE, ALIGN),
+    (VOID, OPEN, SWITCH),
+    (parts(2),),
+    (VoidEdges(after=1),),
+    (VOID,),
+    (MakeEpochsDurable(through=1),),
+    (ABORT, triggered(3, 1)),
+    (RecordRequest(request_id=asks(9, 9).request_id, requested_by="ann"),),
+    (AnswerRequests(checkpoint_id=2),),
+    (AbortThrough(checkpoint_id=3),),
+    (CountCheckpointFailures(count=1),),
+    (ACKNOWLEDGE,),
+    (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE),
+    (SubsumeCheckpoint(checkpoint_id=1),),
+    (ABORT,),
+    (RecordNotice(listener_id="other", epoch=0, effect=None),),
+)
+
+
+def name_of(commands: Sequence[Command]) -> str:
+    return type(commands[-1]).__name__
+
+
+@pytest.mark.parametrize("commands", WRONG.values(), ids=WRONG)
+def test_write_that_breaks_the_protocol_is_refused_and_leaves_nothing(
+    store: StoreWithHistory, midway: RunId, commands: tuple[Command, ...]
+) -> None:
+    before = history(store, midway), read_state(store, midway)
+
+    refused_write(store, midway, commands, 1)
+
+    assert before == (history(store, midway), read_state(store, midway))
+
+
+@pytest.mark.parametrize("token", [0, 2, 3], ids=lambda token: f"token {token}")
+@pytest.mark.parametrize("commands", STALE, ids=name_of)
+def test_write_under_another_token_is_refused_by_the_store_itself(
+    store: StoreWithHistory, midway: RunId, commands: tuple[Command, ...], token: int
+) -> None:
+    """Though the protocol would have refused it before: this is the fence that a stale reader of states runs into."""
+    before = history(store, midway), read_state(store, midway)
+
+    refused_write(store, midway, commands, token)
+
+    assert before == (history(store, midway), read_state(store, midway))
+
+
+@pytest.mark.parametrize("commands", STALE, ids=name_of)
+def test_same_write_under_the_token_in_force_is_accepted(
+    store: StoreWithHistory, midway: RunId, commands: tuple[Command, ...]
+) -> None:
+    before = history(store, midway), read_state(store, midway)
+
+    with store.transaction(midway) as transaction:
+        transaction.write(commands, 1)
+
+    assert before != (history(store, midway), read_state(store, midway))
+
+
+def test_every_command_but_those_that_make_tokens_is_fenced() -> None:
+    assert set(get_args(Command)) - {OpenAttempt, EndAttempt} == {type(commands[-1]) for commands in STALE}
+
+
+def refused_write(store: StoreWithHistory, run_id: RunId, commands: Sequence[Command], token: int) -> None:
+    """See the last command refused under a token, after those before it were accepted under the one in force."""
+    accepted = []
+
+    def write() -> None:
+        with store.transaction(run_id) as transaction:
+            transaction.write(commands[:-1], 1)
+            accepted.append(True)
+            transaction.write(commands[-1:], token)
+
+    with pytest.raises(ProtocolViolationError):
+        write()
+    assert [True] == accepted
+
+
+def test_attempt_id_of_another_run_is_refused(store: StoreWithHistory, first: Sender) -> None:
+    one, other = added(store), added(store)
+    Coordinator(store).apply(one, claim(family=first.family))
+
+    with pytest.raises(ProtocolViolationError):
+        Coordinator(store).apply(other, claim(family=first.family))
+
+    assert () == store.list_attempts(other)
+
+
+def test_request_of_another_run_is_refused(store: StoreWithHistory, family: int) -> None:
+    one, other = added(store), added(store)
+    Coordinator(store).apply(one, asks(1, family))
+    before = store.list_requests(one)
+
+    with pytest.raises(ProtocolViolationError):
+        Coordinator(store).apply(other, asks(1, family))
+
+    assert (before, ()) == (store.list_requests(one), store.list_requests(other))
+
+
+def test_claim_of_an_attempt_that_ended_before_the_last_is_refused(store: StoreWithHistory, family: int) -> None:
+    """The protocol remembers the last attempt that ended, the store all of them."""
+    run_id = added(store)
+    first, second = Sender(1, 1, family), Sender(2, 2, family)
+    Coordinator(store).apply(run_id, claim(1, family=family), first.ends())
+    Coordinator(store).apply(run_id, claim(2, family=family), second.ends())
+
+    with pytest.raises(ProtocolViolationError):
+        Coordinator(store).apply(run_id, claim(1, family=family))
+
+    assert [1, 2] == [found.fencing_token for found in store.list_attempts(run_id)]
+
+
+def _spoiled(first: Sender, number: float) -> dict[str, Event]:
+    return {
+        "metric": first.reports(0, loss=number),
+        "part": first.marks(0, dataclasses.replace(part("x"), metrics={"loss": number})),
+        "output": first.marks(0, dataclasses.replace(part("x"), output={"loss": number})),
+        "policy": dataclasses.replace(
+            claim(2, takeover=True, family=first.family), policy=CheckpointPolicy(timeout_seconds=number)
+        ),
+    }
+
+
+@pytest.mark.parametrize("where", ["metric", "part", "output", "policy"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_number_that_json_does_not_know_is_refused(
+    store: StoreWithHistory, first: Sender, where: str, number: float
+) -> None:
+    run_id = added(store)
+    Coordinator(store).apply(run_id, claim(family=first.family), first.opens(0), first.switches(0))
+    before = history(store, run_id)
+
+    with pytest.raises(ProtocolViolationError):
+        Coordinator(store).apply(run_id, _spoiled(first, number)[where])
+
+    assert before == history(store, run_id)

@@ -1,0 +1,155 @@
+"""A whole iteration on Spark, killed at four points and resumed with other numbers of subtasks: always the same bits.
+
+Two variables, an operator that finishes for good, criteria, carried state, data that comes once. With an alignment
+timeout of 0 nothing whose marker was committed runs again, counted by a file that the operators append to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from iteration_lib.marker import finished_for_good, parts_in_force
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.store.record import PartRecord, RunRecord
+from tests.failover.driven import PROJECT, Driver
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+BUCKETS = 6
+EPOCHS = 4
+_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
+POINTS = ("operator_finished", "epoch_written@1", "epoch_aligned@2", "manifest_written@1")
+TIMEOUTS = ("none", "0")
+SUBTASKS = {"same": "3,2", "more": "5,4", "fewer": "2,1"}
+COUNTED = {"normal-equations", "agreed", "fitted", "pulled", "settling", "unsettled"}  # their bodies append to the file
+
+
+def chosen() -> list[tuple[str, str, str]]:
+    """Return what is tried: all at night, else every point with and without edges, and each number of subtasks."""
+    if _IS_NIGHTLY:
+        return list(itertools.product(POINTS, TIMEOUTS, SUBTASKS))
+    pairs = list(itertools.product(TIMEOUTS, POINTS))
+    return [(point, timeout, list(SUBTASKS)[number % 3]) for number, (timeout, point) in enumerate(pairs)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one test's run lives, and how its driver is started."""
+
+    store: PostgresStore
+    store_url: str
+    folder: Path
+
+    def start(self, run_key: str, *options: str, subtasks: str = "same", **environment: str) -> Driver:
+        """Start `iteration run` in a session of its own."""
+        command = [sys.executable, "-c", "from iteration_lib.cli import main; main()", "run"]
+        command += ["tests.iterations.stateful:stateful", "--json", "--run-key", run_key]
+        command += ["--param", f"log={self.folder}", "--param", f"max_epochs={EPOCHS}"]
+        command += ["--max-buckets", str(BUCKETS), "--parallelism", "2", *options]
+        if "--runner" not in options:
+            command += ["--master", "local[2]"]
+        environ = {
+            **os.environ,
+            "ITERATION_STORE_URL": self.store_url,
+            "ITERATION_STATE_URI": str(self.folder / "state"),
+            "STATEFUL_SUBTASKS": SUBTASKS[subtasks],
+            **environment,
+        }
+        output = self.folder / f"{run_key}-{time.monotonic_ns()}"
+        with output.with_suffix(".out").open("wb") as out, output.with_suffix(".err").open("wb") as err:
+            process = psutil.Popen(command, cwd=PROJECT, env=environ, stdout=out, stderr=err, start_new_session=True)
+        return Driver(process, output)
+
+    def finish(self, run_key: str, *options: str, subtasks: str = "same") -> str:
+        """Run to the end, and return the digest."""
+        driver = self.start(run_key, *options, subtasks=subtasks)
+        assert driver.wait() == 0, driver.errors()
+        return str(driver.answer()["state_digest"])
+
+    def calls(self) -> Counter[str]:
+        """Count the calls of operators, as `operator epoch bucket`, since the last time."""
+        path = self.folder / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.write_text("")
+        return Counter(lines)
+
+    def run(self, run_key: str) -> RunRecord:
+        """Return the run's row."""
+        found = self.store.find_run(run_key)
+        assert found is not None
+        return found
+
+    def marked(self, run_key: str) -> set[str]:
+        """Return the calls that must not happen again, by the markers that are committed."""
+        run = self.run(run_key)
+        operators = self.store.list_operators(run.run_id)
+        parts = parts_in_force(run, operators, self.store.list_parts(run.run_id))
+        finished = {f"{name} None {bucket}" for name in finished_for_good(operators) for bucket in range(BUCKETS)}
+        return finished | {call for part in parts if part.operator_id in COUNTED for call in calls_of(part)}
+
+
+def calls_of(part: PartRecord) -> set[str]:
+    """Return the calls whose results a part holds."""
+    epoch = None if part.epoch < 0 else part.epoch
+    buckets = range(part.first_bucket, part.end_bucket) if part.total > 1 else [None]
+    return {f"{part.operator_id} {epoch} {bucket}" for bucket in buckets}
+
+
+@pytest.fixture(scope="module")
+def store(store_url: str) -> Iterator[PostgresStore]:
+    """Return the store that the drivers write."""
+    with closing(PostgresStore(store_url)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def undisturbed(store: PostgresStore, store_url: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the digest of the run that nobody disturbs, which is the plain-Python runner's."""
+    place = Place(store=store, store_url=store_url, folder=tmp_path_factory.mktemp("undisturbed"))
+    digest = place.finish("edges-undisturbed")
+    assert set(place.calls().values()) == {1}
+    assert digest == place.finish("edges-plain", "--runner", "local")
+    return digest
+
+
+@pytest.fixture
+def place(store: PostgresStore, store_url: str, tmp_path: Path) -> Place:
+    """Return where this test's run lives."""
+    return Place(store=store, store_url=store_url, folder=tmp_path)
+
+
+@pytest.mark.parametrize(("point", "timeout", "subtasks"), chosen())
+def test_run_that_is_killed_gives_the_same_bits_with_any_number_of_subtasks(
+    place: Place, undisturbed: str, point: str, timeout: str, subtasks: str
+) -> None:
+    run_key = f"edges-{point}-{timeout}-{subtasks}"
+    option = () if timeout == "none" else ("--alignment-timeout", timeout)
+    killed = place.start(run_key, *option, ITERATION_CRASH_POINT=point)
+    assert killed.wait() == -9, killed.errors()
+    before, marked = place.calls(), place.marked(run_key)
+    durable = place.run(run_key).epochs
+    assert set(before.values()) == {1}
+    assert marked <= set(before)
+
+    digest = place.finish(run_key, *option, subtasks=subtasks)
+
+    assert digest == undisturbed
+    again = place.calls()
+    assert marked & set(again) == set()
+    assert [] == [call for call in again if (epoch := call.split()[1]) != "None" and int(epoch) < durable]
+    assert place.run(run_key).status is RunStatus.FINISHED
+    if timeout == "0" and point != "operator_finished":
+        open_epoch = {call for call in marked if call.split()[1] == str(durable)}
+        assert {call.split()[0] for call in open_epoch} >= {"agreed", "fitted", "pulled", "settling"}

@@ -1,0 +1,556 @@
+"""Which rows and changes are illegal in the store? Statements that no code of ours sends, one per rule.
+
+Each names the constraint or index that refuses it, or the words of the guard that does. %(run)s and the like stand for
+the runs that tests.integration.test_illegal_rows makes.
+"""
+# ruff: noqa: S608 - every part of these statements is written here
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+SHA = f"'{'ab' * 32}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Illegal:
+    """A statement, and the constraint or index (else the guard's words) that refuses it."""
+
+    rule: str
+    statement: str
+    instead: tuple[str, ...] = field(default=())  # what has to go too before it would pass
+
+
+# What a new row holds where a statement does not say otherwise: it is legal as it is.
+NEW_ROWS = {
+    "runs": {
+        "run_id": "gen_random_uuid()",
+        "run_key": "'key'",
+        "reference": "'m:o'",
+        "definition": "'{}'",
+        "params": "'{}'",
+        "state_uri": "'/s'",
+        "max_buckets": "1",
+    },
+    "attempts": {
+        "run_id": "%(run)s",
+        "fencing_token": "3",
+        "attempt_id": "gen_random_uuid()",
+        "holder": "'{}'",
+        "lease_expires_at": "now()",
+        "ended_at": "now()",
+        "outcome": "'RELEASED'",
+    },
+    "operators": {
+        "run_id": "%(run)s",
+        "operator_id": "'more'",
+        "position": "9",
+        "name": "'more'",
+        "role": "'operator'",
+        "kind": "'value'",
+    },
+    "epochs": {"run_id": "%(run)s", "epoch": "9", "fencing_token": "2", "expected_reports": "1", "status": "'VOIDED'"},
+    "checkpoints": {
+        "run_id": "%(run)s",
+        "checkpoint_id": "9",
+        "epoch": "2",
+        "fencing_token": "2",
+        "kind": "'PERIODIC'",
+        "expected": "1",
+    },
+    "checkpoint_requests": {"request_id": "gen_random_uuid()", "run_id": "%(run)s", "requested_by": "'ann'"},
+    "edge_parts": {
+        "run_id": "%(run)s",
+        "epoch": "2",
+        "operator_id": "'y'",
+        "first_bucket": "0",
+        "end_bucket": "1",
+        "total": "8",
+        "fencing_token": "2",
+        "output": "'{}'",
+        "metrics": "'{}'",
+    },
+    "listener_notices": {"run_id": "%(run)s", "listener_id": "'more'", "epoch": "0", "fencing_token": "2"},
+}
+
+
+def insert(table: str, **columns: str) -> str:
+    """A new row, legal but for these columns."""
+    named = {**NEW_ROWS[table], **columns}
+    return f"INSERT INTO {table} ({', '.join(named)}) VALUES ({', '.join(named.values())})"
+
+
+def run_with(**columns: str) -> str:
+    return insert("runs", **columns)
+
+
+def attempt_with(**columns: str) -> str:
+    return insert("attempts", **columns)
+
+
+def operator_with(**columns: str) -> str:
+    return insert("operators", **columns)
+
+
+def epoch_with(**columns: str) -> str:
+    return insert("epochs", **columns)
+
+
+def checkpoint_with(**columns: str) -> str:
+    return insert("checkpoints", **columns)
+
+
+def request_with(**columns: str) -> str:
+    return insert("checkpoint_requests", **columns)
+
+
+def part_with(**columns: str) -> str:
+    return insert("edge_parts", **columns)
+
+
+def notice_with(**columns: str) -> str:
+    return insert("listener_notices", **columns)
+
+
+def set_run(which: str, columns: str) -> str:
+    return f"UPDATE runs SET {columns} WHERE run_id = %({which})s"
+
+
+def set_epoch(number: int, columns: str, token: int = 2) -> str:
+    return f"UPDATE epochs SET {columns} WHERE run_id = %(run)s AND epoch = {number} AND fencing_token = {token}"
+
+
+def set_checkpoint(number: int, columns: str) -> str:
+    return f"UPDATE checkpoints SET {columns} WHERE run_id = %(run)s AND checkpoint_id = {number}"
+
+
+def set_attempt(token: int, columns: str) -> str:
+    return f"UPDATE attempts SET {columns} WHERE run_id = %(run)s AND fencing_token = {token}"
+
+
+def set_operator(operator_id: str, columns: str) -> str:
+    return f"UPDATE operators SET {columns} WHERE run_id = %(run)s AND operator_id = '{operator_id}'"
+
+
+def set_part(columns: str, *, which: str = "epoch = 2") -> str:
+    return f"UPDATE edge_parts SET {columns} WHERE run_id = %(run)s AND {which}"
+
+
+def set_request(columns: str) -> str:
+    return f"UPDATE checkpoint_requests SET {columns} WHERE run_id = %(run)s AND checkpoint_id = 2"
+
+
+def set_notice(columns: str) -> str:
+    return f"UPDATE listener_notices SET {columns} WHERE run_id = %(run)s AND listener_id = 'log'"
+
+
+DONE = f"acknowledged = 1, manifest_path = 'p', manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now()"
+
+CONSTRAINTS = {
+    # runs
+    "a run's id twice": Illegal("runs_pkey", run_with(run_id="%(run)s")),
+    "a run's key twice": Illegal("runs_run_key_key", run_with(run_key="%(key)s")),
+    "a run without a key": Illegal("runs_run_key_check", run_with(run_key="''")),
+    "a run without buckets": Illegal("runs_max_buckets_check", run_with(max_buckets="0")),
+    "a run of no epoch": Illegal("runs_max_epochs_check", run_with(max_epochs="0")),
+    "a run of unknown status": Illegal("runs_status_check", run_with(status="'PAUSED'")),
+    "a negative token": Illegal("runs_fencing_token_check", run_with(fencing_token="-1")),
+    "a durable epoch below none": Illegal("runs_last_durable_epoch_check", run_with(last_durable_epoch="-2")),
+    "an unknown rule of termination": Illegal(
+        "runs_terminated_by_check", run_with(status="'FAILED'", failure="'x'", terminated_by="'luck'")
+    ),
+    "terminating by no rule": Illegal(
+        "runs_terminating_check", run_with(status="'TERMINATING'", last_durable_epoch="0")
+    ),
+    "terminating without a durable epoch": Illegal(
+        "runs_terminating_check", run_with(status="'TERMINATING'", terminated_by="'criteria'")
+    ),
+    "running on after termination": Illegal("runs_running_check", run_with(terminated_by="'criteria'")),
+    "finished without outputs": Illegal(
+        "runs_finished_check", set_run("terminating", "status = 'FINISHED', state_digest = 'd', finished_at = now()")
+    ),
+    "finished without a digest": Illegal(
+        "runs_finished_check", set_run("terminating", "status = 'FINISHED', outputs = '{}', finished_at = now()")
+    ),
+    "finished at no time": Illegal(
+        "runs_finished_check", set_run("terminating", "status = 'FINISHED', outputs = '{}', state_digest = 'd'")
+    ),
+    "outputs before the end": Illegal("runs_finished_check", set_run("run", "outputs = '{}'")),
+    "a digest before the end": Illegal("runs_finished_check", set_run("terminating", "state_digest = 'd'")),
+    "an end before the end": Illegal("runs_finished_check", set_run("terminating", "finished_at = now()")),
+    "an abort below no checkpoint": Illegal("runs_aborted_through_check", run_with(aborted_through="-1")),
+    "an abort beyond the next checkpoint": Illegal(
+        "runs_aborted_through_check", set_run("run", "aborted_through = last_checkpoint_id + 2")
+    ),
+    "a failure without a reason": Illegal("runs_failure_check", set_run("run", "status = 'FAILED'")),
+    "a reason without a failure": Illegal("runs_failure_check", set_run("run", "failure = 'x'")),
+    # attempts
+    "a token twice": Illegal("attempts_pkey", attempt_with(fencing_token="1")),
+    "an attempt's id twice": Illegal("attempts_attempt_id_key", attempt_with(attempt_id="%(attempt)s")),
+    "an attempt of no run": Illegal("attempts_run_id_fkey", attempt_with(run_id="gen_random_uuid()")),
+    "a token below the first": Illegal("attempts_fencing_token_check", attempt_with(fencing_token="0")),
+    "an unknown outcome": Illegal("attempts_outcome_check", attempt_with(outcome="'LOST'")),
+    "an end without an outcome": Illegal("attempts_ended_check", attempt_with(outcome="NULL")),
+    "an outcome without an end": Illegal(
+        "attempts_ended_check", attempt_with(ended_at="NULL"), instead=("attempts_live_key",)
+    ),
+    "fewer failures than none": Illegal(
+        "attempts_checkpoint_failures_check", set_attempt(2, "checkpoint_failures = -1")
+    ),
+    "two live attempts": Illegal("attempts_live_key", attempt_with(ended_at="NULL", outcome="NULL")),
+    # operators and pins
+    "an operator twice": Illegal("operators_pkey", operator_with(operator_id="'scaled'")),
+    "an operator of no run": Illegal("operators_run_id_fkey", operator_with(run_id="gen_random_uuid()")),
+    "an operator's unknown role": Illegal("operators_role_check", operator_with(role="'sink'")),
+    "an operator's unknown kind": Illegal("operators_kind_check", operator_with(kind="'stream'")),
+    "a marker without its files": Illegal(
+        "operators_finished_check", operator_with(finished_epoch="0", fencing_token="2", finished_at="now()")
+    ),
+    "files without a marker": Illegal("operators_finished_check", operator_with(output="'{}'")),
+    "a marker of no attempt": Illegal(
+        "operators_attempt_fkey",
+        operator_with(finished_epoch="0", fencing_token="7", finished_at="now()", output="'{}'"),
+    ),
+    "a pin twice": Illegal("pins_pkey", "INSERT INTO pins VALUES (%(run)s, 'points', 2, 'f', '{}')"),
+    "a pin of no run": Illegal(
+        "pins_run_id_fkey", "INSERT INTO pins VALUES (gen_random_uuid(), 'x', 2, 'f', '{}')", ("pins_attempt_fkey",)
+    ),
+    "a pin of no attempt": Illegal("pins_attempt_fkey", "INSERT INTO pins VALUES (%(run)s, 'x', 7, 'f', '{}')"),
+    # epochs
+    "an epoch twice under one token": Illegal("epochs_pkey", epoch_with(epoch="1", fencing_token="1")),
+    "an epoch of no attempt": Illegal("epochs_attempt_fkey", epoch_with(fencing_token="7")),
+    "an epoch before the first": Illegal("epochs_epoch_check", epoch_with(epoch="-1")),
+    "an epoch of unknown status": Illegal("epochs_status_check", epoch_with(status="'BEGUN'")),
+    "fewer reports than none": Illegal("epochs_reports_check", set_epoch(2, "reports = -1")),
+    "more reports than subtasks": Illegal("epochs_reports_check", set_epoch(2, "reports = 4")),
+    "an epoch without subtasks": Illegal("epochs_reports_check", epoch_with(expected_reports="0", held_at="now()")),
+    "an open epoch with a decision": Illegal("epochs_open_check", set_epoch(2, "decision = '{}'")),
+    "an open epoch that aligned": Illegal("epochs_open_check", set_epoch(2, "aligned_at = now()")),
+    "alignment without every report": Illegal(
+        "epochs_aligned_check",
+        set_epoch(2, "status = 'ALIGNED', reports = 2, decision = '{}', aligned_at = now()"),
+    ),
+    "alignment without a decision": Illegal(
+        "epochs_aligned_check", set_epoch(2, "status = 'ALIGNED', reports = 3, held_at = now(), aligned_at = now()")
+    ),
+    "alignment at no time": Illegal(
+        "epochs_aligned_check", set_epoch(2, "status = 'ALIGNED', reports = 3, held_at = now(), decision = '{}'")
+    ),
+    "held before every report": Illegal("epochs_held_check", set_epoch(2, "held_at = now()")),
+    "every report at no time": Illegal("epochs_held_check", set_epoch(2, "reports = 3")),
+    "a switch for an unknown reason": Illegal(
+        "epochs_unaligned_by_check", epoch_with(unaligned_by="'luck'", unaligned_at="now()")
+    ),
+    "a switch at no time": Illegal("epochs_unaligned_check", epoch_with(unaligned_by="'timeout'")),
+    "a switch for no reason": Illegal("epochs_unaligned_check", epoch_with(unaligned_at="now()")),
+    "durable at no time": Illegal("epochs_durable_check", set_epoch(1, "status = 'DURABLE'")),
+    "durable before it is": Illegal("epochs_durable_check", set_epoch(1, "durable_at = now()")),
+    "an epoch twice in force": Illegal(
+        "epochs_epoch_key",
+        epoch_with(epoch="0", status="'ALIGNED'", reports="1", decision="'{}'", held_at="now()", aligned_at="now()"),
+    ),
+    "two open epochs": Illegal("epochs_open_key", epoch_with(status="'OPEN'")),
+    # head_reports
+    "a head's reports twice": Illegal(
+        "head_reports_pkey", "INSERT INTO head_reports VALUES (%(run)s, 2, 2, 'centroids', '{1}')"
+    ),
+    "reports of no epoch": Illegal(
+        "head_reports_epoch_fkey", "INSERT INTO head_reports VALUES (%(run)s, 7, 2, 'centroids', '{1}')"
+    ),
+    "reports of no subtask": Illegal(
+        "head_reports_records_check", "INSERT INTO head_reports VALUES (%(run)s, 2, 2, 'x', '{}')"
+    ),
+    "fewer records than none": Illegal(
+        "head_reports_records_check", "INSERT INTO head_reports VALUES (%(run)s, 2, 2, 'x', '{3,NULL,-1}')"
+    ),
+    # checkpoints
+    "a checkpoint's id twice": Illegal("checkpoints_pkey", checkpoint_with(checkpoint_id="1")),
+    "a checkpoint of no epoch": Illegal("checkpoints_epoch_fkey", checkpoint_with(epoch="7")),
+    "a checkpoint's id below the first": Illegal("checkpoints_checkpoint_id_check", checkpoint_with(checkpoint_id="0")),
+    "a checkpoint of unknown kind": Illegal("checkpoints_kind_check", checkpoint_with(kind="'LUCKY'")),
+    "a checkpoint of unknown status": Illegal(
+        "checkpoints_status_check",
+        checkpoint_with(
+            status="'LOST'",
+            ended_at="now()",
+            acknowledged="1",
+            manifest_path="'p'",
+            manifest_sha256=SHA,
+            size_bytes="1",
+        ),
+    ),
+    "fewer acknowledgements than none": Illegal(
+        "checkpoints_acknowledged_check", set_checkpoint(2, "acknowledged = -1")
+    ),
+    "more acknowledgements than wanted": Illegal(
+        "checkpoints_acknowledged_check", set_checkpoint(2, "acknowledged = 2")
+    ),
+    "a checkpoint that wants none": Illegal("checkpoints_acknowledged_check", checkpoint_with(expected="0")),
+    "completed without every acknowledgement": Illegal(
+        "checkpoints_completed_check",
+        set_checkpoint(2, f"status = 'COMPLETED', {DONE}, acknowledged = 0".replace("acknowledged = 1, ", "")),
+        ("checkpoints_completed_key",),
+    ),
+    "completed without a manifest": Illegal(
+        "checkpoints_completed_check",
+        set_checkpoint(2, "status = 'COMPLETED', acknowledged = 1, size_bytes = 1, ended_at = now()"),
+        ("checkpoints_completed_key",),
+    ),
+    "completed without a size": Illegal(
+        "checkpoints_completed_check",
+        set_checkpoint(2, f"status = 'COMPLETED', {DONE}".replace("size_bytes = 1, ", "")),
+        ("checkpoints_completed_key",),
+    ),
+    "a manifest without a digest": Illegal("checkpoints_manifest_check", set_checkpoint(2, "manifest_path = 'p'")),
+    "a digest without a manifest": Illegal("checkpoints_manifest_check", set_checkpoint(2, f"manifest_sha256 = {SHA}")),
+    "a digest that is none": Illegal(
+        "checkpoints_manifest_check", set_checkpoint(2, "manifest_path = 'p', manifest_sha256 = 'x'")
+    ),
+    "a digest in capitals": Illegal(
+        "checkpoints_manifest_check", set_checkpoint(2, f"manifest_path = 'p', manifest_sha256 = upper({SHA})")
+    ),
+    "aborted without a reason": Illegal(
+        "checkpoints_aborted_check", set_checkpoint(2, "status = 'ABORTED', failure = 'DECLINED', ended_at = now()")
+    ),
+    "a reason without being aborted": Illegal("checkpoints_aborted_check", set_checkpoint(2, "reason = 'x'")),
+    "aborted by no failure": Illegal(
+        "checkpoints_failed_check", set_checkpoint(2, "status = 'ABORTED', reason = 'x', ended_at = now()")
+    ),
+    "a failure without being aborted": Illegal("checkpoints_failed_check", set_checkpoint(2, "failure = 'EXPIRED'")),
+    "an unknown failure": Illegal(
+        "checkpoints_failure_check",
+        set_checkpoint(2, "status = 'ABORTED', failure = 'LOST', reason = 'x', ended_at = now()"),
+    ),
+    "pending after its end": Illegal("checkpoints_ended_check", set_checkpoint(2, "ended_at = now()")),
+    "ended at no time": Illegal(
+        "checkpoints_ended_check", set_checkpoint(2, "status = 'ABORTED', failure = 'DECLINED', reason = 'x'")
+    ),
+    "late without every acknowledgement": Illegal(
+        "checkpoints_completed_check",
+        set_checkpoint(2, f"status = 'SUBSUMED', {DONE}".replace("acknowledged = 1, ", "")),
+    ),
+    "late without a manifest": Illegal(
+        "checkpoints_completed_check",
+        set_checkpoint(2, "status = 'SUBSUMED', acknowledged = 1, size_bytes = 1, ended_at = now()"),
+    ),
+    "two completed checkpoints": Illegal(
+        "checkpoints_completed_key", set_checkpoint(2, f"status = 'COMPLETED', {DONE}")
+    ),
+    "two checkpoints of an epoch": Illegal("checkpoints_epoch_key", checkpoint_with(epoch="1")),
+    "a participant twice": Illegal(
+        "acknowledgements_pkey", "INSERT INTO acknowledgements VALUES (%(run)s, 2, 'centroids', '{1}')"
+    ),
+    "acknowledgements of no checkpoint": Illegal(
+        "acknowledgements_checkpoint_fkey", "INSERT INTO acknowledgements VALUES (%(run)s, 7, 'centroids', '{1}')"
+    ),
+    "acknowledgements of no subtask": Illegal(
+        "acknowledgements_subtasks_check", "INSERT INTO acknowledgements VALUES (%(run)s, 2, 'x', '{}')"
+    ),
+    # checkpoint_requests
+    "a request's id twice": Illegal("checkpoint_requests_pkey", request_with(request_id="%(request)s")),
+    "a request of no run": Illegal("checkpoint_requests_run_id_fkey", request_with(run_id="gen_random_uuid()")),
+    "an answer by no checkpoint": Illegal("checkpoint_requests_checkpoint_fkey", request_with(checkpoint_id="7")),
+    # edge_parts
+    "a part's id twice": Illegal(
+        "edge_parts_pkey",
+        "INSERT INTO edge_parts OVERRIDING SYSTEM VALUE SELECT part_id, run_id, epoch, 'y', 0, 1, 8, fencing_token, "
+        "output, metrics FROM edge_parts WHERE run_id = %(run)s AND epoch = 2",
+    ),
+    "a part of no attempt": Illegal("edge_parts_attempt_fkey", part_with(epoch="-1", fencing_token="7")),
+    "a part before all epochs but one": Illegal("edge_parts_epoch_check", part_with(epoch="-2")),
+    "a part before the first bucket": Illegal("edge_parts_buckets_check", part_with(first_bucket="-1")),
+    "a part without buckets": Illegal("edge_parts_buckets_check", part_with(first_bucket="1")),
+    "a part behind the last bucket": Illegal("edge_parts_buckets_check", part_with(end_bucket="9")),
+    "a part twice": Illegal(
+        "edge_parts_live_key", part_with(operator_id="'x'", end_bucket="4"), instead=("edge_parts_guard",)
+    ),
+    # listener_notices
+    "a notice twice": Illegal("listener_notices_pkey", notice_with(listener_id="'log'")),
+    "a notice of no attempt": Illegal("listener_notices_attempt_fkey", notice_with(fencing_token="7")),
+    "a notice before the first epoch": Illegal("listener_notices_epoch_check", notice_with(epoch="-1")),
+}
+
+GUARDS = {
+    **{
+        f"another {column} of a run": Illegal("the identity of run", set_run("run", f"{column} = {value}"))
+        for column, value in {
+            "run_id": "gen_random_uuid()",
+            "run_key": "'another'",
+            "reference": "'m:other'",
+            "max_buckets": "17",
+            "created_at": "now() + interval '1 day'",
+        }.items()
+    },
+    **{
+        f"another {column} of a run": Illegal("the request of run", set_run("run", f"{column} = {value}"))
+        for column, value in {
+            "params": "'{\"x\": 1}'",
+            "state_uri": "'/elsewhere'",
+            "max_epochs": "7",
+        }.items()
+    },
+    "another definition though an epoch is open": Illegal("the operators of run", set_run("run", "definition = '{}'")),
+    "another definition though nobody says what changed": Illegal(
+        "the operators of run", set_run("terminating", "definition = '{}'")
+    ),
+    "another definition though nobody drives": Illegal("the operators of run", set_run("failed", "definition = '{}'")),
+    "a finished run that changes": Illegal("is finished and cannot change", set_run("finished", "outputs = '{}'")),
+    "another rule of termination": Illegal(
+        "the rule that terminated run", set_run("terminating", "terminated_by = 'max_epochs'")
+    ),
+    **{
+        f"another {column} of an attempt": Illegal("the identity of attempt 2", set_attempt(2, f"{column} = {value}"))
+        for column, value in {
+            "run_id": "%(terminating)s",
+            "fencing_token": "3",
+            "attempt_id": "gen_random_uuid()",
+            "holder": "'{}'",
+            "policy": "'{}'",
+            "started_at": "now() + interval '1 day'",
+        }.items()
+    },
+    "an attempt that comes back": Illegal(
+        "attempt 1 has ended and cannot change", set_attempt(1, "ended_at = NULL, outcome = NULL")
+    ),
+    "another outcome of an attempt": Illegal("attempt 1 has ended", set_attempt(1, "outcome = 'FINISHED'")),
+    "a longer lease of an attempt that has ended": Illegal(
+        "attempt 1 has ended", set_attempt(1, "lease_expires_at = now() + interval '1 day'")
+    ),
+    **{
+        f"another {column} of an operator": Illegal(
+            "the identity of operator x", set_operator("x", f"{column} = {value}")
+        )
+        for column, value in {
+            "run_id": "%(terminating)s",
+            "operator_id": "'z'",
+        }.items()
+    },
+    **{
+        f"another {column} of an operator": Illegal("the operators of run", set_operator("x", f"{column} = {value}"))
+        for column, value in {
+            "position": "9",
+            "name": "'z'",
+            "role": "'data'",
+            "kind": "'frame'",
+        }.items()
+    },
+    "an operator taken away": Illegal(
+        "the operators of run", "DELETE FROM operators WHERE run_id = %(run)s AND operator_id = 'x'"
+    ),
+    "a marker taken back": Illegal(
+        "operator scaled has finished and cannot change",
+        set_operator("scaled", "finished_epoch = NULL, fencing_token = NULL, output = NULL, finished_at = NULL"),
+    ),
+    "another output of an operator that finished": Illegal(
+        "operator scaled has finished", set_operator("scaled", "output = '{}'")
+    ),
+    "another pin": Illegal("a pin of run", "UPDATE pins SET fingerprint = 'f9' WHERE run_id = %(run)s"),
+    **{
+        f"a lower {column}": Illegal("only grow", set_run("run", f"{column} = {column} - 1"))
+        for column in ("fencing_token", "last_durable_epoch", "last_checkpoint_id", "aborted_through", "revision")
+    },
+    **{
+        f"another {column} of an epoch": Illegal("the identity of epoch", set_epoch(1, f"{column} = {column} + 1"))
+        for column in ("epoch", "fencing_token", "expected_reports")
+    },
+    "another run of an epoch": Illegal("the identity of epoch", set_epoch(1, "run_id = %(terminating)s")),
+    "another decision": Illegal(
+        "the decision of epoch 1 cannot change", set_epoch(1, "decision = decision || '{\"x\": 1}'")
+    ),
+    **{
+        f"another {column} of an epoch that switched": Illegal(
+            "epoch 2 switches to unaligned once", set_epoch(2, f"{column} = {value}")
+        )
+        for column, value in {"unaligned_by": "'preemption'", "unaligned_at": "now() + interval '1 day'"}.items()
+    },
+    "a switch taken back": Illegal(
+        "epoch 2 switches to unaligned once", set_epoch(2, "unaligned_by = NULL, unaligned_at = NULL")
+    ),
+    "a switch after the alignment": Illegal(
+        "epoch 1 switches to unaligned once", set_epoch(1, "unaligned_by = 'timeout', unaligned_at = now()")
+    ),
+    **{
+        f"another {column} of a measured epoch": Illegal(
+            "what epoch 1 measured cannot change", set_epoch(1, f"{column} = {value}")
+        )
+        for column, value in {"metrics": "'{\"a\": 1}'", "seconds": "9", "held_at": "now() + interval '1 day'"}.items()
+    },
+    "a decision taken back": Illegal("the decision of epoch 0 cannot change", set_epoch(0, "decision = NULL", 1)),
+    **{
+        f"another {column} of a checkpoint": Illegal(
+            "the identity of checkpoint", set_checkpoint(2, f"{column} = {column} + 1")
+        )
+        for column in ("checkpoint_id", "epoch", "fencing_token", "expected")
+    },
+    "another kind of a checkpoint": Illegal("the identity of checkpoint", set_checkpoint(2, "kind = 'FINAL'")),
+    "another run of a checkpoint": Illegal("the identity of checkpoint", set_checkpoint(2, "run_id = %(terminating)s")),
+    "another end of a checkpoint": Illegal(
+        "how checkpoint 1 ended cannot change", set_checkpoint(1, "ended_at = now() + interval '1 day'")
+    ),
+    **{
+        f"another {column} of an aborted checkpoint": Illegal(
+            "how checkpoint 1 ended cannot change",
+            f"UPDATE checkpoints SET {column} = 'EXPIRED' WHERE run_id = %(failed)s AND checkpoint_id = 1",
+        )
+        for column in ("failure", "reason")
+    },
+    "another manifest": Illegal("the manifest of checkpoint 1 cannot change", set_checkpoint(1, "manifest_path = 'q'")),
+    "another digest": Illegal(
+        "the manifest of checkpoint 1 cannot change", set_checkpoint(1, f"manifest_sha256 = '{'cd' * 32}'")
+    ),
+    **{
+        f"another {column} of a request": Illegal("the identity of request", set_request(f"{column} = {value}"))
+        for column, value in {"request_id": "gen_random_uuid()", "run_id": "%(terminating)s"}.items()
+    },
+    "another answer of a request": Illegal("is answered", set_request("checkpoint_id = 1")),
+    "a part that is there": Illegal("do not fit", part_with(operator_id="'x'", end_bucket="4")),
+    "a part inside another": Illegal("do not fit", part_with(operator_id="'x'", first_bucket="1", end_bucket="2")),
+    "a part around another": Illegal("do not fit", part_with(operator_id="'x'", end_bucket="8")),
+    "a part that overlaps another": Illegal(
+        "do not fit", part_with(operator_id="'x'", first_bucket="3", end_bucket="5")
+    ),
+    "a part of another total": Illegal(
+        "do not fit", part_with(operator_id="'x'", first_bucket="4", end_bucket="5", total="9")
+    ),
+    "a part of an operator that has finished": Illegal(
+        "operator scaled has finished", part_with(epoch="-1", operator_id="'scaled'")
+    ),
+    "a part in an epoch that is not there": Illegal("epoch 7 is not open and unaligned", part_with(epoch="7")),
+    "a part in an epoch that is aligned": Illegal("epoch 1 is not open and unaligned", part_with(epoch="1")),
+    "a part in an epoch that has switched, and aligned then": Illegal(
+        "epoch 0 is not open and unaligned", part_with(run_id="%(failed)s", epoch="0", fencing_token="1")
+    ),
+    "a part in an epoch of another attempt": Illegal("epoch 2 is not open and unaligned", part_with(fencing_token="1")),
+    "a part in an epoch that has not switched": Illegal(
+        "epoch 0 is not open and unaligned", part_with(run_id="%(fresh)s", epoch="0", fencing_token="1")
+    ),
+    **{
+        f"another {column} of a part": Illegal("is voided once", set_part(f"{column} = {value}"))
+        for column, value in {
+            "run_id": "%(terminating)s",
+            "epoch": "-1",
+            "operator_id": "'z'",
+            "first_bucket": "1",
+            "end_bucket": "3",
+            "total": "9",
+            "fencing_token": "1",
+            "output": "'{}'",
+            "metrics": "'{}'",
+            "finished_at": "now() + interval '1 day'",
+            "output = '{}', voided_at": "now()",
+        }.items()
+    },
+    "a part that is voided twice": Illegal("is voided once", set_part("voided_at = now()", which="epoch = 1")),
+    "a part that comes back": Illegal("is voided once", set_part("voided_at = NULL", which="epoch = 1")),
+    "a notice of an epoch that is not durable": Illegal("epoch 1 is not durable", notice_with(epoch="1")),
+    **{
+        f"another {column} of a notice": Illegal("a notice of run", set_notice(f"{column} = {value}"))
+        for column, value in {
+            "listener_id": "'z'",
+            "epoch": "1",
+            "fencing_token": "1",
+            "effect": "'{}'",
+            "noticed_at": "now()",
+        }.items()
+    },
+}

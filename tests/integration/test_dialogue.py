@@ -1,0 +1,261 @@
+"""How does a transaction talk to Postgres? In two messages, all or none, on a connection that is clean afterwards."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import psycopg2.errors
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol import Command, Event, decide
+from iteration_lib.protocol.state import RunId
+from iteration_lib.store.dialogue import Dialogue, dialogue
+from iteration_lib.store.postgres import PostgresStore, PostgresTransaction, open_engine
+from iteration_lib.store.query import sql_folder
+from iteration_lib.store.statement import Call
+from tests.cutting_proxy import Cut, CuttingProxy
+from tests.protocol_script import Sender, claim
+from tests.store_script import added, new_family
+
+pytestmark = pytest.mark.postgres
+
+HERE = Call("select_run", {"run": "nothing"})
+WRITES = re.findall(
+    r"^-- ([a-z_]+): ", (sql_folder() / "queries" / "write.sql").read_text(encoding="utf-8"), re.MULTILINE
+)
+
+
+@pytest.fixture
+def engine(store_url: str) -> Iterator[Engine]:
+    opened = open_engine(store_url, isolation_level="AUTOCOMMIT")
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[PostgresStore]:
+    opened = PostgresStore(store_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def run_id(store: PostgresStore) -> RunId:
+    """A run of one attempt, at revision 1."""
+    run_id = added(store)
+    Coordinator(store).apply(run_id, claim(family=new_family()))
+    return run_id
+
+
+def touch(run_id: RunId, *, rows: str = "[1,1]", token: int = 1) -> Call:
+    return Call("touch_run", {"run_id": run_id, "fencing_token": token}, rows)
+
+
+def revision(engine: Engine, run_id: RunId) -> int:
+    with dialogue(engine) as opened:
+        found: int = opened.fetch(Call("lock_run", {"run_id": run_id}))[0]["revision"]
+    return found
+
+
+def backend(opened: Dialogue) -> int:
+    found: int = opened._cursor.connection.get_backend_pid()
+    return found
+
+
+# Messages
+
+
+def test_transaction_that_locks_and_writes_takes_two_messages(store_url: str, run_id: RunId) -> None:
+    """Once its statements are prepared: whatever it writes, the network is crossed twice."""
+    with (
+        tempfile.TemporaryDirectory() as folder,  # a socket's path is short
+        CuttingProxy(store_url, Path(folder), message=-1, cut=Cut.BEFORE_DELIVERY) as proxy,
+    ):
+        far = open_engine(proxy.url, isolation_level="AUTOCOMMIT")
+        for _ in range(2):
+            proxy.messages = 0
+            proxy.arm()
+            with dialogue(far) as opened:
+                opened.fetch(Call("lock_run", {"run_id": run_id}))
+                opened.hold([touch(run_id)] * 20)
+        taken = proxy.messages
+        far.dispose()
+
+    assert 2 == taken
+
+
+def test_what_is_held_comes_before_what_is_fetched(engine: Engine, run_id: RunId) -> None:
+    with dialogue(engine) as opened:
+        before = opened.fetch(Call("lock_run", {"run_id": run_id}))[0]["revision"]
+        opened.hold([touch(run_id), touch(run_id)])
+
+        assert before + 2 == opened.fetch(Call("lock_run", {"run_id": run_id}))[0]["revision"]
+
+
+def test_transaction_is_read_committed_whatever_the_sessions_default(store_url: str, run_id: RunId) -> None:
+    strict = open_engine(
+        f"{store_url}&options=-c default_transaction_isolation=serializable", isolation_level="AUTOCOMMIT"
+    )
+    with dialogue(strict) as opened:
+        opened.fetch(Call("lock_run", {"run_id": run_id}))
+        opened._cursor.execute("SHOW transaction_isolation")
+
+        assert ("read committed",) == opened._cursor.fetchone()
+    strict.dispose()
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_every_write_can_be_prepared(engine: Engine, name: str) -> None:
+    """Also those whose parameters are compared with nothing that has a type."""
+    statement = Call(name, {}, None if name in ("lock_run", "insert_run") else "[1,1]").statement
+
+    with dialogue(engine) as opened:
+        opened._cursor.execute(statement.prepare)
+
+
+# All or none
+
+
+@pytest.mark.parametrize(
+    ("missed", "said"),
+    [
+        ({"token": 2}, "touch_run touched 0 rows, not [1,1]"),
+        ({"rows": "[2,2]"}, "touch_run touched 1 rows, not [2,2]"),
+        ({"rows": "[0,0]"}, "touch_run touched 1 rows, not [0,0]"),
+        ({"token": 2, "rows": "[1,)"}, "touch_run touched 0 rows, not [1,)"),
+    ],
+)
+def test_write_that_misses_its_rows_is_refused_with_all_that_was_held(
+    engine: Engine, run_id: RunId, missed: dict[str, Any], said: str
+) -> None:
+    before = revision(engine, run_id)
+
+    with pytest.raises(DBAPIError, match=re.escape(said)), dialogue(engine) as opened:
+        opened.hold([touch(run_id), touch(run_id, **missed), touch(run_id)])
+
+    assert before == revision(engine, run_id)
+
+
+@pytest.mark.parametrize("rows", ["[1,1]", "[0,)", "[1,)", "[0,2]"])
+def test_write_that_touches_as_many_rows_as_it_has_to_is_committed(engine: Engine, run_id: RunId, rows: str) -> None:
+    before = revision(engine, run_id)
+
+    with dialogue(engine) as opened:
+        opened.hold([touch(run_id, rows=rows)])
+
+    assert before + 1 == revision(engine, run_id)
+
+
+def test_error_of_the_caller_leaves_nothing_of_what_was_sent(engine: Engine, run_id: RunId) -> None:
+    before = revision(engine, run_id)
+
+    def stop_within() -> None:
+        with dialogue(engine) as opened:
+            opened.hold([touch(run_id)])
+            opened.fetch(HERE)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop_within()
+
+    assert before == revision(engine, run_id)
+
+
+# The connection afterwards
+
+
+def test_connection_serves_the_next_transaction_after_an_error_with_what_it_has_prepared(
+    engine: Engine, run_id: RunId
+) -> None:
+    with dialogue(engine) as opened:
+        opened.fetch(HERE)
+        first = backend(opened)
+    for calls in ([touch(run_id, token=2)], [Call("select_run_state", {"run_id": "no-id"}, None)]):
+        with pytest.raises(DBAPIError), dialogue(engine) as opened:
+            opened.hold(calls)
+
+    with dialogue(engine) as opened:
+        opened.hold([touch(run_id)])
+        opened.fetch(HERE)
+
+        assert first == backend(opened)
+
+
+def test_connection_that_is_lost_is_not_used_again(engine: Engine, run_id: RunId) -> None:
+    lost = []
+
+    def lose_connection() -> None:
+        with dialogue(engine) as opened, dialogue(engine) as other:
+            opened.fetch(HERE)
+            lost.append(backend(opened))
+            other._cursor.execute("SELECT pg_terminate_backend(%s, 10000)", lost)
+            opened.fetch(HERE)
+
+    with pytest.raises(DBAPIError) as caught:
+        lose_connection()
+
+    assert isinstance(caught.value.orig, psycopg2.OperationalError)
+    with dialogue(engine) as opened:
+        opened.hold([touch(run_id)])
+        opened.fetch(HERE)
+        assert lost != [backend(opened)]
+
+
+def test_statement_is_prepared_again_where_an_error_came_before(empty_store: str) -> None:
+    """What is refused while it is prepared is refused for the same reason the next time."""
+    engine = open_engine(empty_store, isolation_level="AUTOCOMMIT")
+    for _ in range(2):
+        with pytest.raises(DBAPIError) as caught, dialogue(engine) as opened:
+            opened.fetch(HERE)
+        assert isinstance(caught.value.orig, psycopg2.errors.UndefinedTable)
+    engine.dispose()
+
+
+# Growth
+
+
+def test_epoch_looks_at_as_many_rows_however_many_there_were_before(store: PostgresStore) -> None:
+    """The plans are those of tables that nobody has gathered statistics on, and of which the first were empty."""
+    family = new_family()
+    sender, run_id, coordinator = Sender(1, 1, family), added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(family=family), sender.opens(0))
+    looked_at = []
+
+    for epoch in range(80):
+        found = rows_that_are_looked_at(
+            store, run_id, sender.reports(epoch), sender.triggers(epoch), sender.opens(epoch + 1)
+        )
+        looked_at.append(found + rows_that_are_looked_at(store, run_id, sender.completes(epoch + 1)))
+
+    assert {looked_at[9]} == set(looked_at[9:])
+    assert looked_at[9] < 40
+
+
+def rows_that_are_looked_at(store: PostgresStore, run_id: RunId, *events: Event) -> int:
+    """Apply events in one transaction, and return how many rows its writes have read from the tables."""
+    with store.transaction(run_id) as transaction:
+        state, commands = transaction.read_state(), list[Command]()
+        for event in events:
+            state, decided = decide(state, event, transaction.now)
+            commands += decided
+        before = rows_read(transaction)
+        transaction.write(commands, state.fencing_token)
+        transaction._dialogue.fetch(HERE)
+        return rows_read(transaction) - before
+
+
+def rows_read(transaction: PostgresTransaction) -> int:
+    cursor = transaction._dialogue._cursor
+    cursor.execute(
+        "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables WHERE relname <> 'runs'"
+    )
+    found: Any = cursor.fetchone()
+    return int(found[0])

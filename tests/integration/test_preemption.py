@@ -1,0 +1,363 @@
+"""What does a driver that is told to end leave to the next one? Plain-Python runs on a real store.
+
+Whatever has finished inside the open epoch becomes a durable edge, with any alignment timeout and with none; the
+attempt is released, and the retry starts behind the edges.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.event import PartsFinished
+from iteration_lib.protocol.state import NO_EPOCH, RunId
+from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, UnalignedBy
+from iteration_lib.runner.seam import Materialised, Stream
+from iteration_lib.store.postgres import PostgresStore
+from tests.command_line import CommandLine
+from tests.driven_here import (
+    DEADLINE_SECONDS,
+    MAX_BUCKETS,
+    Here,
+    Latch,
+    MortalCoordinator,
+    Script,
+    SlowRunner,
+    be_told_to_end,
+)
+from tests.failover.driven import wait_until
+from tests.iterations.steered import PER_EPOCH, steered
+
+pytestmark = pytest.mark.postgres
+
+EPOCHS = 3
+NEVER: dict[str, Any] = {}
+AT_ONCE = {"alignment_timeout_seconds": 0.0}
+LATER = {"alignment_timeout_seconds": 3600.0}
+VARIABLES = ("drifts", "pace", "ranks")
+
+
+@pytest.fixture(scope="module")
+def store(store_url: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(store_url)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def here(store: PostgresStore, tmp_path: Path) -> Here:
+    return Here.begin(store, tmp_path, steered, epochs=EPOCHS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(store: PostgresStore, tmp_path_factory: pytest.TempPathFactory) -> Here:
+    here = Here.begin(store, tmp_path_factory.mktemp("undisturbed"), steered, epochs=EPOCHS)
+    assert RunStatus.FINISHED is here.drive().status
+    return here
+
+
+def tell_to_end(here: Here, line: str | None = None, *, script: Script | None = None, **options: Any) -> None:
+    """Drive until the process is told to end: in the body that writes a line, or where the script says."""
+    durable = {
+        "epoch_opened@1": lambda: wait_until(lambda: here.found.last_durable_epoch == 0, "epoch 0 to be durable")
+    }
+    if line is not None:
+        here.order("end", line)
+    error = here.drive_and_fail(script={**durable, **(script or {})}, **options)
+    (here.desk / "end").unlink(missing_ok=True)
+    assert isinstance(error, SystemExit), error
+    assert 143 == error.code
+    attempt = here.store.list_attempts(here.run.run_id)[-1]
+    assert (AttemptOutcome.RELEASED, "interrupted") == (attempt.outcome, attempt.reason)
+    assert here.found.failure is None
+
+
+def buckets_of(here: Here, epoch: int) -> dict[str, int]:
+    """Count the marked buckets of an epoch's operators."""
+    found: Counter[str] = Counter()
+    for part in here.parts:
+        if part.epoch == epoch:
+            found[part.operator_id] += part.end_bucket - part.first_bucket
+    return dict(found)
+
+
+def runs_of(here: Here, epoch: int) -> dict[str, int]:
+    """Count how often the bodies of an epoch ran, by operator, since the log was last counted."""
+    found: Counter[str] = Counter()
+    for line, count in here.log().items():
+        if line.split()[1] == str(epoch):
+            found[line.split()[0]] += count
+    return dict(found)
+
+
+ALL = {"shares": 4, "total": 1, "ranked": 4, "paced": 1, "going": 1, "drifted": 4}
+
+
+def without(marked: dict[str, int]) -> dict[str, int]:
+    """Return how often each body of an epoch has to run beside what is marked."""
+    return {name: ALL[name] - marked.get(name, 0) for name in PER_EPOCH if ALL[name] > marked.get(name, 0)}
+
+
+@pytest.mark.parametrize("options", [NEVER, LATER, AT_ONCE], ids=["no timeout", "timeout to come", "timeout 0"])
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_what_an_open_epoch_has_computed_is_captured_and_the_retry_starts_behind_it(
+    here: Here, undisturbed: Here, epoch: int, options: dict[str, Any]
+) -> None:
+    """Without a timeout `ranked` is not computed yet: it is lazy, and so nothing of it is there to capture."""
+    tell_to_end(here, f"paced {epoch} -", **options)
+    marked, by = buckets_of(here, epoch), here.epochs[epoch].unaligned_by
+    here.log()
+
+    run = here.drive(parallelism=3)
+    ran = runs_of(here, epoch)
+
+    expected = {"shares": 4, "total": 1} | ({"ranked": 4} if options else {})
+    first_values = {"drifts": 4, "pace": 1, "ranks": 4} if epoch == 0 else {}
+    assert expected | first_values == marked
+    assert (UnalignedBy.TIMEOUT if options is AT_ONCE else UnalignedBy.PREEMPTION) is by
+    assert without(marked) == ran
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+@pytest.mark.parametrize("options", [LATER, AT_ONCE], ids=["timeout to come", "timeout 0"])
+def test_finished_parts_of_the_operator_that_is_told_to_end_are_captured(
+    here: Here, undisturbed: Here, options: dict[str, Any]
+) -> None:
+    tell_to_end(here, "ranked 1 2", **options)
+    marked = buckets_of(here, 1)
+    here.log()
+
+    run = here.drive(parallelism=4)
+
+    assert {"shares": 4, "total": 1, "ranked": 2} == marked
+    assert without(marked) == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+@pytest.mark.parametrize("options", [LATER, AT_ONCE], ids=["timeout to come", "timeout 0"])
+def test_finished_parts_of_an_operator_that_finishes_for_good_are_captured(
+    here: Here, undisturbed: Here, options: dict[str, Any]
+) -> None:
+    tell_to_end(here, "scaled - 3", **options)
+    marked = buckets_of(here, NO_EPOCH)
+    here.log()
+
+    run = here.drive()
+    log = here.log()
+
+    assert {"scaled": 2} == marked
+    assert [0, 0, 1, 1] == [log[f"scaled - {bucket}"] for bucket in range(MAX_BUCKETS)]
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+def test_epoch_that_is_held_is_captured_whole_and_needs_no_body_again(here: Here, undisturbed: Here) -> None:
+    """Its predecessor's checkpoint completes in the time that is left."""
+    latch = Latch()
+    script = {
+        "epoch_opened@1": lambda: None,  # epoch 0 is not durable by then
+        "manifest_written@0": latch,
+        "waiting": lambda: None if latch.is_open else be_told_to_end(),
+        "edge_marked@1": latch.open,
+    }
+
+    tell_to_end(here, script=script, patience_seconds=2.0)
+    marked, durable = buckets_of(here, 1), here.found.last_durable_epoch
+    here.log()
+
+    run = here.drive()
+
+    assert (ALL, 0) == (marked, durable)
+    assert {} == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+@pytest.mark.parametrize("place", ["data_pinned", "operator_written", "epoch_aligned@1", "outputs_written@2"])
+def test_driver_that_is_told_to_end_outside_of_an_operator_is_released_and_resumes_to_the_same_bits(
+    here: Here, undisturbed: Here, place: str
+) -> None:
+    tell_to_end(here, script={place: be_told_to_end})
+    epochs = here.store.list_epochs(here.run.run_id)
+
+    run = here.drive()
+
+    assert all(epoch.unaligned_by is None for epoch in epochs)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+def test_aligned_epoch_that_is_not_durable_is_read_back_where_its_edges_were_marked(
+    here: Here, undisturbed: Here
+) -> None:
+    tell_to_end(here, script={"epoch_aligned@1": be_told_to_end}, **AT_ONCE)
+    status, marked = here.epochs[1].status, buckets_of(here, 1)
+    here.log()
+
+    run = here.drive()
+
+    assert (EpochStatus.ALIGNED, ALL) == (status, marked)
+    assert {} == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+# Interrupted again
+
+
+class InterruptedCoordinator(MortalCoordinator):
+    """Is interrupted by SIGTERM, once, around the call that marks an operator's edge in epoch 1."""
+
+    is_told = False
+    operator_id = "total"
+    is_after_commit = False
+
+    def apply(self, run_id: RunId, *events: Event) -> RunState:
+        """See Coordinator."""
+        marks = [event for event in events if isinstance(event, PartsFinished) and event.epoch == 1]
+        marked = [part.operator_id for event in marks for part in event.parts]
+        if self.is_told or self.operator_id not in marked:
+            return super().apply(run_id, *events)
+        type(self).is_told = True
+        if self.is_after_commit:
+            super().apply(run_id, *events)
+        raise SystemExit(143)
+
+
+@pytest.mark.parametrize("is_after_commit", [False, True], ids=["before it is committed", "after"])
+def test_marking_that_is_interrupted_is_done_in_the_time_that_is_left(
+    here: Here, undisturbed: Here, *, is_after_commit: bool
+) -> None:
+    class Interrupted(InterruptedCoordinator):
+        pass
+
+    Interrupted.is_after_commit = is_after_commit
+    tell_to_end(here, coordinator_class=Interrupted, **AT_ONCE)
+    marked = buckets_of(here, 1)
+    here.log()
+
+    run = here.drive()
+
+    assert {"shares": 4, "total": 1} == marked
+    assert without(marked) == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+def test_second_sigterm_while_the_edges_are_marked_ends_the_attempt_in_order(here: Here, undisturbed: Here) -> None:
+    class Interrupted(InterruptedCoordinator):
+        pass
+
+    tell_to_end(here, "paced 1 -", coordinator_class=Interrupted)
+    marked = buckets_of(here, 1)
+    here.log()
+
+    run = here.drive()
+
+    assert {} == marked
+    assert without({}) == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+def test_second_sigterm_after_the_edges_were_marked_keeps_them(here: Here, undisturbed: Here) -> None:
+    tell_to_end(here, "paced 1 -", script={"edge_marked@1": be_told_to_end})
+    marked = buckets_of(here, 1)
+    here.log()
+
+    run = here.drive()
+
+    assert {"shares": 4, "total": 1} == marked
+    assert without(marked) == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+class EndsBetweenComputingAndWriting(SlowRunner):
+    """Is told to end once the buckets of `ranked` are computed, before they are written."""
+
+    def materialise(self, stream: Stream, *, folder: str | None, **options: Any) -> Materialised:
+        """See Runner."""
+        if folder is not None and folder.endswith("epoch-000001/ranked") and not stream.is_computed:
+            self._keep(stream, options["done"])
+            stream.buckets(range(MAX_BUCKETS))
+            raise SystemExit(143)
+        return super().materialise(stream, folder=folder, **options)
+
+
+def test_rest_of_an_operator_that_was_marked_in_part_is_captured_beside_it(here: Here, undisturbed: Here) -> None:
+    """What is durable already is not written again."""
+    tell_to_end(here, "ranked 1 2", **AT_ONCE)
+    tell_to_end(here, runner_class=EndsBetweenComputingAndWriting)
+    marked = buckets_of(here, 1)
+    written = sorted(path.parent.name for path in here.folder.glob("000002-*/epoch-000001/*/*"))
+    here.log()
+
+    run = here.drive()
+
+    assert {"shares": 4, "total": 1, "ranked": 4} == marked
+    assert ["ranked", "ranked"] == written
+    assert without(marked) == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+# What goes wrong meanwhile
+
+
+def put_in_the_way(here: Here, operator_id: str) -> Callable[[], None]:
+    """Return what makes it impossible to write an operator's output of epoch 1: a file where its folder goes."""
+
+    def put() -> None:
+        (attempt,) = here.folder.glob(f"{here.found.fencing_token:06d}-*")
+        (attempt / "epoch-000001").mkdir(parents=True, exist_ok=True)
+        (attempt / "epoch-000001" / operator_id).touch()
+
+    return put
+
+
+def test_capture_that_fails_keeps_what_it_got_and_does_not_hide_that_the_process_was_told_to_end(
+    here: Here, undisturbed: Here
+) -> None:
+    def wait_and_put() -> None:
+        wait_until(lambda: here.found.last_durable_epoch == 0, "epoch 0 to be durable")
+        put_in_the_way(here, "total")()
+
+    tell_to_end(here, "paced 1 -", script={"epoch_opened@1": wait_and_put})
+    marked = buckets_of(here, 1)
+    here.log()
+
+    run = here.drive()
+
+    assert {"shares": 4} == marked
+    assert without(marked) == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+# In a process of its own
+
+
+def test_sigterm_ends_a_process_with_143_and_the_retry_starts_behind_what_had_finished(
+    store: PostgresStore, store_url: str, tmp_path: Path, undisturbed: Here
+) -> None:
+    shell = CommandLine(store_url=store_url, folder=tmp_path)
+    options = ("--param", f"desk={tmp_path}", "--param", f"epochs={EPOCHS}", "--max-buckets", str(MAX_BUCKETS))
+    (tmp_path / "hold").write_text("paced 1 -")
+
+    process = shell.start("tests.iterations.steered:steered", "told", *options)
+    wait_until((tmp_path / "held").exists, "the operator to be held")
+    wait_until(lambda: store.find_run("told").last_durable_epoch == 0, "epoch 0 to be durable")
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    (tmp_path / "hold").unlink()
+    (tmp_path / "log").write_text("")
+    run = store.find_run("told")
+    outcomes = [(attempt.outcome, attempt.reason) for attempt in store.list_attempts(run.run_id)]
+    epochs = [(epoch.status, epoch.unaligned_by) for epoch in store.list_epochs(run.run_id)]
+    resumed = shell.run("tests.iterations.steered:steered", "told", *options)
+
+    assert 143 == process.returncode, errors
+    assert "Traceback" not in errors
+    assert [(AttemptOutcome.RELEASED, "interrupted")] == outcomes
+    assert [(EpochStatus.DURABLE, None), (EpochStatus.OPEN, UnalignedBy.PREEMPTION)] == epochs
+    assert (0, undisturbed.found.state_digest) == (resumed.code, resumed.json["state_digest"]), resumed.err
+    again = Counter(line.split()[0] for line in (tmp_path / "log").read_text().splitlines() if line.split()[1] == "1")
+    assert without({"shares": 4, "total": 1}) == dict(again)

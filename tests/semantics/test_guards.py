@@ -1,0 +1,60 @@
+"""Is every behaviour that is owed guarded by a test that was seen to fail, as docs/semantics.md says?
+
+Every night each guard's patch is applied to a copy of the project, where its test has to fail.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+
+import pytest
+
+from tests.semantics.catalogue import GUARDS, UNGUARDED
+from tests.semantics.guard import ROOT, Guard, is_caught
+
+_DOCUMENT = ROOT / "docs" / "semantics.md"
+_ROW = re.compile(r"^\| (B\d\.\d+) \|", re.MULTILINE)
+_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
+_OWED = [
+    f"B{part}.{number}" for part, last in ((1, 20), (2, 17), (3, 6), (4, 10), (5, 9)) for number in range(1, last + 1)
+]
+
+
+def test_every_row_is_guarded_or_says_why_not() -> None:
+    guarded = {guard.row for guard in GUARDS}
+
+    assert [] == [row for row in _OWED if row not in guarded and row not in UNGUARDED]
+    assert set() == guarded & set(UNGUARDED)
+
+
+def test_document_has_every_row_with_its_tests_and_its_breaks() -> None:
+    lines = {match[1]: line for line in _DOCUMENT.read_text().splitlines() if (match := _ROW.match(line))}
+
+    assert [] == [row for row in _OWED if row not in lines]
+    for guard in GUARDS:
+        assert f"`{guard.test_name.removeprefix('test_')}`" in lines[guard.row]
+        assert guard.slip in lines[guard.row]
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: f"{guard.row} {guard.test_name}")
+def test_guard_names_a_test_and_a_break_that_fits(guard: Guard) -> None:
+    tree = ast.parse(guard.test_file.read_text())
+
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+    assert guard.test_name in names or any(name in guard.test for name in names)
+    assert 1 == (ROOT / guard.file).read_text().count(guard.old)
+    if guard.file.endswith(".py"):
+        compile(guard.patched(), guard.file, "exec")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not _IS_NIGHTLY, reason="applies every break: nightly")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: f"{guard.row} {guard.test_name}")
+def test_test_fails_when_its_row_is_broken(guard: Guard) -> None:
+    caught, said = is_caught(guard)
+
+    assert caught, said

@@ -1,0 +1,85 @@
+"""How does a checkpoint's asynchronous part run beside the next epoch of a simulated run? In a fiber of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iteration_lib.driver.background import Job
+from iteration_lib.protocol import RunState
+from tests.simulation.fiber import Call, Fiber, Killed, ask
+
+if TYPE_CHECKING:
+    from tests.simulation.attempt import SimulatedAttempt
+    from tests.simulation.ports import SimulatedClock
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What a fiber waits for: one of these jobs, or the machine's time."""
+
+    jobs: Sequence[Job]
+    deadline_seconds: float
+
+    @property
+    def is_done(self) -> bool:
+        """Whether one of the jobs has ended."""
+        return any(job.done() for job in self.jobs)
+
+
+class SimulatedBackground:
+    """See driver.background.Background: the scheduler decides whether a job ends before the time is over."""
+
+    def __init__(self, attempt: SimulatedAttempt, clock: SimulatedClock) -> None:
+        self._attempt = attempt
+        self._clock = clock
+        self._started_seconds: dict[Job, float] = {}
+        self._waited_until_seconds = 0.0
+        self._looks = 0
+        self._failed: list[Job] = []
+
+    def start(self, name: str, work: Callable[[], RunState]) -> Job:
+        """Start a job in a fiber, which ends with the process."""
+        job: Job = Future()
+
+        def run() -> None:
+            try:
+                job.set_result(work())
+            except Killed:
+                return
+            except BaseException as err:  # noqa: BLE001 - it is raised again where the job is waited for
+                job.set_exception(err)
+            self._attempt.jobs.remove(fiber)
+
+        fiber = Fiber(self._attempt, f"{name} of {self._attempt.number}", run, is_beside=True)
+        self._attempt.jobs.append(fiber)
+        self._started_seconds[job] = self._clock.monotonic_seconds()
+        return job
+
+    def wait(self, jobs: Sequence[Job], *, timeout_seconds: float) -> None:
+        """Return when a job has ended, or the time is over; at once where there is no job."""
+        self._check_patience(jobs)
+        awaited = Awaited(jobs, self._clock.monotonic_seconds() + timeout_seconds)
+        while jobs and not awaited.is_done and self._clock.monotonic_seconds() < awaited.deadline_seconds:
+            ask(Call.AWAIT, awaited)
+        self._waited_until_seconds = self._clock.monotonic_seconds()
+        self._looks = self._attempt.looks
+        self._failed = [job for job in jobs if job.done() and job.exception() is not None]
+
+    def _check_patience(self, jobs: Sequence[Job]) -> None:
+        """See that nobody who has looked at the run waits again for a checkpoint that had taken too long by then.
+
+        An attempt that ends gives its checkpoints some more time, and looks no more.
+        """
+        if self._attempt.looks == self._looks:
+            return
+        if self._failed:
+            text = f"attempt {self._attempt.number} goes on, and a checkpoint beside it had failed"
+            self._attempt.world.oracle.violate("errors", text)
+        timeout = self._attempt.pace.policy.timeout_seconds
+        late = [job for job in jobs if self._waited_until_seconds - self._started_seconds[job] >= timeout]
+        if late:
+            text = f"attempt {self._attempt.number} waits for a checkpoint longer than {timeout} seconds"
+            self._attempt.world.oracle.violate("expiry", text)

@@ -1,0 +1,124 @@
+"""What goes wrong between two steps, or is done by somebody else? One method per event of the swarm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from iteration_lib.coordinator import Coordinator
+from tests.simulation.echo import echo
+from tests.simulation.fiber import Call, Fate
+from tests.simulation.person import abort_checkpoint, request_checkpoint
+from tests.simulation.probe import probe
+from tests.simulation.processes import RIGHTS, Processes
+from tests.simulation.swarm import Event
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_GRACE_CALLS = (1, 5, 20, 60)
+_JUMPS_SECONDS = (-3600, -60, -31, 31, 60, 3600)
+_BYSTANDS = 0.7  # how often what comes from outside comes from a process that has looked at the run before
+
+
+class Disturbances:
+    """Has events happen. What comes from outside of any attempt comes from a process of its own."""
+
+    def __init__(self, world: World, processes: Processes) -> None:
+        self._world = world
+        self._random = world.random
+        self._processes = processes
+        self._bystander = Coordinator(world.store)
+        self._happen: dict[Event, Callable[[], None]] = {
+            Event.CRASH: self._crash,
+            Event.PAUSE: self._pause,
+            Event.RIVAL: self._rival,
+            Event.CLOCK: self._clock,
+            Event.ECHO: self._echo,
+            Event.PROBE: self._probe,
+            Event.DAMAGE: self._damage,
+            Event.PREEMPT: self._preempt,
+            Event.ABORT: self._abort,
+            Event.REQUEST: self._request,
+            Event.RECOVER: self._recover,
+        }
+
+    def happen(self, event: Event) -> None:
+        """Have an event happen, if there is anything that it could happen to."""
+        try:
+            self._happen[event]()
+        except Exception as err:  # noqa: BLE001 - a probe that the core cannot even refuse
+            self._world.oracle.violate("errors", f"{err!r} instead of a refusal")
+
+    def _crash(self) -> None:
+        active = self._processes.active
+        if active:
+            self._processes.crash(self._random.choice(active))
+
+    def _pause(self) -> None:
+        active = self._processes.active
+        if active:
+            attempt = self._random.choice(active)
+            attempt.paused_until = self._processes.step + self._random.randint(20, 400)
+            self._world.counters["long pause"] += 1
+            self._note(f"attempt {attempt.number} is paused until step {attempt.paused_until}")
+
+    def _rival(self) -> None:
+        if self._processes.has_room:
+            self._processes.start(self._random.choice(RIGHTS))
+
+    def _clock(self) -> None:
+        seconds = self._random.choice(_JUMPS_SECONDS)
+        self._world.clock.store_seconds += seconds
+        self._world.counters[f"clock jumped {'forwards' if seconds > 0 else 'back'}"] += 1
+        self._note(f"the store's clock jumps by {seconds} s")
+
+    def _echo(self) -> None:
+        talkers = [attempt for attempt in self._processes.attempts if attempt.said]
+        if talkers:
+            attempt = self._random.choice(talkers)
+            self._note(f"echo of attempt {attempt.number}: {echo(self._world, attempt, self._coordinator())}")
+
+    def _probe(self) -> None:
+        self._note(f"probe that {probe(self._world, self._coordinator())}")
+
+    def _damage(self) -> None:
+        disk = self._world.disk
+        paths = sorted(disk.files.keys() - disk.damaged.keys() - disk.torn.keys())
+        if paths:
+            path = self._random.choice(paths)
+            disk.damage(path)
+            self._world.damages += 1
+            self._note(f"{path} is damaged")
+
+    def _preempt(self) -> None:
+        """Tell an attempt to end, and give it some calls for that."""
+        told = [a for a in self._processes.active if a.grace_calls is None and a.main.waiting_for[0] is not Call.BEGIN]
+        if told:
+            attempt = self._random.choice(told)
+            self._world.counters["preempted"] += 1
+            self._note(f"attempt {attempt.number} is told to end before: {attempt.main.waiting_for[0].value}")
+            attempt.preempt(grace_calls=self._random.choice(_GRACE_CALLS))
+            self._processes.settle(attempt)
+
+    def _abort(self) -> None:
+        self._note(abort_checkpoint(self._world, self._coordinator()))
+
+    def _request(self) -> None:
+        self._note(request_checkpoint(self._world, self._coordinator()))
+
+    def _recover(self) -> None:
+        """Have a call return that hung."""
+        hanging = [job for attempt in self._processes.active for job in attempt.jobs if job.is_hanging]
+        if hanging:
+            fiber = self._random.choice(hanging)
+            fiber.is_hanging = False
+            self._note(f"{fiber.name}: {fiber.waiting_for[0].value} returns")
+            fiber.switch(Fate.GO)
+            self._processes.settle(fiber.attempt)
+
+    def _coordinator(self) -> Coordinator:
+        return self._bystander if self._random.random() < _BYSTANDS else Coordinator(self._world.store)
+
+    def _note(self, line: str) -> None:
+        self._processes.note(line)

@@ -1,0 +1,130 @@
+"""Do the durable edges of a run keep the invariant I15, and hold what the undisturbed run computes?
+
+A part is live until it is voided. Which operators are before which is read from the program's wiring.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from iteration_lib.model.operator import Kind, Operator, Role
+from iteration_lib.store.memory_rows import MemoryRun
+from tests.simulation.change import Change, Checks, Row, Violate
+from tests.simulation.programs import BUCKETS, Program
+
+FOR_GOOD = -1  # in place of an epoch
+
+
+class EdgeOracle(Checks):
+    """Compares the parts of edges after a commit with those before it."""
+
+    def __init__(self, program: Program, violate: Violate, counters: Counter[str]) -> None:
+        super().__init__(violate)
+        self._program = program
+        self._counters = counters
+
+    def check(self, change: Change) -> None:
+        """Check one commit that changed something."""
+        self._switched(change)
+        before, after = change.before.parts, change.after.parts
+        if before is after:
+            return
+        self._require(len(before) <= len(after), "I15", "a part is gone")
+        kept_through = change.after.run["last_durable_epoch"] + 1
+        for known, part in zip(before, after, strict=False):
+            if known is not part and known != part:
+                void = {**known, "voided_at": part["voided_at"]} == part and known["voided_at"] is None
+                self._require(void, "I15", "a part became another: {} to {}", known, part)
+                rightly = change.is_takeover and part["epoch"] > kept_through
+                self._require(rightly, "I15", "a part of epoch {} was voided, and should be kept", part["epoch"])
+                self._counters["edge voided by a takeover"] += 1
+        if change.is_takeover:
+            late = [part for part in after if part["voided_at"] is None and part["epoch"] > kept_through]
+            self._require(not late, "I15", "parts of epochs after {} are kept over a takeover", kept_through)
+        new = after[len(before) :]
+        for part in new:
+            self._marked(change, part)
+
+    def _switched(self, change: Change) -> None:
+        """See that an epoch switches to unaligned once, while it is open."""
+        for known, epoch in change.epochs:
+            before = known["unaligned_by"] if known is not None else None
+            if epoch["unaligned_by"] == before:
+                continue
+            once = before is None and known is not None and known["status"] == "OPEN" and change.said is None
+            self._require(once, "I15", "epoch {} switched by {}", epoch["epoch"], epoch["unaligned_by"])
+            self._counters[f"epoch switched by {epoch['unaligned_by']}"] += 1
+
+    def _marked(self, change: Change, part: Row) -> None:
+        operator = self._program.operator(part["operator_id"])
+        epoch = part["epoch"]
+        what = f"buckets {part['first_bucket']} to {part['end_bucket']} of {operator.operator_id} in epoch {epoch}"
+        self._require(part["fencing_token"] == change.token, "I2", "{} have another token", what)
+        total = total_buckets(operator)
+        fits = part["total"] == total and 0 <= part["first_bucket"] < part["end_bucket"] <= total
+        self._require(fits, "I15", "{}: there are {}", what, total)
+        others = [p for p in live_parts(change.after, epoch, operator.operator_id) if p is not part]
+        overlaps = [
+            p for p in others if p["first_bucket"] < part["end_bucket"] and part["first_bucket"] < p["end_bucket"]
+        ]
+        self._require(not overlaps, "I15", "{} are marked twice", what)
+        if epoch == FOR_GOOD:
+            finished = change.before.operators[operator.operator_id]["finished_at"] is not None
+            self._require(operator.finishes and not finished, "I15", "{} are for good", what)
+            self._counters["part of an operator that finishes marked"] += 1
+            return
+        self._require(not operator.finishes, "I15", "{} finishes for good", what)
+        known, now = (rows.epochs.get((epoch, change.token)) for rows in (change.before, change.after))
+        is_open = known is not None and known["status"] == "OPEN" and now is not None and now["unaligned_by"]
+        self._require(is_open, "I15", "{}: the epoch is not open and unaligned", what)
+        self._require(_is_capturable(self._program, operator, epoch), "I15", "{} may not be captured", what)
+        for source in computed_before(self._program, operator, epoch):
+            is_narrow = source.kind is operator.kind is Kind.BUCKETS
+            needed = range(part["first_bucket"], part["end_bucket"]) if is_narrow else None
+            there = finished_buckets(change.after, epoch, source)
+            lacking = set(needed or range(total_buckets(source))) - there
+            self._require(not lacking, "I15", "{}: {} lacks the buckets {}", what, source.operator_id, lacking)
+        if now is not None:
+            self._counters[f"marker committed by {now['unaligned_by']}"] += 1
+
+
+def live_parts(rows: MemoryRun, epoch: int, operator_id: str) -> list[Row]:
+    """Return the parts of an edge that are not voided."""
+    return [
+        part
+        for part in rows.parts
+        if part["epoch"] == epoch and part["operator_id"] == operator_id and part["voided_at"] is None
+    ]
+
+
+def finished_buckets(rows: MemoryRun, epoch: int, operator: Operator, *, below_token: int | None = None) -> set[int]:
+    """Return which buckets of an operator are durable in an epoch, of those that older tokens marked."""
+    return {
+        bucket
+        for part in live_parts(rows, epoch, operator.operator_id)
+        if below_token is None or part["fencing_token"] < below_token
+        for bucket in range(part["first_bucket"], part["end_bucket"])
+    }
+
+
+def total_buckets(operator: Operator) -> int:
+    """Return how many buckets an operator's output has."""
+    return BUCKETS if operator.kind is Kind.BUCKETS else 1
+
+
+def computed_before(program: Program, operator: Operator, epoch: int) -> list[Operator]:
+    """Return what is computed in an epoch, and an operator takes: before epoch 0 that goes for variables too."""
+    found = [program.graph.operator(name) for name in operator.inputs]
+    is_computed = {Role.DATA: False, Role.OPERATOR: True, Role.VARIABLE: epoch == 0}
+    return [source for source in found if is_computed[source.role] and not source.finishes and not _is_state(source)]
+
+
+def _is_state(operator: Operator) -> bool:
+    """Tell whether this is what an operator carries: nothing before epoch 0, and in the checkpoint afterwards."""
+    return operator.role is Role.VARIABLE and operator.part_of is not None
+
+
+def _is_capturable(program: Program, operator: Operator, epoch: int) -> bool:
+    return operator.capture and all(
+        _is_capturable(program, s, epoch) for s in computed_before(program, operator, epoch)
+    )

@@ -1,0 +1,129 @@
+"""Did an attempt end as it had to? An error needs a reason, and an end without one a run that is where it should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iteration_lib.errors import (
+    CheckpointFailedError,
+    ExecutionLostError,
+    InputError,
+    LeaseHeldError,
+    OperatorFailedError,
+    OutcomeUnknownError,
+    ProtocolViolationError,
+    RunFinishedError,
+    StateCorruptedError,
+    StateLocationError,
+    SupersededError,
+)
+from tests.simulation.captured import check_captured
+from tests.simulation.change import Row
+
+if TYPE_CHECKING:
+    from tests.simulation.attempt import SimulatedAttempt
+    from tests.simulation.oracle import Oracle
+    from tests.simulation.world import World
+
+# To each error that the driver may end with, the ports of which one must have failed the attempt.
+_DUE_TO: dict[type[BaseException], frozenset[str]] = {
+    OutcomeUnknownError: frozenset({"store"}),
+    ExecutionLostError: frozenset({"run"}),
+    OperatorFailedError: frozenset({"run"}),
+    StateLocationError: frozenset({"put"}),
+    StateCorruptedError: frozenset({"get"}),
+    InputError: frozenset({"get"}),
+    CheckpointFailedError: frozenset(),
+    SystemExit: frozenset({"told to end"}),
+}
+
+
+def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
+    """See that an attempt ended as it had to."""
+    error = attempt.error
+    oracle.counters[f"ended: {type(error).__name__ if error is not None else 'well'}"] += 1
+    if error is None:
+        _ended_well(oracle, attempt)
+    elif isinstance(error, SupersededError):
+        _was_superseded(oracle, attempt)
+    elif isinstance(error, RunFinishedError):
+        if oracle.rows.run["status"] != "FINISHED":
+            oracle.violate("errors", f"attempt {attempt.number} was told that the run is FINISHED")
+    elif isinstance(error, ProtocolViolationError) and _is_a_known_race(oracle, attempt):
+        oracle.counters["claim of an attempt that has ended"] += 1
+    elif isinstance(error, ProtocolViolationError) or type(error) not in {*_DUE_TO, LeaseHeldError}:
+        oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}")
+    elif not isinstance(error, LeaseHeldError) and not _is_due(oracle, world, attempt, error):
+        oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}, and nothing had failed it")
+    elif isinstance(error, SystemExit):
+        check_captured(oracle, world, attempt)
+
+
+def _was_superseded(oracle: Oracle, attempt: SimulatedAttempt) -> None:
+    """See that another attempt took the run, or ended this one's row."""
+    row = _row_of(oracle, attempt)
+    if row is None or row["outcome"] == "SUPERSEDED" or row["fencing_token"] != oracle.rows.run["fencing_token"]:
+        return
+    state = "is in force" if row["ended_at"] is None else f"has ended as {row['outcome']} by itself"
+    oracle.violate("errors", f"attempt {attempt.number} took itself for superseded, and {state}")
+
+
+def _is_a_known_race(oracle: Oracle, attempt: SimulatedAttempt) -> bool:
+    """Tell whether a claim was sent again too late.
+
+    The attempt was opened, did not hear so, and was superseded before it asked again. Only the store knows its id then,
+    and calls it taken, which reads like a bug and is none.
+    """
+    row = _row_of(oracle, attempt)
+    return attempt not in oracle.lives and row is not None and row["ended_at"] is not None
+
+
+def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: BaseException) -> bool:
+    if isinstance(error, StateLocationError) and "not put whole" in str(error):
+        oracle.counters["torn file seen"] += 1
+    if _DUE_TO[type(error)] & attempt.hurt:
+        return True
+    if isinstance(error, StateLocationError) and "put beside" in attempt.hurt:
+        return _has_failed(oracle, attempt)
+    if isinstance(error, CheckpointFailedError):
+        return _has_failed(oracle, attempt) or _lost_its_last(oracle, attempt)
+    if isinstance(error, StateCorruptedError | InputError | StateLocationError) and world.damages:
+        oracle.counters["damaged file seen"] += 1
+        return True
+    return False
+
+
+def _has_failed(oracle: Oracle, attempt: SimulatedAttempt) -> bool:
+    """Tell whether more checkpoints had failed in a row than the attempt puts up with."""
+    life = oracle.lives.get(attempt)
+    return life is not None and oracle.most_failures(life.token) > attempt.pace.policy.tolerable_failures
+
+
+def _lost_its_last(oracle: Oracle, attempt: SimulatedAttempt) -> bool:
+    """Tell whether the checkpoint that the attempt could not end without was aborted by a person, or failed."""
+    life = oracle.lives.get(attempt)
+    if life is None:
+        return False
+    mine = [c for c in oracle.rows.checkpoints.values() if c["fencing_token"] == life.token]
+    return bool(mine) and mine[-1]["failure"] in ("ABORTED_BY_USER", "DECLINED", "EXPIRED")
+
+
+def _ended_well(oracle: Oracle, attempt: SimulatedAttempt) -> None:
+    row, run = _row_of(oracle, attempt), oracle.rows.run
+    if row is None:
+        if run["status"] != "FINISHED":
+            oracle.violate("errors", f"attempt {attempt.number} went away from a run that is {run['status']}")
+        return
+    if row["outcome"] not in ("RELEASED", "FINISHED"):
+        oracle.violate("errors", f"attempt {attempt.number} ended well, but its row says {row['outcome']}")
+    until = attempt.until_epoch
+    reached = run["terminated_by"] is not None or (until is not None and run["last_durable_epoch"] >= until - 1)
+    if not reached:
+        oracle.violate("I6", f"attempt {attempt.number} ended well, and its last epoch is not durable")
+    if attempt.publishes and run["terminated_by"] is not None and run["status"] != "FINISHED":
+        oracle.violate("I10", f"attempt {attempt.number} ended well, and published nothing")
+
+
+def _row_of(oracle: Oracle, attempt: SimulatedAttempt) -> Row | None:
+    rows = [row for row in oracle.rows.attempts.values() if row["attempt_id"] == attempt.attempt_id]
+    return rows[-1] if rows else None

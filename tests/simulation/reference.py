@@ -1,0 +1,182 @@
+"""What must come out of a simulated run? Its functions are called one after another, without the driver.
+
+It shares no code with the driver: neither how operators are ordered in files, nor how state is carried, nor when data
+is replayed is asked of anybody.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from iteration_lib.model.bucket import Bucket
+from iteration_lib.model.graph import Graph
+from iteration_lib.model.listener import ListenerEvent
+from iteration_lib.model.metrics import Metrics
+from iteration_lib.model.operator import Kind, Operator, Pair, Role
+from tests.simulation.programs import BUCKETS, Program, Rows, programs
+
+Buckets = tuple[Rows, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What one epoch gives: every operator's result by its name, and what was reported."""
+
+    streams: Mapping[str, Buckets]
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def all_metrics(self) -> dict[str, float]:
+        """The metrics of all operators."""
+        return {name: value for found in self.metrics.values() for name, value in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What an undisturbed run gives. Operators are named by their ids, variables too."""
+
+    start: Mapping[str, Buckets]
+    finished: Mapping[str, Buckets]
+    results: tuple[Mapping[str, Buckets], ...]
+    variables: tuple[Mapping[str, Buckets], ...]
+    states: tuple[Mapping[str, Buckets], ...]
+    records: tuple[Mapping[str, tuple[int, ...]], ...]
+    metrics: tuple[Mapping[str, float], ...]
+    effects: Mapping[tuple[str, int], Mapping[str, object] | None]
+    outputs: Mapping[str, Buckets]
+    terminated_by: str
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch that terminates the run."""
+        return len(self.variables) - 1
+
+
+@functools.cache
+def reference(name: str) -> Reference:
+    """Return what an undisturbed run of a program gives."""
+    program = next(program for program in programs() if program.name == name)
+    graph = program.graph
+    start: dict[str, Buckets] = {}
+    for operator in graph.operators:
+        if operator.role is Role.DATA:
+            start[operator.name] = buckets_of(operator.function())
+        elif operator.role is Role.VARIABLE or operator.finishes:
+            start[operator.name] = _call(operator, start, None)
+    passes = list(_passes(program, start))
+    last = passes[-1].streams
+    by = _ends(program, len(passes) - 1, last) or ""
+    ids = {operator.name: operator.operator_id for operator in graph.operators}
+    return Reference(
+        start={ids[name]: buckets for name, buckets in start.items()},
+        finished={o.operator_id: start[o.name] for o in graph.operators if o.finishes},
+        results=tuple({ids[name]: buckets for name, buckets in made.streams.items()} for made in passes),
+        variables=tuple({ids[head]: made.streams[tail] for head, tail in graph.feedback.items()} for made in passes),
+        states=tuple({ids[head]: made.streams[tail] for head, tail in graph.states.items()} for made in passes),
+        records=tuple(_records(graph, made.streams) for made in passes),
+        metrics=tuple(made.all_metrics for made in passes),
+        effects=dict(_effects(graph, passes, by)),
+        outputs={output: last[operator] for output, operator in graph.outputs.items()},
+        terminated_by=by,
+    )
+
+
+def buckets_of(rows: Rows) -> Buckets:
+    """Cut rows into buckets, as even as can be."""
+    cuts = [-(-len(rows) * index // BUCKETS) for index in range(BUCKETS + 1)]
+    return tuple(rows[start:end] for start, end in pairwise(cuts))
+
+
+def flat(buckets: Buckets) -> Rows:
+    """Return the rows of all buckets, in order."""
+    return tuple(row for bucket in buckets for row in bucket)
+
+
+def call(
+    operator: Operator, given: Mapping[str, Rows], *, epoch: int | None, metrics: Metrics, place: Bucket | None = None
+) -> Rows:
+    """Call an operator's function once: on all rows, or on those of one bucket.
+
+    Of a pair of result and state a row is made that says how long the result is; no rows are no state.
+    """
+    if operator.pair in (Pair.RESULT, Pair.STATE):
+        (pair,) = given.values()
+        end = pair[0] + 1
+        return pair[1:end] if operator.pair is Pair.RESULT else pair[end:]
+    known: dict[str, object] = {"epoch": epoch, "metrics": metrics, "bucket": place, "scratch": "scratch"}
+    injected = {name: known[name] for name in operator.injected}
+    if operator.pair is Pair.CALL:
+        *taken, before = operator.inputs
+        result, state = operator.function(**{n: given[n] for n in taken}, **injected, state=given[before] or None)
+        return (len(result), *result, *state)
+    found: Rows | None = operator.function(**given, **injected)
+    return found if found is not None else ()
+
+
+def _passes(program: Program, start: Mapping[str, Buckets]) -> Iterator[Pass]:
+    """Yield what each epoch gives, up to the one that terminates the run."""
+    graph, epoch = program.graph, 0
+    streams = dict(start)
+    while True:
+        metrics = {}
+        for operator in graph.operators:
+            if operator.role is Role.DATA and not operator.replays and epoch:
+                streams[operator.name] = ((),) * BUCKETS
+            if operator.role is Role.OPERATOR and not operator.finishes:
+                reported = Metrics(operator_id=operator.operator_id)
+                streams[operator.name] = _call(operator, streams, epoch, reported)
+                metrics[operator.name] = reported.values()
+        yield Pass(streams=dict(streams), metrics=metrics)
+        if _ends(program, epoch, streams) is not None:
+            return
+        streams |= {variable: streams[tail] for variable, tail in {**graph.feedback, **graph.states}.items()}
+        epoch += 1
+
+
+def _effects(
+    graph: Graph, passes: Sequence[Pass], by: str
+) -> Iterator[tuple[tuple[str, int], Mapping[str, object] | None]]:
+    """Yield what each listener returns that has to be called, by its id and the epoch."""
+    for listener in graph.listeners:
+        is_final = listener.event is ListenerEvent.TERMINATED
+        for epoch, made in enumerate(passes):
+            if is_final and epoch < len(passes) - 1:
+                continue
+            records = {head: sum(counts) for head, counts in _records(graph, made.streams).items()}
+            known = {"epoch": epoch, "metrics": made.all_metrics, "records": records, "terminated_by": by}
+            given = {name: known.get(name, "") for name in listener.injected}
+            yield (listener.listener_id, epoch), listener.function(**given)
+
+
+def _ends(program: Program, epoch: int, streams: Mapping[str, Buckets]) -> str | None:
+    records = {head: sum(counts) for head, counts in _records(program.graph, streams).items()}
+    if not any(records.values()):
+        return "empty_feedback"
+    if not records.get("criteria", 1):
+        return "criteria"
+    return "max_epochs" if epoch + 1 == program.max_epochs else None
+
+
+def _records(graph: Graph, streams: Mapping[str, Buckets]) -> dict[str, tuple[int, ...]]:
+    """Count the rows that each bucket of each head feeds back."""
+    tails = dict(graph.feedback) | ({"criteria": graph.criteria} if graph.criteria is not None else {})
+    return {head: tuple(len(bucket) for bucket in streams[tail]) for head, tail in tails.items()}
+
+
+def _call(
+    operator: Operator, streams: Mapping[str, Buckets], epoch: int | None, metrics: Metrics | None = None
+) -> Buckets:
+    """Call an operator on whole streams, bucket by bucket where it is on buckets."""
+    reported = metrics or Metrics(operator_id=operator.operator_id)
+    if operator.kind is Kind.VALUE:
+        given = {name: flat(streams[name]) for name in operator.inputs}
+        return (call(operator, given, epoch=epoch, metrics=reported),)
+    found = []
+    for index in range(BUCKETS):
+        given = {name: streams[name][index if len(streams[name]) > 1 else 0] for name in operator.inputs}
+        place = Bucket(index=index, count=BUCKETS)
+        found.append(call(operator, given, epoch=epoch, metrics=reported, place=place))
+    return tuple(found)

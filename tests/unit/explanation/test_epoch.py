@@ -1,0 +1,227 @@
+"""Why did an epoch align when it did, what was skipped in it, and why did the run go on after it, or not?"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from iteration_lib.explanation import RunHistory
+from iteration_lib.explanation.epoch import explain_epoch
+from iteration_lib.protocol import Event
+from iteration_lib.protocol.status import UnalignedBy
+from tests.protocol_script import FIRST, SECOND, Sender, aborts, claim, part
+from tests.told_history import at, told
+
+WHO = "process 7 on here"
+
+
+def explained(history: RunHistory, epoch: int, token: int = 1) -> dict[str, Any]:  # Any: JSON
+    found = next(known for known in history.epochs if (known.epoch, known.fencing_token) == (epoch, token))
+    return explain_epoch(history, found)
+
+
+def because(history: RunHistory, epoch: int, token: int = 1) -> list[str]:
+    return cast("list[str]", explained(history, epoch, token)["because"])
+
+
+def test_epoch_says_who_opened_it_what_was_reported_what_was_decided_and_what_made_it_durable() -> None:
+    history = told(
+        (claim(),),
+        (FIRST.opens(0, centroids=2),),
+        (FIRST.reports(0, {"centroids": {0: 3}}),),
+        (FIRST.reports(0, {"centroids": {1: 2}}), FIRST.triggers(0)),
+        (FIRST.completes(1),),
+    )
+
+    answer = explained(history, 0)
+
+    assert [
+        f"opened {at(1)} by attempt 1, {WHO}",
+        "centroids: 2 of 2 subtasks reported, 5 records fed back",
+        f"aligned {at(3)}; decided that the run goes on, because records were fed back (from centroids=5)",
+        f"durable {at(4)}: checkpoint 1 of epoch 0 completed",
+    ] == answer["because"]
+    assert {
+        "epoch": 0,
+        "status": "DURABLE",
+        "attempt": 1,
+        "holder": f"attempt 1, {WHO}",
+        "heads": {"centroids": {"expected": 2, "reported": 2, "records": 5}},
+        "skipped": [],
+        "held_by": [],
+        "held_seconds": None,
+        "decided_from": {"centroids": 5},
+        "terminated_by": None,
+        "checkpoint_id": 1,
+    }.items() <= answer.items()
+
+
+def test_epoch_that_is_open_says_who_has_not_reported() -> None:
+    history = told((claim(), FIRST.opens(0, centroids=2), FIRST.reports(0, {"centroids": {1: 4}})))
+
+    assert ["centroids: 1 of 2 subtasks reported, 4 records fed back"] == because(history, 0)[1:]
+    assert explained(history, 0)["decided_from"] is None
+
+
+@pytest.mark.parametrize(
+    ("reports", "said"),
+    [
+        ({"centroids": {0: 0}, "criteria": {0: 0}}, "nothing was fed back (from centroids=0, criteria=0)"),
+        ({"centroids": {0: 3}, "criteria": {0: 0}}, "the criteria is empty (from centroids=3, criteria=0)"),
+        (
+            {"centroids": {0: 3}, "criteria": {0: 1}},
+            "it is the last of max_epochs=1 (from centroids=3, criteria=1)",
+        ),
+    ],
+)
+def test_decision_to_terminate_names_its_rule_and_what_it_was_made_from(
+    reports: dict[str, dict[int, int]], said: str
+) -> None:
+    history = told((claim(), FIRST.opens(0, centroids=1, criteria=1), FIRST.reports(0, reports)), max_epochs=1)
+
+    assert f"aligned {at(0)}; decided that the run terminates, because {said}" in because(history, 0)
+
+
+def test_decision_to_go_on_names_the_criteria_where_there_is_one() -> None:
+    reports = {"centroids": {0: 3}, "criteria": {0: 1}}
+    history = told((claim(), FIRST.opens(0, centroids=1, criteria=1), FIRST.reports(0, reports)))
+
+    assert (
+        f"aligned {at(0)}; decided that the run goes on, because records were fed back and the criteria is not empty "
+        "(from centroids=3, criteria=1)"
+    ) in because(history, 0)
+
+
+# Epoch 1 has reported at second 1, while checkpoint 1 was pending.
+HELD = (
+    (claim(), FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1)),
+    (FIRST.reports(1),),
+)
+
+
+@pytest.mark.parametrize(
+    ("ends", "how"), [(FIRST.completes(1), "completed"), (aborts(1), "was aborted"), (FIRST.declines(1), "was aborted")]
+)
+def test_epoch_that_was_held_says_by_which_checkpoint_how_long_and_what_released_it(ends: Event, how: str) -> None:
+    history = told(*HELD, (), (ends,))
+
+    answer = explained(history, 1)
+
+    assert f"held for 2.000 s, while checkpoint 1 was pending; released when checkpoint 1 {how}" in answer["because"]
+    assert ([1], 2.0) == (answer["held_by"], answer["held_seconds"])
+
+
+def test_epoch_that_is_held_says_so() -> None:
+    answer = explained(told(*HELD), 1)
+
+    assert "is held: checkpoint 1 is not through" == answer["because"][-1]
+    assert ([1], None) == (answer["held_by"], answer["held_seconds"])
+
+
+def test_epoch_that_was_voided_while_it_was_held_says_so() -> None:
+    history = told(*HELD, (claim(2, takeover=True),))
+
+    assert [
+        "was held: checkpoint 1 is not through",
+        f"voided: no checkpoint covered it when attempt 2, {WHO} took the run",
+    ] == because(history, 1)[-2:]
+
+
+def test_epoch_is_not_held_while_as_many_checkpoints_may_be_pending() -> None:
+    (_, *others), reported = HELD
+
+    answer = explained(told((claim(max_pending=2), *others), reported, (FIRST.completes(1),)), 1)
+
+    assert ([], None) == (answer["held_by"], answer["held_seconds"])
+    assert not [sentence for sentence in answer["because"] if "held" in sentence]
+
+
+def test_epoch_is_not_held_by_a_checkpoint_that_was_through_before() -> None:
+    answer = explained(told((claim(), *FIRST.passes(0, 1)), (FIRST.opens(1), FIRST.reports(1))), 1)
+
+    assert ([], None) == (answer["held_by"], answer["held_seconds"])
+
+
+def test_epoch_that_switched_says_why_and_what_it_left() -> None:
+    history = told(
+        (claim(), FIRST.opens(0)),
+        (FIRST.switches(0, UnalignedBy.PREEMPTION),),
+        (FIRST.marks(0, part("x"), part("y", 0, 2, total=4)),),
+    )
+
+    assert [
+        f"switched to unaligned {at(1)}, because its process was told to end",
+        "left a durable edge of 'x', all of it",
+        "left a durable edge of 'y', buckets 0 to 1 of 4",
+    ] == because(history, 0)[1:4]
+
+
+def test_epoch_says_what_was_skipped_in_it_and_by_whose_marker() -> None:
+    """Edges of a later epoch were voided at the takeover: nobody skips anything for them."""
+    history = told(
+        (claim(max_pending=2), FIRST.opens(0), FIRST.switches(0)),
+        (FIRST.marks(0, part("x"), part("y", 0, 2, total=4)), FIRST.reports(0), FIRST.opens(1), FIRST.switches(1)),
+        (FIRST.marks(1, part("x")),),
+        (claim(2, takeover=True),),
+        (SECOND.opens(0), SECOND.reports(0), SECOND.opens(1)),
+    )
+
+    answer = explained(history, 0, token=2)
+
+    assert [
+        f"opened {at(4)} by attempt 2, {WHO}, after attempt 1 had begun it",
+        "operator 'x' was not run: attempt 1 had left a durable edge of it, all of it",
+        "operator 'y' went on: attempt 1 had left a durable edge of it, buckets 0 to 1 of 4",
+    ] == answer["because"][:3]
+    assert [
+        {"operator_id": "x", "buckets": [[0, 1]], "of": 1, "attempt": 1},
+        {"operator_id": "y", "buckets": [[0, 2]], "of": 4, "attempt": 1},
+    ] == answer["skipped"]
+    assert [] == explained(history, 1, token=2)["skipped"]
+    assert because(history, 0)[1].endswith("because it took longer than the alignment timeout")
+
+
+def test_epoch_says_what_was_skipped_in_it_also_when_nobody_skips_it_any_more() -> None:
+    """Other operators have come since, and what the first attempt had left is void."""
+    history = told(
+        (claim(), FIRST.opens(0), FIRST.switches(0), FIRST.marks(0, part("x"))),
+        (claim(2, takeover=True),),
+        (SECOND.opens(0),),
+        (claim(3, takeover=True), Sender(3, 3).changes("x", "y")),
+        (Sender(3, 3).opens(0),),
+    )
+
+    assert [["x"], []] == [
+        [edge["operator_id"] for edge in explained(history, 0, token)["skipped"]] for token in (2, 3)
+    ]
+
+
+def test_epoch_is_durable_by_the_first_checkpoint_that_covers_it() -> None:
+    """Also by one of a later epoch; what came after it, or was aborted, made nothing durable."""
+    history = told(
+        (claim(every_epochs=2), FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1)),
+        (FIRST.reports(1), FIRST.triggers(1), aborts(1)),
+        (FIRST.opens(2), FIRST.reports(2), FIRST.triggers(2), FIRST.completes(2)),
+        (FIRST.opens(3), FIRST.reports(3), FIRST.triggers(3), FIRST.opens(4)),
+        (FIRST.reports(4), FIRST.triggers(4), FIRST.completes(3)),
+    )
+
+    assert f"durable {at(2)}: checkpoint 2 of epoch 2 completed" == because(history, 0)[-1]
+    assert f"durable {at(4)}: checkpoint 3 of epoch 4 completed" == because(history, 3)[-1]
+    assert [2, 3] == [explained(history, epoch)["checkpoint_id"] for epoch in (0, 3)]
+
+
+def test_epoch_that_is_aligned_says_which_checkpoint_it_waits_for() -> None:
+    begun = (claim(), FIRST.opens(0), FIRST.reports(0))
+
+    assert "not durable yet: no checkpoint" == because(told(begun), 0)[-1]
+    assert "not durable yet: checkpoint 1 is pending" == because(told(begun, (FIRST.triggers(0),)), 0)[-1]
+
+
+def test_epoch_says_who_has_heard_of_it() -> None:
+    history = told(
+        (claim(), *FIRST.passes(0, 1)), (FIRST.notifies(0, "log"),), (*FIRST.passes(1, 2), FIRST.notifies(1, "log"))
+    )
+
+    assert f"listener 'log' heard of it {at(1)}" == because(history, 0)[-1]

@@ -1,0 +1,186 @@
+"""Why is a run where it is, who drove it, and what became of its checkpoints?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+
+from iteration_lib.errors import UsageError
+from iteration_lib.explanation import RunHistory, explain_run
+from iteration_lib.protocol import Event
+from tests.protocol_script import FIRST, SECOND, aborts, asks, claim
+from tests.told_history import at, told
+
+WHO = "process 7 on here"
+ALL_DONE = "it had reached the last of the epochs that it was asked for"
+SLOWLY = "at least 2.5 s apart, up to 2 at once, each within 60 s, up to 1 failures in a row"
+ENDED = (claim(), *FIRST.passes(0, 1, records=0))
+
+
+def because(history: RunHistory) -> list[str]:
+    return cast("list[str]", explain_run(history)["because"])
+
+
+def listed(history: RunHistory, name: str) -> list[dict[str, Any]]:  # Any: JSON
+    return cast("list[dict[str, Any]]", explain_run(history)[name])
+
+
+@pytest.mark.parametrize(
+    ("batches", "said"),
+    [
+        ((), "nobody has driven it yet"),
+        (
+            ((claim(),),),
+            f"attempt 1, {WHO} drives it; its lease runs out {at(30)} unless it is renewed",
+        ),
+        (
+            ((claim(),), (FIRST.ends(),)),
+            f"nobody drives it: attempt 1 ended {at(1)} as RELEASED: {ALL_DONE}",
+        ),
+        (
+            ((claim(),), (FIRST.ends(reason="interrupted"),)),
+            f"nobody drives it: attempt 1 ended {at(1)} as RELEASED: interrupted",
+        ),
+        (
+            ((claim(),), (FIRST.fails("disk full"),)),
+            f"nobody drives it: attempt 1 ended {at(1)} as FAILED: disk full",
+        ),
+    ],
+)
+def test_run_that_goes_on_says_who_drives_it_or_why_nobody_does(
+    batches: tuple[tuple[Event, ...], ...], said: str
+) -> None:
+    assert [said] == because(told(*batches))
+
+
+def test_run_that_terminates_says_by_which_rule_and_what_is_left() -> None:
+    decided = (
+        f"after epoch 0, attempt 1, {WHO} decided that the run terminates, because nothing was fed back "
+        "(from centroids=0)"
+    )
+
+    assert [decided, "its outputs are still to be published"] == because(told(ENDED))[:2]
+    assert [decided, f"its outputs were published {at(1)}"] == because(told(ENDED, (FIRST.publishes(),)))
+
+
+def test_attempts_say_what_they_drove_how_they_pace_and_how_they_ended() -> None:
+    policy = {
+        "every_epochs": 3,
+        "min_pause_seconds": 2.5,
+        "max_pending": 2,
+        "timeout_seconds": 60.0,
+        "tolerable_failures": 1,
+    }
+    history = told(
+        (claim(), *FIRST.passes(0, 1), FIRST.opens(1)),
+        (claim(2, takeover=True, **policy), SECOND.changes("x", "y")),
+    )
+
+    assert [
+        [
+            "opened epochs 0 to 1",
+            "takes a checkpoint every epoch",
+            f"attempt 1 ended {at(1)} as SUPERSEDED: taken over",
+            f"superseded by attempt 2, {WHO}",
+        ],
+        [
+            "opened no epoch",
+            f"takes a checkpoint every 3 epochs, {SLOWLY}",
+            "its iteration is another: operators: x, y",
+        ],
+    ] == [attempt["because"] for attempt in listed(history, "attempts")]
+
+
+def test_operators_that_finished_for_good_say_whose_marker_it_is_and_who_skipped_them() -> None:
+    history = told((claim(), FIRST.finishes("scaled")), (claim(2, takeover=True),), (claim(3, takeover=True),))
+
+    assert [
+        {
+            "operator_id": "scaled",
+            "epoch": 0,
+            "because": [
+                f"finished for good before epoch 0 was durable, marked by attempt 1, {WHO}",
+                "skipped by attempt 2 and 3: its output is read from its files",
+            ],
+        }
+    ] == listed(history, "operators")
+    assert 1 == len(listed(told((claim(), FIRST.finishes("scaled"))), "operators")[0]["because"])
+
+
+def test_checkpoints_say_why_they_began_and_what_became_of_them() -> None:
+    history = told(
+        (claim(max_pending=9, tolerable_failures=9), FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0)),
+        (FIRST.opens(1), FIRST.reports(1), asks(), FIRST.triggers(1)),
+        (aborts(2),),
+        (FIRST.opens(2), FIRST.reports(2), FIRST.triggers(2), FIRST.lets_expire(3)),
+        (FIRST.opens(3), FIRST.reports(3), FIRST.triggers(3), FIRST.completes(4)),
+        (FIRST.opens(4), FIRST.reports(4, {"centroids": {0: 0}}), FIRST.triggers(4), FIRST.completes(5)),
+    )
+
+    assert [
+        ["begun at its attempt's pace", f"aborted {at(2)}, ABORTED_BY_USER: aborted by ann"],
+        [f"asked for by ann {at(1)}", f"aborted {at(2)}, ABORTED_BY_USER: aborted by ann"],
+        ["begun at its attempt's pace", f"aborted {at(3)}, EXPIRED: took longer than 600 s"],
+        ["begun at its attempt's pace", f"completed {at(4)}", "subsumed by checkpoint 5 of epoch 4"],
+        ["begun because epoch 4 terminates the run", f"completed {at(5)}"],
+    ] == [known["because"] for known in listed(history, "checkpoints")]
+
+
+def test_checkpoint_that_is_pending_says_since_when() -> None:
+    history = told((claim(), FIRST.opens(0)), (FIRST.reports(0), FIRST.triggers(0)))
+
+    assert [["begun at its attempt's pace", f"pending since {at(1)}"]] == [
+        known["because"] for known in listed(history, "checkpoints")
+    ]
+
+
+def test_one_epoch_is_explained_with_its_attempts_and_checkpoints() -> None:
+    history = told((claim(), *FIRST.passes(0, 1)), (claim(2, takeover=True), *SECOND.passes(1, 2)))
+
+    answer = explain_run(history, 1)
+
+    assert ([(1, 2)], [2], [2]) == (
+        [(known["epoch"], known["attempt"]) for known in cast("list[dict[str, Any]]", answer["epochs"])],
+        [known["attempt"] for known in cast("list[dict[str, Any]]", answer["attempts"])],
+        [known["checkpoint_id"] for known in cast("list[dict[str, Any]]", answer["checkpoints"])],
+    )
+    assert [0, 1] == [known["epoch"] for known in listed(history, "epochs")]
+
+
+def test_one_epoch_is_explained_with_the_checkpoints_that_held_it_and_made_it_durable() -> None:
+    history = told(
+        (claim(every_epochs=2), FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1)),
+        (FIRST.reports(1), FIRST.triggers(1), FIRST.opens(2)),
+        (FIRST.reports(2),),
+        (FIRST.completes(1), FIRST.opens(3)),
+        (FIRST.reports(3), FIRST.triggers(3), FIRST.completes(2)),
+    )
+
+    ids = [
+        [known["checkpoint_id"] for known in cast("list[dict[str, Any]]", explain_run(history, epoch)["checkpoints"])]
+        for epoch in range(4)
+    ]
+
+    assert [[1], [1], [1, 2], [2]] == ids
+
+
+@pytest.mark.parametrize(
+    ("batches", "there"), [((), "nobody has begun one"), (((claim(), *FIRST.passes(0, 1)),), "its epochs are 0 to 0")]
+)
+def test_epoch_that_is_not_there_is_refused_with_those_that_are(
+    batches: tuple[tuple[Event, ...], ...], there: str
+) -> None:
+    history = told(*batches)
+
+    with pytest.raises(UsageError) as caught:
+        explain_run(history, 7)
+
+    assert f"run {history.run.run_key!r} has no epoch 7; {there}" == str(caught.value)
+
+
+def test_explanation_is_json() -> None:
+    answer = explain_run(told((claim(), *FIRST.passes(0, 1), FIRST.finishes("scaled"))))
+
+    assert answer == json.loads(json.dumps(answer, allow_nan=False))

@@ -1,0 +1,42 @@
+"""Is an attempt refused that would start from markers that cannot be, before it has done anything?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import IllegalRestoreError
+from iteration_lib.explanation import read_history
+from iteration_lib.planning import plan_run
+from tests.driven_in_memory import KEY, SOURCE, InMemory
+from tests.protocol_script import FIRST, claim
+
+CLEANED = SOURCE.replace(
+    "@planned.map_buckets(finishes=True)\ndef scaled(points, made):",
+    "@planned.map_buckets(finishes=True)\ndef cleaned(points):\n    return points\n\n\n"
+    "@planned.map_buckets(finishes=True)\ndef scaled(cleaned, made):",
+).replace('points["x"] * 2.0', 'cleaned["x"] * 2.0')
+OFFENCE = "operator 'scaled' is finished, but its input 'cleaned' is not"
+
+
+def test_attempt_behind_an_illegal_marker_is_refused_with_the_names_before_it_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a store was mended by hand; the dry run says the same."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration(CLEANED)
+    run = bench.open()
+    Coordinator(bench.store).apply(run.run_id, claim(), FIRST.finishes("scaled"), FIRST.ends())
+    rows, files = read_history(bench.store, bench.run), bench.all_files()
+
+    with pytest.raises(IllegalRestoreError) as caught:
+        bench.drive()
+
+    assert (KEY, (OFFENCE,)) == (caught.value.run_key, caught.value.offences)
+    assert f"  - {OFFENCE}\n" in str(caught.value)
+    assert (rows, files) == (read_history(bench.store, bench.run), bench.all_files())
+    assert (OFFENCE,) == plan_run(bench.store, bench.run).refusals

@@ -1,0 +1,266 @@
+"""What would the next attempt do, and would it be let? A dry run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import IterationNotFoundError
+from iteration_lib.explanation import read_history
+from iteration_lib.planning import RunPlan, plan_run
+from iteration_lib.protocol.bucket_range import Ranges
+from iteration_lib.protocol.resume import Action
+from tests.driven_in_memory import MODULE, SOURCE, InMemory
+from tests.protocol_script import FIRST, claim
+
+ALL = ((0, 4),)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
+    """A run that nobody has driven yet."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = InMemory(tmp_path)
+    made.write_input()
+    made.write_iteration()
+    made.open()
+    return made
+
+
+def plan(bench: InMemory, *, allow_dropped_state: bool = False) -> RunPlan:
+    return plan_run(bench.store, bench.run, allow_dropped_state=allow_dropped_state)
+
+
+def actions(planned: RunPlan) -> dict[str, tuple[Action, Ranges]]:
+    assert planned.resume is not None
+    return {step.vertex.operator_id: (step.action, step.running) for step in planned.resume.steps}
+
+
+def test_run_that_nobody_has_driven_begins_at_epoch_0_with_nothing(bench: InMemory) -> None:
+    planned = plan(bench)
+
+    assert {
+        "scaled": (Action.RUN, ALL),
+        "centre": (Action.RUN, ((0, 1),)),
+        "sums": (Action.RUN, ALL),
+        "moved": (Action.RUN, ((0, 1),)),
+    } == actions(planned)
+    assert (0, None, (), (), (), None) == (
+        planned.resume.epoch if planned.resume else None,
+        planned.checkpoint,
+        planned.pins,
+        planned.changes,
+        planned.refusals,
+        planned.live,
+    )
+
+
+def test_run_that_failed_inside_an_epoch_goes_on_behind_its_edges(bench: InMemory) -> None:
+    bench.drive_until_broken()
+
+    planned = plan(bench)
+
+    assert {
+        "scaled": (Action.SKIPPED, ()),
+        "centre": (Action.RESTORED, ()),
+        "sums": (Action.RESTORED, ()),
+        "moved": (Action.RUN, ((0, 1),)),
+    } == actions(planned)
+    assert planned.resume is not None
+    assert ["moved"] == [trigger.operator_id for trigger in planned.resume.frontier]
+    assert ((), ()) == (planned.refusals, planned.resume.unused)
+    assert [("made", 1, 4, None), ("points", 1, 8, None)] == [dataclasses.astuple(pin) for pin in planned.pins]
+
+
+def test_plan_names_the_checkpoint_and_what_is_read_of_it(bench: InMemory) -> None:
+    bench.drive_until_broken()
+
+    restored = plan(bench).checkpoint
+
+    assert restored is not None
+    folder = next(path for path in bench.state.iterdir() if path.name.startswith("000001-"))
+    files = [*folder.glob("epoch-000000/moved/*"), *folder.glob("finished/scaled/*")]
+    assert (1, 0, len(files), sum(file.stat().st_size for file in files)) == (
+        restored.checkpoint.checkpoint_id,
+        restored.checkpoint.epoch,
+        restored.files,
+        restored.size_bytes,
+    )
+
+
+def test_run_without_edges_runs_its_open_epoch_again(bench: InMemory) -> None:
+    bench.drive_until_broken(alignment_timeout_seconds=None)
+
+    planned = plan(bench)
+
+    assert (Action.RUN, ALL) == actions(planned)["sums"]
+    assert planned.resume is not None
+    step = planned.resume.step("sums")
+    assert step is not None
+    assert "epoch 1 had not switched to unaligned, so it left no edges" == step.reason
+
+
+def test_plan_changes_nothing_and_takes_nothing(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    rows, files = read_history(bench.store, bench.run), bench.all_files()
+
+    plan(bench)
+
+    assert (rows, files) == (read_history(bench.store, bench.run), bench.all_files())
+
+
+def test_plan_is_what_the_next_attempt_does(bench: InMemory) -> None:
+    """What the plan restores nobody marks again, and what it runs is marked by the attempt that runs it."""
+    bench.drive_until_broken()
+    runs = {operator_id for operator_id, (_, running) in actions(plan(bench)).items() if running}
+
+    bench.mend()
+    bench.drive()
+
+    parts = bench.store.list_parts(bench.run.run_id)
+    assert runs == {part.operator_id for part in parts if (part.epoch, part.fencing_token) == (1, 2)}
+
+
+def test_first_values_of_variables_are_restored_with_the_edges_of_epoch_0(bench: InMemory) -> None:
+    bench.write_iteration(SOURCE.replace("epoch == 1", "epoch == 0"))
+    fresh = InMemory(bench.folder)
+    fresh.open()
+    fresh.drive_until_broken()
+
+    assert {
+        "scaled": (Action.SKIPPED, ()),
+        "centre": (Action.RESTORED, ()),
+        "sums": (Action.RESTORED, ()),
+        "moved": (Action.RUN, ((0, 1),)),
+    } == actions(plan(fresh))
+
+
+def test_input_that_changed_is_a_refusal_that_names_the_file(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    bench.write_input(rows=9)
+
+    planned = plan(bench)
+
+    assert 1 == len(planned.refusals)
+    assert planned.refusals[0].startswith(f"input file {bench.input} has changed from ")
+    assert [None, planned.refusals[0]] == [pin.problem for pin in planned.pins]
+
+
+def test_checkpoint_that_is_gone_is_a_refusal_that_names_its_manifest(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    manifest = next(bench.state.glob("*/checkpoint-000001.json"))
+    manifest.unlink()
+
+    planned = plan(bench)
+
+    assert (None, (f"state file {manifest} is missing; restore the file, nothing was changed",)) == (
+        planned.checkpoint,
+        planned.refusals,
+    )
+
+
+def test_other_operators_are_said_and_void_what_the_epoch_had_left(bench: InMemory) -> None:
+    """What finished for good is skipped all the same."""
+    bench.drive_until_broken()
+    bench.write_iteration(
+        SOURCE.replace(
+            "def moved(sums,", "def shares(sums):\n    return sums\n\n\n@planned.operator\ndef moved(shares,"
+        )
+        .replace("@planned.operator\ndef shares", "@planned.map_buckets\ndef shares")
+        .replace('sums["sum"].sum(keep', 'shares["sum"].sum(keep')
+    )
+
+    planned = plan(bench)
+
+    assert "operator 'shares' is new" in planned.changes
+    assert [("SKIPPED", "scaled"), ("RUN", "sums")] == [
+        (actions(planned)[name][0].value, name) for name in ("scaled", "sums")
+    ]
+    assert planned.resume is not None
+    assert [("sums", ALL, "the operators are not those that left it")] == [
+        (edge.operator_id, edge.buckets, edge.reason) for edge in planned.resume.unused
+    ]
+
+
+def test_other_code_is_a_refusal(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    bench.write_iteration(SOURCE.replace("* 2.0", "* 3.0"))
+
+    assert ["operator 'scaled': its code changed"] == [refusal.partition(";")[0] for refusal in plan(bench).refusals]
+
+
+def test_new_operator_before_one_that_finished_is_refused_with_both_names(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    bench.write_iteration(
+        SOURCE.replace(
+            "@planned.map_buckets(finishes=True)\ndef scaled(points, made):",
+            "@planned.map_buckets(finishes=True)\ndef cleaned(points):\n    return points\n\n\n"
+            "@planned.map_buckets(finishes=True)\ndef scaled(cleaned, made):",
+        ).replace('points["x"] * 2.0', 'cleaned["x"] * 2.0')
+    )
+
+    assert "operator 'scaled' is finished, but its input 'cleaned' is not" in plan(bench).refusals
+
+
+def test_operator_whose_state_would_be_lost_is_refused_unless_it_may_be(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    bench.write_iteration(
+        SOURCE.replace(
+            "@planned.map_buckets(finishes=True)\n", '@planned.map_buckets(finishes=True, operator_id="s2")\n'
+        )
+    )
+
+    refused, allowed = plan(bench), plan(bench, allow_dropped_state=True)
+
+    assert ["'scaled' is gone, and has state"] == [
+        refusal.removeprefix("operator ").partition(";")[0] for refusal in refused.refusals
+    ]
+    assert () == allowed.refusals
+    assert (Action.RUN, ALL) == actions(allowed)["s2"]
+
+
+def test_parameters_that_the_iteration_takes_no_more_are_a_refusal(bench: InMemory) -> None:
+    bench.write_iteration(SOURCE.replace("    broken: str\n", "    broken: str\n    also: str\n"))
+
+    assert ["parameter 'also' is missing; give --param also=..."] == list(plan(bench).refusals)
+
+
+def test_iteration_that_is_not_there_is_named(bench: InMemory) -> None:
+    bench.write_iteration("planned = None\n")
+
+    with pytest.raises(IterationNotFoundError, match=MODULE):
+        plan(bench)
+
+
+def test_run_that_terminates_only_publishes(bench: InMemory) -> None:
+    bench.drive(publish=False)
+
+    planned = plan(bench)
+
+    assert (None, (), ()) == (planned.resume, planned.pins, planned.refusals)
+    assert planned.checkpoint is not None
+    assert 3 == planned.checkpoint.checkpoint.checkpoint_id
+
+
+def test_finished_run_has_nothing_left_whatever_became_of_its_iteration(bench: InMemory) -> None:
+    bench.drive()
+    bench.write_iteration("")
+
+    planned = plan(bench)
+
+    assert (None, None, (), ()) == (planned.resume, planned.checkpoint, planned.changes, planned.refusals)
+
+
+def test_live_attempt_is_named_and_no_refusal(bench: InMemory) -> None:
+    coordinator = Coordinator(bench.store)
+    coordinator.apply(bench.run.run_id, claim())
+
+    planned = plan(bench)
+
+    assert planned.live is not None
+    assert (FIRST.attempt_id, ()) == (planned.live.attempt_id, planned.refusals)
+    coordinator.apply(bench.run.run_id, FIRST.ends())
+    assert plan(bench).live is None
