@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from iteration_lib.driver.background import Job
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Awaited:
     """What a fiber waits for: one of these jobs, or the machine's time."""
 
-    jobs: Sequence[Job]
+    jobs: Sequence[Job] = field(repr=False)  # they would show their addresses, and a schedule is printed for replay
     deadline_seconds: float
 
     @property
