@@ -335,12 +335,14 @@ def test_epoch_switches_on_time_while_nothing_finishes(here: Here, undisturbed: 
     """The operator that holds the epoch up is still running when what it computes from is durable."""
     here.order("hold", "total 1 -")
     with here.driving(alignment_timeout_seconds=3.0) as driving:
-        wait_until((here.desk / "held").exists, "the operator to run")
-        before = here.marked(1)
-        here.clock.seconds += 3.0
-        wait_until(lambda: here.marked(1), "the epoch to switch")
-        marked, switched = joined(here.marked(1)), here.epochs[1].unaligned_by
-        here.clear("hold")
+        try:
+            wait_until((here.desk / "held").exists, "the operator to run")
+            before = here.marked(1)
+            here.clock.seconds += 3.0
+            wait_until(lambda: here.marked(1), "the epoch to switch", timeout_seconds=DEADLINE_SECONDS)
+            marked, switched = joined(here.marked(1)), here.epochs[1].unaligned_by
+        finally:
+            here.clear("hold")
         run = driving.result(DEADLINE_SECONDS)
 
     assert {} == before
