@@ -127,6 +127,19 @@ class HastyThreads(Threads):
         if not any(job.done() for job in jobs):
             self._clock.seconds += timeout_seconds
 
+    def after(self, delay_seconds: float, work: Callable[[], None]) -> Callable[[], None]:
+        """Do some work once the clock in the hand has come that far; see Background."""
+        due, cancelled = self._clock.seconds + delay_seconds, threading.Event()
+
+        def watch() -> None:
+            while not cancelled.wait(0.01):
+                if self._clock.seconds >= due:
+                    work()
+                    break
+
+        threading.Thread(target=watch, daemon=True).start()
+        return cancelled.set
+
 
 class SlowRunner(LocalRunner):
     """Takes time of the clock for each operator of an epoch; `seconds` says of which epochs, and how much."""

@@ -1,4 +1,4 @@
-"""How does a checkpoint's asynchronous part run beside the next epoch? As a job; a simulation has jobs of its own.
+"""What runs beside the epochs: a checkpoint's asynchronous part, as a job, and timers. A simulation has its own.
 
 A job is a daemon thread: one that hangs, because a file system does, must keep neither the run nor the process.
 """
@@ -27,6 +27,10 @@ class Background(Protocol):
         """Return when one of the jobs has ended, or after the timeout."""
         ...
 
+    def after(self, delay_seconds: float, work: Callable[[], None]) -> Callable[[], None]:
+        """Do some work once that much time has passed, unless what is returned is called before."""
+        ...
+
 
 class Threads:
     """Runs each job in a thread."""
@@ -47,3 +51,10 @@ class Threads:
     def wait(self, jobs: Sequence[Job], *, timeout_seconds: float) -> None:
         """Return when a job has ended; see Background."""
         wait(jobs, timeout=timeout_seconds, return_when=FIRST_COMPLETED)
+
+    def after(self, delay_seconds: float, work: Callable[[], None]) -> Callable[[], None]:
+        """Do some work later; see Background."""
+        timer = threading.Timer(delay_seconds, work)
+        timer.daemon = True
+        timer.start()
+        return timer.cancel

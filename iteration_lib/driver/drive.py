@@ -82,7 +82,7 @@ class _Loop:
             state = self._announce(state)
             self._context.crash_plan.reach(CrashPoint.EPOCH_OPENED, epoch)
             runner = EpochRunner(self._context, self._streams, carried, edges=self._edges(epoch), epoch=epoch)
-            with runner.capturing_when_told_to_end():
+            with runner.capturing():
                 result = runner.run(is_saved=self._expects_checkpoint(state, epoch))
                 self._context.crash_plan.reach(CrashPoint.EPOCH_WRITTEN, epoch)
                 state, aligned = self._align(result)

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
+from iteration_lib.errors import IterationError
 from iteration_lib.model.operator import Kind, Operator, Role
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.event import AlignmentTimedOut, FinishedPart, PartsFinished
@@ -107,6 +109,26 @@ class Edges:
         if timeout is None:
             return False
         return self._context.clock.monotonic_seconds() - self._started_seconds >= timeout
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Switch the epoch when it takes longer than it may, also while nothing finishes: in a long operator, say.
+
+        Without a time to wait for there is nothing to do here: a timeout of 0 marks each part as it is noted.
+        """
+        timeout = self._context.alignment_timeout_seconds
+        cancel = self._context.background.after(timeout, self._time_out) if timeout else None
+        try:
+            yield
+        finally:
+            if cancel is not None:
+                cancel()
+
+    def _time_out(self) -> None:
+        try:
+            self.mark(UnalignedBy.TIMEOUT)
+        except IterationError as err:  # the driver hears of it at its own next step
+            _logger.warning("event=not_marked epoch=%s error=%s", self._epoch, err)
 
     def mark(self, by: UnalignedBy) -> None:
         """Mark all that is noted and may be marked, in running order, in one transaction."""

@@ -136,13 +136,14 @@ class EpochRunner:
             self._edges.note(variable, cast("SavedStream", written))  # a folder was given
 
     @contextmanager
-    def capturing_when_told_to_end(self) -> Iterator[None]:
-        """Use the time that is left when the process is told to end: what is computed becomes a durable edge.
+    def capturing(self) -> Iterator[None]:
+        """Let what is computed become durable edges when the epoch takes too long, or the process is told to end.
 
         That goes for as long as the epoch is open, also while its alignment is held.
         """
         try:
-            yield
+            with self._edges.timed():
+                yield
         except (SystemExit, KeyboardInterrupt):
             try:
                 self._capture()

@@ -301,7 +301,7 @@ def test_run_without_a_timeout_leaves_no_edges_and_writes_nothing_for_them(undis
 
 @pytest.mark.parametrize(
     ("failing", "edges"),
-    [("ranked 1 0", {}), ("paced 1 -", whole("shares", "total", "ranked"))],
+    [("total 1 -", {}), ("paced 1 -", whole("shares", "total", "ranked"))],
     ids=["before the time is over", "after it"],
 )
 def test_epoch_that_takes_longer_than_it_may_leaves_what_it_finished_and_a_shorter_one_nothing(
@@ -329,6 +329,26 @@ def test_epoch_after_one_that_took_too_long_starts_aligned_again(here: Here) -> 
 
     assert [None, UnalignedBy.TIMEOUT, None] == [epoch.unaligned_by for epoch in here.epochs]
     assert {1} == {part.epoch for part in here.parts}
+
+
+def test_epoch_switches_on_time_while_nothing_finishes(here: Here, undisturbed: Here) -> None:
+    """The operator that holds the epoch up is still running when what it computes from is durable."""
+    here.order("hold", "total 1 -")
+    with here.driving(alignment_timeout_seconds=3.0) as driving:
+        try:
+            wait_until((here.desk / "held").exists, "the operator to run")
+            before = here.marked(1)
+            here.clock.seconds += 3.0
+            wait_until(lambda: here.marked(1), "the epoch to switch", timeout_seconds=DEADLINE_SECONDS)
+            marked, switched = joined(here.marked(1)), here.epochs[1].unaligned_by
+        finally:
+            here.clear("hold")
+        run = driving.result(DEADLINE_SECONDS)
+
+    assert {} == before
+    assert whole("shares") == marked
+    assert UnalignedBy.TIMEOUT is switched
+    assert undisturbed.found.state_digest == run.state_digest
 
 
 # Whose variables are not durable

@@ -468,6 +468,14 @@ GUARDS = (
         "if epoch.status is not EpochStatus.OPEN:",
     ),
     _guard(
+        "B5.2",
+        "no timer fires",
+        "integration/test_durable_edges.py::test_epoch_switches_on_time_while_nothing_finishes",
+        "iteration_lib/driver/edge.py",
+        "self._context.background.after(timeout, self._time_out) if timeout else None",
+        "None",
+    ),
+    _guard(
         "B5.3",
         "a held epoch cannot switch",
         f"{_UNIT}/test_hold.py::test_held_epoch_may_still_switch_and_mark_parts",

@@ -61,6 +61,7 @@ class SimulatedAttempt:
         self.main = Fiber(self, f"attempt {number}", self._live)
         self.beat: Fiber | None = None
         self.jobs: list[Fiber] = []
+        self.timers: list[tuple[float, Fiber]] = []  # when each is due, on the machines' clock
         self.next_beat_at: float | None = None
         self.said: list[Said] = []
         self.hurt: set[str] = set()
@@ -88,6 +89,7 @@ class SimulatedAttempt:
                 fiber.throw(Killed)
         self.beat = None
         self.jobs.clear()
+        self.timers.clear()
 
     def preempt(self, *, grace_calls: int) -> None:
         """Tell the process to end, as SIGTERM does: whatever it is about to do, it gets an exception instead."""
@@ -108,6 +110,12 @@ class SimulatedAttempt:
         """Start the beat that is due."""
         self.next_beat_at = None
         self.beat = Fiber(self, f"heartbeat of {self.number}", self._beat)
+
+    def begin_timers(self) -> None:
+        """Let the fibers begin whose time has come."""
+        due = [timer for timer in self.timers if timer[0] <= self.world.clock.local_seconds]
+        self.timers = [timer for timer in self.timers if timer not in due]
+        self.jobs += [fiber for _, fiber in due]
 
     def _beat(self) -> None:
         heartbeat = cast("Heartbeat", self._heartbeat)

@@ -68,6 +68,26 @@ class SimulatedBackground:
         self._looks = self._attempt.looks
         self._failed = [job for job in jobs if job.done() and job.exception() is not None]
 
+    def after(self, delay_seconds: float, work: Callable[[], None]) -> Callable[[], None]:
+        """Do some work in a fiber, which begins when the machines' clock has come that far."""
+
+        def run() -> None:
+            self._attempt.world.counters["timer"] += 1
+            try:
+                work()
+            except Killed:
+                return
+            self._attempt.jobs.remove(fiber)
+
+        fiber = Fiber(self._attempt, f"timer of {self._attempt.number}", run, is_beside=True)
+        timer = (self._clock.monotonic_seconds() + delay_seconds, fiber)
+        self._attempt.timers.append(timer)
+
+        def cancel() -> None:
+            self._attempt.timers = [other for other in self._attempt.timers if other is not timer]
+
+        return cancel
+
     def _check_patience(self, jobs: Sequence[Job]) -> None:
         """See that nobody who has looked at the run waits again for a checkpoint that had taken too long by then.
 

@@ -105,6 +105,7 @@ class Processes:
             due = other.next_beat_at
             if due is not None and due <= now and other.beat is None:
                 other.begin_beat()
+            other.begin_timers()
 
     def note(self, line: str) -> None:
         """Keep a line of the trace."""

@@ -40,7 +40,7 @@ def end_marked(mark: str, *, grace_seconds: float) -> tuple[int, ...]:
     grace = time.monotonic() + grace_seconds
     end = grace + _KILL_SECONDS
     asked: set[int] = set()
-    while (pids := find_marked(mark)) and time.monotonic() < end:
+    while (pids := _find_twice(mark)) and time.monotonic() < end:
         is_late = time.monotonic() > grace
         for pid in pids:
             if is_late or pid not in asked:
@@ -48,6 +48,17 @@ def end_marked(mark: str, *, grace_seconds: float) -> tuple[int, ...]:
                 asked.add(pid)
         time.sleep(_POLL_SECONDS)
     return pids
+
+
+def _find_twice(mark: str) -> tuple[int, ...]:
+    """Find the marked processes, and where there seem to be none look again.
+
+    One that forks or is replaced by another program while the table is read shows no environment for that moment.
+    """
+    if pids := find_marked(mark):
+        return pids
+    time.sleep(_POLL_SECONDS)
+    return find_marked(mark)
 
 
 def _send(pid: int, signal_number: signal.Signals) -> None:
