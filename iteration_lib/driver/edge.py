@@ -23,7 +23,7 @@ from iteration_lib.protocol import Event
 from iteration_lib.protocol.event import AlignmentTimedOut, FinishedPart, PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import UnalignedBy
-from iteration_lib.state.saved import SavedFile, SavedStream
+from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.store.record import PartRecord
 
 _logger = logging.getLogger(__name__)
@@ -93,6 +93,22 @@ class Edges:
     def is_noted(self, operator: Operator) -> bool:
         """Tell whether any file of an operator's output was noted."""
         return operator.operator_id in self._noted
+
+    def is_begun(self, operator: Operator) -> bool:
+        """Tell whether any of an operator's output was durable when the epoch began."""
+        return operator.operator_id in self._found
+
+    def is_whole(self, operator: Operator) -> bool:
+        """Tell whether all of an operator's output was noted, or is durable."""
+        noted = self._noted.get(operator.operator_id, ())
+        files = [file_of for saved in noted for file_of in _one_by_one(saved)]
+        ranges = {*self._marked.get(operator.operator_id, ()), *(_range(one, self._total(operator)) for one in files)}
+        return sum(end - first for first, end in ranges) == self._total(operator)
+
+    def note_consumed(self, operator: Operator, metrics: Mapping[str, float] | None) -> None:
+        """Note that an operator's output needs no files: all who take it are whole (not in-flight, FLIP-76)."""
+        nothing = SavedStream(kind=operator.kind.value, format=FileFormat.ARROW, schema="", files=())
+        self.note(operator, nothing, metrics)
 
     def note(self, operator: Operator, saved: SavedStream, metrics: Mapping[str, float] | None = None) -> None:
         """Note that files of an operator's output are complete; mark them, if it is time. Safe in any thread."""
@@ -169,7 +185,7 @@ class Edges:
         return new
 
     def _part(self, operator: Operator, saved: SavedStream, before: Sequence[Operator]) -> FinishedPart:
-        first, end = _range(saved)
+        first, end = _range(saved, self._total(operator))
         narrow = [source.operator_id for source in before if operator.kind is source.kind is Kind.BUCKETS]
         return FinishedPart(
             operator_id=operator.operator_id,
@@ -214,14 +230,14 @@ def _join(parts: list[PartRecord]) -> Edge:
 
 
 def _one_by_one(saved: SavedStream) -> list[SavedStream]:
-    """Return a stream of buckets file by file; one without buckets is a part by itself."""
-    if saved.kind != Kind.BUCKETS.value:
+    """Return a stream of buckets file by file; one without buckets, or without files, is a part by itself."""
+    if saved.kind != Kind.BUCKETS.value or not saved.files:
         return [saved]
     return [replace(saved, files=(file,)) for file in saved.files]
 
 
-def _range(saved: SavedStream) -> Range:
-    file: SavedFile | None = saved.files[0] if saved.kind == Kind.BUCKETS.value else None
+def _range(saved: SavedStream, total: int) -> Range:
+    file: SavedFile | None = saved.files[0] if saved.kind == Kind.BUCKETS.value and saved.files else None
     if file is None or file.first_bucket is None or file.end_bucket is None:
-        return 0, 1
+        return 0, total
     return file.first_bucket, file.end_bucket

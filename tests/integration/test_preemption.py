@@ -19,7 +19,7 @@ from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, UnalignedBy
-from iteration_lib.runner.seam import Materialised, Stream
+from iteration_lib.runner.seam import Invocation, Materialised, Stream
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import CommandLine
 from tests.driven_here import (
@@ -122,6 +122,46 @@ def test_what_an_open_epoch_has_computed_is_captured_and_the_retry_starts_behind
     assert expected | first_values == marked
     assert (UnalignedBy.TIMEOUT if options is AT_ONCE else UnalignedBy.PREEMPTION) is by
     assert without(marked) == ran
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+class FusingRunner(SlowRunner):
+    """Computes `shares` inside what takes it, as Spark does, so that nothing of it is there to capture."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._fused: list[Stream] = []
+
+    def compute(self, invocation: Invocation) -> Stream:
+        """See Runner."""
+        stream = super().compute(invocation)
+        if invocation.operator.name == "shares":
+            self._fused.append(stream)
+        return stream
+
+    def is_computed(self, stream: Stream) -> bool:
+        """See Runner."""
+        return all(stream is not fused for fused in self._fused) and super().is_computed(stream)
+
+
+@pytest.mark.parametrize(
+    ("line", "marked"),
+    [("paced 1 -", {}), ("drifted 1 0", {"shares": 4, "total": 1, "ranked": 4, "paced": 1, "going": 1})],
+    ids=["while somebody still asks for it", "when all who took it are whole"],
+)
+def test_operator_that_was_computed_inside_what_takes_it_needs_no_files_once_that_is_whole(
+    here: Here, undisturbed: Here, line: str, marked: dict[str, int]
+) -> None:
+    tell_to_end(here, line, runner_class=FusingRunner)
+    parts = [part for part in here.parts if part.epoch == 1]
+    left = buckets_of(here, 1)
+    here.log()
+
+    run = here.drive(parallelism=3, runner_class=FusingRunner)
+
+    assert marked == left
+    assert [] == [file for part in parts if part.operator_id == "shares" for file in part.output["files"]]
+    assert without(marked) == runs_of(here, 1)
     assert undisturbed.found.state_digest == run.state_digest
 
 
