@@ -102,8 +102,9 @@ class Edges:
         """Tell whether all of an operator's output was noted, or is durable."""
         noted = self._noted.get(operator.operator_id, ())
         files = [file_of for saved in noted for file_of in _one_by_one(saved)]
-        ranges = {*self._marked.get(operator.operator_id, ()), *(_range(one, self._total(operator)) for one in files)}
-        return sum(end - first for first, end in ranges) == self._total(operator)
+        total = self._total(operator)
+        ranges: set[Range] = {*self._marked.get(operator.operator_id, ()), *(_range(one, total) for one in files)}
+        return sum(end - first for first, end in ranges) == total
 
     def note_consumed(self, operator: Operator, metrics: Mapping[str, float] | None) -> None:
         """Note that an operator's output needs no files: all who take it are whole (not in-flight, FLIP-76)."""
