@@ -196,12 +196,13 @@ class CheckpointOracle(Checks):
             self._require(len(pending) <= change.policy["max_pending"], "I14", "{} are pending", len(pending))
 
     def _failed(self, change: Change) -> None:
-        """I13: failures are counted in a row, those of final and hand-made ones as too many."""
+        """I13: failures are counted in a row, those of final and hand-made ones as too many; too many stay too many."""
         if not change.token:
             return
         policy, token = change.policy, change.token
         for known, checkpoint in change.checkpoints:
-            if checkpoint["status"] == "COMPLETED" and (known is None or known["status"] != "COMPLETED"):
+            is_new = checkpoint["status"] == "COMPLETED" and (known is None or known["status"] != "COMPLETED")
+            if is_new and self.failures[token] <= policy["tolerable_failures"]:
                 self.failures[token] = 0
             if checkpoint["failure"] in _FAILURES and (known is None or known["failure"] is None):
                 self.failures[token] += 1

@@ -174,7 +174,7 @@ CHECKPOINTS = (
         name="success does not end a row of failures",
         rule="I13",
         file=_CHECKPOINT,
-        old="    if state.checkpoint_failures:\n        commands.append(CountCheckpointFailures(count=0))\n",
+        old="    if failures != state.checkpoint_failures:\n        commands.append(CountCheckpointFailures(count=0))\n",
         new="",
     ),
     Mutant(
