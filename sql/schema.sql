@@ -267,6 +267,18 @@ CREATE TABLE head_reports (
 COMMENT ON TABLE head_reports IS
     'What each subtask of a head fed back in an epoch, by subtask index; NULL until it has reported (I4).';
 
+CREATE FUNCTION head_reports_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.epoch, NEW.fencing_token, NEW.head)
+       IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token, OLD.head)
+       OR NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.epoch = OLD.epoch
+                      AND epochs.fencing_token = OLD.fencing_token AND epochs.status = 'OPEN') THEN
+        RAISE EXCEPTION 'the reports of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER head_reports_guard BEFORE UPDATE ON head_reports FOR EACH ROW EXECUTE FUNCTION head_reports_guard();
+
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
     checkpoint_id    bigint NOT NULL,
@@ -349,6 +361,20 @@ CREATE TABLE acknowledgements (
 
 COMMENT ON TABLE acknowledgements IS
     'Which subtasks of a participant have acknowledged a checkpoint, by subtask index: 1, or NULL for not yet.';
+
+CREATE FUNCTION acknowledgements_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.checkpoint_id, NEW.participant)
+       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.participant)
+       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                      AND checkpoints.checkpoint_id = OLD.checkpoint_id AND checkpoints.status = 'PENDING') THEN
+        RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER acknowledgements_guard BEFORE UPDATE ON acknowledgements
+    FOR EACH ROW EXECUTE FUNCTION acknowledgements_guard();
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,

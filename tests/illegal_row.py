@@ -475,6 +475,22 @@ GUARDS = {
         )
         for column, value in {"metrics": "'{\"a\": 1}'", "seconds": "9", "held_at": "now() + interval '1 day'"}.items()
     },
+    **{
+        f"other reports of epoch {number}": Illegal(f"the reports of epoch {number} cannot change", statement)
+        for number, statement in {
+            0: "UPDATE head_reports SET records = '{4}' WHERE run_id = %(run)s AND epoch = 0",
+            1: "UPDATE head_reports SET records = '{4}' WHERE run_id = %(run)s AND epoch = 1 AND fencing_token = 2",
+            2: "UPDATE head_reports SET head = 'another' WHERE run_id = %(run)s AND epoch = 2",
+        }.items()
+    },
+    "other acknowledgements of a completed checkpoint": Illegal(
+        "the acknowledgements of checkpoint 1 cannot change",
+        "UPDATE acknowledgements SET subtasks = '{NULL}' WHERE run_id = %(run)s AND checkpoint_id = 1",
+    ),
+    "acknowledgements by another": Illegal(
+        "the acknowledgements of checkpoint 2 cannot change",
+        "UPDATE acknowledgements SET participant = 'another' WHERE run_id = %(run)s AND checkpoint_id = 2",
+    ),
     "a decision taken back": Illegal("the decision of epoch 0 cannot change", set_epoch(0, "decision = NULL", 1)),
     **{
         f"another {column} of a checkpoint": Illegal(

@@ -123,6 +123,33 @@ BEGIN
     RETURN NEW;
 END $$;
 
+-- What was reported of an epoch, or acknowledged of a checkpoint, stays what it was decided from (I4, I8).
+CREATE FUNCTION head_reports_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.epoch, NEW.fencing_token, NEW.head)
+       IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token, OLD.head)
+       OR NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.epoch = OLD.epoch
+                      AND epochs.fencing_token = OLD.fencing_token AND epochs.status = 'OPEN') THEN
+        RAISE EXCEPTION 'the reports of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER head_reports_guard BEFORE UPDATE ON head_reports FOR EACH ROW EXECUTE FUNCTION head_reports_guard();
+
+CREATE FUNCTION acknowledgements_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.checkpoint_id, NEW.participant)
+       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.participant)
+       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                      AND checkpoints.checkpoint_id = OLD.checkpoint_id AND checkpoints.status = 'PENDING') THEN
+        RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER acknowledgements_guard BEFORE UPDATE ON acknowledgements
+    FOR EACH ROW EXECUTE FUNCTION acknowledgements_guard();
+
 -- Version 1 kept the reason of an aborted checkpoint in words alone.
 ALTER TABLE checkpoints
     DROP CONSTRAINT checkpoints_kind_check,

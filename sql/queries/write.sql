@@ -99,10 +99,10 @@ INSERT INTO epochs (run_id, epoch, fencing_token, expected_reports)
 SELECT run_id, :epoch, fencing_token, :expected_reports
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
--- record_reports: store what the subtasks of one head have reported
+-- record_reports: store what the subtasks of one head of an open epoch have reported
 INSERT INTO head_reports (run_id, epoch, fencing_token, head, records)
-SELECT run_id, :epoch, fencing_token, :head, CAST(:records AS bigint[])
-FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token
+SELECT run_id, epoch, fencing_token, :head, CAST(:records AS bigint[])
+FROM epochs WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN'
 ON CONFLICT (run_id, epoch, fencing_token, head) DO UPDATE SET records = EXCLUDED.records;
 
 -- count_reports: count the reports of an epoch that stays open

@@ -153,6 +153,8 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "an epoch without subtasks": (VOID, OpenEpoch(epoch=3, heads=(Reports(name="centroids", values=()),))),
     "reports of an epoch that is not there": (RecordReports(epoch=NOT_THERE, heads=SILENT),),
     "reports of an epoch that is aligned": (RecordReports(epoch=1, heads=SILENT),),
+    "every report of an epoch that is aligned": (RecordReports(epoch=1, heads=HEADS),),
+    "every report of an epoch that is durable": (RecordReports(epoch=0, heads=HEADS),),
     "measures of an epoch that is not there": (dataclasses.replace(MEASURE, epoch=NOT_THERE),),
     "measures of an epoch that is aligned": (dataclasses.replace(MEASURE, epoch=1),),
     "measures of an epoch that lacks a report": (MEASURE,),
