@@ -194,6 +194,9 @@ def _complete(
     if terminated_by is not None:
         check_transition(state.status, RunStatus.TERMINATING)
         commands.append(SetRunStatus(status=RunStatus.TERMINATING, terminated_by=terminated_by))
+        if state.requests:  # made while it was pending: no other one comes
+            commands.append(AnswerRequests(checkpoint_id=completed.checkpoint_id))
+            state = replace(state, requests=frozenset())
     return (
         replace(
             state,
