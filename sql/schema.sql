@@ -71,6 +71,22 @@ BEGIN
         RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
             USING ERRCODE = 'check_violation';
     END IF;
+    IF NEW.last_durable_epoch <> OLD.last_durable_epoch AND (
+        NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                    AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch = NEW.last_durable_epoch)
+        OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'OPEN'
+                   AND epochs.epoch <= NEW.last_durable_epoch)
+        OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'ALIGNED'
+                   AND epochs.epoch <= NEW.last_durable_epoch)) THEN
+        RAISE EXCEPTION 'run %: no completed checkpoint makes every epoch up to % durable', OLD.run_id,
+            NEW.last_durable_epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.status = 'FINISHED' AND (
+        EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'PENDING')
+        OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'OPEN')
+        OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'ALIGNED')) THEN
+        RAISE EXCEPTION 'run % has something that is not durable', OLD.run_id USING ERRCODE = 'check_violation';
+    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER runs_guard BEFORE UPDATE ON runs FOR EACH ROW EXECUTE FUNCTION runs_guard();
@@ -107,9 +123,16 @@ CREATE UNIQUE INDEX attempts_live_key ON attempts (run_id) WHERE ended_at IS NUL
 
 COMMENT ON TABLE attempts IS 'One process that drives, or drove, a run; at most one of a run is live (I1).';
 
--- An attempt that has ended never comes back, and none changes whose it is (I1).
+-- An attempt holds the token in force when it begins; one that has ended never comes back, and none changes whose it is (I1).
 CREATE FUNCTION attempts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.fencing_token <> (SELECT runs.fencing_token FROM runs WHERE runs.run_id = NEW.run_id) THEN
+            RAISE EXCEPTION 'token % of run % is not in force', NEW.fencing_token, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
     IF (NEW.run_id, NEW.fencing_token, NEW.attempt_id, NEW.holder, NEW.policy, NEW.started_at)
        IS DISTINCT FROM (OLD.run_id, OLD.fencing_token, OLD.attempt_id, OLD.holder, OLD.policy, OLD.started_at) THEN
         RAISE EXCEPTION 'the identity of attempt % cannot change', OLD.fencing_token USING ERRCODE = 'check_violation';
@@ -119,7 +142,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER attempts_guard BEFORE UPDATE ON attempts FOR EACH ROW EXECUTE FUNCTION attempts_guard();
+CREATE TRIGGER attempts_guard BEFORE INSERT OR UPDATE ON attempts FOR EACH ROW EXECUTE FUNCTION attempts_guard();
 
 CREATE TABLE operators (
     run_id          uuid NOT NULL REFERENCES runs,
@@ -226,8 +249,17 @@ CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
 
 COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DURABLE, or VOIDED when superseded.';
 
+-- An epoch follows one that is aligned or durable and does not end the run (I3, I9); what it was decided from stays (I5).
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.epoch > 0 AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
+               AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
+               AND epochs.decision ->> 'terminated_by' IS NULL) THEN
+            RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
     IF (NEW.run_id, NEW.epoch, NEW.fencing_token, NEW.expected_reports)
        IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token, OLD.expected_reports) THEN
         RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
@@ -251,7 +283,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER epochs_guard BEFORE UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
+CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
 
 CREATE TABLE head_reports (
     run_id         uuid NOT NULL,
@@ -266,6 +298,18 @@ CREATE TABLE head_reports (
 
 COMMENT ON TABLE head_reports IS
     'What each subtask of a head fed back in an epoch, by subtask index; NULL until it has reported (I4).';
+
+CREATE FUNCTION head_reports_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.epoch, NEW.fencing_token, NEW.head)
+       IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token, OLD.head)
+       OR NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.epoch = OLD.epoch
+                      AND epochs.fencing_token = OLD.fencing_token AND epochs.status = 'OPEN') THEN
+        RAISE EXCEPTION 'the reports of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER head_reports_guard BEFORE UPDATE ON head_reports FOR EACH ROW EXECUTE FUNCTION head_reports_guard();
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
@@ -349,6 +393,20 @@ CREATE TABLE acknowledgements (
 
 COMMENT ON TABLE acknowledgements IS
     'Which subtasks of a participant have acknowledged a checkpoint, by subtask index: 1, or NULL for not yet.';
+
+CREATE FUNCTION acknowledgements_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (NEW.run_id, NEW.checkpoint_id, NEW.participant)
+       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.participant)
+       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                      AND checkpoints.checkpoint_id = OLD.checkpoint_id AND checkpoints.status = 'PENDING') THEN
+        RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER acknowledgements_guard BEFORE UPDATE ON acknowledgements
+    FOR EACH ROW EXECUTE FUNCTION acknowledgements_guard();
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,

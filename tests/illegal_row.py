@@ -49,7 +49,7 @@ NEW_ROWS = {
         "role": "'operator'",
         "kind": "'value'",
     },
-    "epochs": {"run_id": "%(run)s", "epoch": "9", "fencing_token": "2", "expected_reports": "1", "status": "'VOIDED'"},
+    "epochs": {"run_id": "%(run)s", "epoch": "2", "fencing_token": "1", "expected_reports": "1", "status": "'VOIDED'"},
     "checkpoints": {
         "run_id": "%(run)s",
         "checkpoint_id": "9",
@@ -185,10 +185,12 @@ CONSTRAINTS = {
     "a failure without a reason": Illegal("runs_failure_check", set_run("run", "status = 'FAILED'")),
     "a reason without a failure": Illegal("runs_failure_check", set_run("run", "failure = 'x'")),
     # attempts
-    "a token twice": Illegal("attempts_pkey", attempt_with(fencing_token="1")),
+    "a token twice": Illegal("attempts_pkey", attempt_with(fencing_token="1"), ("attempts_guard",)),
     "an attempt's id twice": Illegal("attempts_attempt_id_key", attempt_with(attempt_id="%(attempt)s")),
     "an attempt of no run": Illegal("attempts_run_id_fkey", attempt_with(run_id="gen_random_uuid()")),
-    "a token below the first": Illegal("attempts_fencing_token_check", attempt_with(fencing_token="0")),
+    "a token below the first": Illegal(
+        "attempts_fencing_token_check", attempt_with(fencing_token="0"), ("attempts_guard",)
+    ),
     "an unknown outcome": Illegal("attempts_outcome_check", attempt_with(outcome="'LOST'")),
     "an end without an outcome": Illegal("attempts_ended_check", attempt_with(outcome="NULL")),
     "an outcome without an end": Illegal(
@@ -220,7 +222,9 @@ CONSTRAINTS = {
     "an epoch twice under one token": Illegal("epochs_pkey", epoch_with(epoch="1", fencing_token="1")),
     "an epoch of no attempt": Illegal("epochs_attempt_fkey", epoch_with(fencing_token="7")),
     "an epoch before the first": Illegal("epochs_epoch_check", epoch_with(epoch="-1")),
-    "an epoch of unknown status": Illegal("epochs_status_check", epoch_with(status="'BEGUN'")),
+    "an epoch of unknown status": Illegal(
+        "epochs_status_check", epoch_with(epoch="3", status="'BEGUN'"), ("epochs_guard",)
+    ),
     "fewer reports than none": Illegal("epochs_reports_check", set_epoch(2, "reports = -1")),
     "more reports than subtasks": Illegal("epochs_reports_check", set_epoch(2, "reports = 4")),
     "an epoch without subtasks": Illegal("epochs_reports_check", epoch_with(expected_reports="0", held_at="now()")),
@@ -247,9 +251,17 @@ CONSTRAINTS = {
     "durable before it is": Illegal("epochs_durable_check", set_epoch(1, "durable_at = now()")),
     "an epoch twice in force": Illegal(
         "epochs_epoch_key",
-        epoch_with(epoch="0", status="'ALIGNED'", reports="1", decision="'{}'", held_at="now()", aligned_at="now()"),
+        epoch_with(
+            epoch="0",
+            fencing_token="2",
+            status="'ALIGNED'",
+            reports="1",
+            decision="'{}'",
+            held_at="now()",
+            aligned_at="now()",
+        ),
     ),
-    "two open epochs": Illegal("epochs_open_key", epoch_with(status="'OPEN'")),
+    "two open epochs": Illegal("epochs_open_key", epoch_with(epoch="3", status="'OPEN'"), ("epochs_guard",)),
     # head_reports
     "a head's reports twice": Illegal(
         "head_reports_pkey", "INSERT INTO head_reports VALUES (%(run)s, 2, 2, 'centroids', '{1}')"
@@ -409,6 +421,10 @@ GUARDS = {
             "started_at": "now() + interval '1 day'",
         }.items()
     },
+    "an attempt under a token that was never issued": Illegal("token 4 of run", attempt_with(fencing_token="4")),
+    "durable epochs without a checkpoint": Illegal(
+        "no completed checkpoint", set_run("fresh", "last_durable_epoch = 0")
+    ),
     "an attempt that comes back": Illegal(
         "attempt 1 has ended and cannot change", set_attempt(1, "ended_at = NULL, outcome = NULL")
     ),
@@ -454,6 +470,11 @@ GUARDS = {
         for column in ("epoch", "fencing_token", "expected_reports")
     },
     "another run of an epoch": Illegal("the identity of epoch", set_epoch(1, "run_id = %(terminating)s")),
+    "an epoch after a gap": Illegal("epoch 9 does not follow", epoch_with(epoch="9")),
+    "an epoch after an open one": Illegal("epoch 3 does not follow", epoch_with(epoch="3")),
+    "an epoch after the one that ends the run": Illegal(
+        "epoch 1 does not follow", epoch_with(run_id="%(terminating)s", epoch="1")
+    ),
     "another decision": Illegal(
         "the decision of epoch 1 cannot change", set_epoch(1, "decision = decision || '{\"x\": 1}'")
     ),
@@ -475,6 +496,22 @@ GUARDS = {
         )
         for column, value in {"metrics": "'{\"a\": 1}'", "seconds": "9", "held_at": "now() + interval '1 day'"}.items()
     },
+    **{
+        f"other reports of epoch {number}": Illegal(f"the reports of epoch {number} cannot change", statement)
+        for number, statement in {
+            0: "UPDATE head_reports SET records = '{4}' WHERE run_id = %(run)s AND epoch = 0",
+            1: "UPDATE head_reports SET records = '{4}' WHERE run_id = %(run)s AND epoch = 1 AND fencing_token = 2",
+            2: "UPDATE head_reports SET head = 'another' WHERE run_id = %(run)s AND epoch = 2",
+        }.items()
+    },
+    "other acknowledgements of a completed checkpoint": Illegal(
+        "the acknowledgements of checkpoint 1 cannot change",
+        "UPDATE acknowledgements SET subtasks = '{NULL}' WHERE run_id = %(run)s AND checkpoint_id = 1",
+    ),
+    "acknowledgements by another": Illegal(
+        "the acknowledgements of checkpoint 2 cannot change",
+        "UPDATE acknowledgements SET participant = 'another' WHERE run_id = %(run)s AND checkpoint_id = 2",
+    ),
     "a decision taken back": Illegal("the decision of epoch 0 cannot change", set_epoch(0, "decision = NULL", 1)),
     **{
         f"another {column} of a checkpoint": Illegal(

@@ -297,7 +297,9 @@ class Ledger(Rows):
         if not command.is_subsumed:
             assert CheckpointStatus.COMPLETED not in [r.status for r in self.checkpoints.values()], "I8: two"
             row.status = CheckpointStatus.COMPLETED
-            self.attempts[self.token()].failures = 0
+            attempt = self.attempts[self.token()]
+            if attempt.failures <= attempt.policy.tolerable_failures:
+                attempt.failures = 0
 
     def _abort(self, command: AbortCheckpoint) -> None:
         row = self.checkpoint(command.checkpoint_id, CheckpointStatus.PENDING)

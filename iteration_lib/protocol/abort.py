@@ -20,7 +20,7 @@ from iteration_lib.protocol.command import (
 )
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
 from iteration_lib.protocol.state import CheckpointState, RunState
-from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind, RunStatus
+from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind
 
 
 def abort_by_user(state: RunState, event: CheckpointAborted) -> tuple[RunState, tuple[Command, ...]]:
@@ -36,7 +36,7 @@ def abort_by_user(state: RunState, event: CheckpointAborted) -> tuple[RunState, 
     state, aborted = abort_checkpoints(state, meant, CheckpointFailure.ABORTED_BY_USER, reason)
     commands: list[Command] = [*aborted]
     if max(state.last_checkpoint_id, state.aborted_through) < event.checkpoint_id:
-        if state.status in (RunStatus.TERMINATING, RunStatus.FINISHED):
+        if state.terminated_by is not None:
             raise RunFinishedError(state.run_id)
         commands.append(AbortThrough(checkpoint_id=event.checkpoint_id))
         state = replace(state, aborted_through=event.checkpoint_id)
@@ -46,7 +46,7 @@ def abort_by_user(state: RunState, event: CheckpointAborted) -> tuple[RunState, 
 
 def request_checkpoint(state: RunState, event: CheckpointRequested) -> tuple[RunState, tuple[Command, ...]]:
     """Ask for a checkpoint of the next epoch that aligns; raises RunFinishedError when no epoch will."""
-    if state.status in (RunStatus.TERMINATING, RunStatus.FINISHED):
+    if state.terminated_by is not None:
         raise RunFinishedError(state.run_id)
     if event.request_id in state.requests:
         return state, ()

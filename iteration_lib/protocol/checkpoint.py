@@ -7,7 +7,7 @@ from datetime import datetime
 
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.abort import abort_checkpoints, count_failure
-from iteration_lib.protocol.alignment import expect_all, fold, release_alignment
+from iteration_lib.protocol.alignment import expect_all, fold, has_failed, release_alignment
 from iteration_lib.protocol.command import (
     AnswerRequests,
     Command,
@@ -173,7 +173,7 @@ def _check_manifest(state: RunState, event: CheckpointAcknowledged) -> None:
 def _complete(
     state: RunState, completed: CheckpointState, complete: CompleteCheckpoint
 ) -> tuple[RunState, tuple[Command, ...]]:
-    """Make epochs durable, subsume what is older, and let a final decision bind (I6, I8)."""
+    """Make epochs durable, subsume what is older, and let a final decision bind (I6, I8); failures begin anew (I13)."""
     covered = next(epoch for epoch in state.epochs if epoch.epoch == completed.epoch)
     commands: list[Command] = []
     if state.completed is not None:
@@ -187,12 +187,16 @@ def _complete(
     reason = f"subsumed by {completed.checkpoint_id}"
     state, aborted = abort_checkpoints(state, older, CheckpointFailure.SUBSUMED, reason)
     commands += [*aborted, MakeEpochsDurable(through=completed.epoch)]
-    if state.checkpoint_failures:
+    failures = state.checkpoint_failures if has_failed(state) else 0
+    if failures != state.checkpoint_failures:
         commands.append(CountCheckpointFailures(count=0))
     terminated_by = covered.decision.terminated_by if covered.decision is not None else None
     if terminated_by is not None:
         check_transition(state.status, RunStatus.TERMINATING)
         commands.append(SetRunStatus(status=RunStatus.TERMINATING, terminated_by=terminated_by))
+        if state.requests:  # made while it was pending: no other one comes
+            commands.append(AnswerRequests(checkpoint_id=completed.checkpoint_id))
+            state = replace(state, requests=frozenset())
     return (
         replace(
             state,
@@ -202,7 +206,7 @@ def _complete(
             epochs=tuple(epoch for epoch in state.epochs if epoch.epoch > completed.epoch),
             edges=tuple(edge for edge in state.edges if not NO_EPOCH < edge.epoch <= completed.epoch),
             completed=completed,
-            checkpoint_failures=0,
+            checkpoint_failures=failures,
         ),
         tuple(commands),
     )

@@ -92,7 +92,13 @@ def publish_outputs(state: RunState, event: OutputsPublished) -> tuple[RunState,
         raise ProtocolViolationError(f"outputs of a run that is {state.status.value} cannot be published (I10)")
     check_transition(state.status, RunStatus.FINISHED)
     return (
-        replace(state, status=RunStatus.FINISHED, attempt=None, ended_attempt_id=event.attempt_id),
+        replace(
+            state,
+            status=RunStatus.FINISHED,
+            attempt=None,
+            ended_attempt_id=event.attempt_id,
+            checkpoint_failures=0,
+        ),
         (
             PublishOutputs(outputs=event.outputs, state_digest=event.state_digest),
             EndAttempt(fencing_token=event.fencing_token, outcome=AttemptOutcome.FINISHED, reason=None),

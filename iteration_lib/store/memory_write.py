@@ -109,6 +109,8 @@ def _replace_definition(run: MemoryRun, command: ReplaceDefinition, fencing_toke
 
 def _publish_outputs(run: MemoryRun, command: PublishOutputs, _token: int, now: datetime) -> None:
     expect(run.run, status="TERMINATING")
+    statuses = [row["status"] for rows in (run.epochs, run.checkpoints) for row in rows.values()]
+    refuse_if(not {"OPEN", "ALIGNED", "PENDING"}.isdisjoint(statuses), "something is not durable")
     outputs = as_json(dict(command.outputs))
     run.run.update(status="FINISHED", outputs=outputs, state_digest=command.state_digest, finished_at=now)
 
@@ -123,6 +125,8 @@ def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: dat
     in_force = [epoch for epoch in run.epochs.values() if epoch["status"] != "VOIDED"]
     refuse_if(command.epoch < 0 or command.epoch in [e["epoch"] for e in in_force], f"epoch {command.epoch} is there")
     refuse_if("OPEN" in [epoch["status"] for epoch in in_force], "another epoch is open")
+    before = [e for e in in_force if e["epoch"] == command.epoch - 1 and e["decision"]["terminated_by"] is None]
+    refuse_if(command.epoch > 0 and not before, f"epoch {command.epoch} does not follow another one")
     refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
     run.epochs[command.epoch, fencing_token] = {
         "epoch": command.epoch,
@@ -223,6 +227,13 @@ def _make_epochs_durable(run: MemoryRun, command: MakeEpochsDurable, fencing_tok
     refuse_if(not covered, f"no epoch is aligned up to {command.through}")
     for epoch in covered:
         epoch.update(status="DURABLE", durable_at=now)
+    left = [
+        n for (n, _), epoch in run.epochs.items() if n <= command.through and epoch["status"] in ("OPEN", "ALIGNED")
+    ]
+    completed = [known["epoch"] for known in run.checkpoints.values() if known["status"] == "COMPLETED"]
+    refuse_if(
+        bool(left) or completed != [command.through], f"nothing makes every epoch up to {command.through} durable"
+    )
     run.run["last_durable_epoch"] = command.through
 
 
@@ -236,7 +247,7 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
     key = (command.epoch, fencing_token)
     known = [(c["epoch"], c["fencing_token"]) for c in run.checkpoints.values() if c["status"] != "ABORTED"]
     refuse_if(command.checkpoint_id <= run.run["last_checkpoint_id"], "checkpoint ids are taken back")
-    refuse_if(key not in run.epochs, f"there is no epoch {command.epoch}")
+    expect(run.epochs.get(key), status="ALIGNED")
     refuse_if(key in known, f"epoch {command.epoch} has a checkpoint")
     participants = command.participants
     refuse_if(not participants or any(not p.values for p in participants), "a participant has no subtasks")

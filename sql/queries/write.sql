@@ -99,10 +99,10 @@ INSERT INTO epochs (run_id, epoch, fencing_token, expected_reports)
 SELECT run_id, :epoch, fencing_token, :expected_reports
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
--- record_reports: store what the subtasks of one head have reported
+-- record_reports: store what the subtasks of one head of an open epoch have reported
 INSERT INTO head_reports (run_id, epoch, fencing_token, head, records)
-SELECT run_id, :epoch, fencing_token, :head, CAST(:records AS bigint[])
-FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token
+SELECT run_id, epoch, fencing_token, :head, CAST(:records AS bigint[])
+FROM epochs WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN'
 ON CONFLICT (run_id, epoch, fencing_token, head) DO UPDATE SET records = EXCLUDED.records;
 
 -- count_reports: count the reports of an epoch that stays open
@@ -174,10 +174,12 @@ FROM runs
 WHERE operators.run_id = :run_id AND operators.operator_id = :operator_id AND operators.finished_at IS NULL
     AND runs.run_id = operators.run_id AND runs.fencing_token = :fencing_token;
 
--- insert_checkpoint: trigger a checkpoint
+-- insert_checkpoint: trigger a checkpoint of an aligned epoch
 INSERT INTO checkpoints (run_id, checkpoint_id, epoch, fencing_token, kind, expected)
-SELECT run_id, :checkpoint_id, :epoch, fencing_token, :kind, :expected
-FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
+SELECT runs.run_id, :checkpoint_id, epochs.epoch, runs.fencing_token, :kind, :expected
+FROM runs JOIN epochs USING (run_id, fencing_token)
+WHERE runs.run_id = :run_id AND runs.fencing_token = :fencing_token
+    AND epochs.epoch = :epoch AND epochs.status = 'ALIGNED';
 
 -- issue_checkpoint_id: the last checkpoint id that was given out
 UPDATE runs SET revision = revision + 1, last_checkpoint_id = :checkpoint_id

@@ -97,7 +97,7 @@ def test_attempts_tell_who_drove(told: dict[str, tuple[Any, ...]], family: int) 
             policy=CheckpointPolicy(max_pending=2),
             definition_changes=changes,
         ),
-        attempt(3, family, AttemptOutcome.FINISHED, None),
+        attempt(3, family, AttemptOutcome.FINISHED, None, checkpoint_failures=1),
     ) == told["attempts"]
 
 

@@ -85,6 +85,7 @@ def midway(store: StoreWithHistory, first: Sender) -> RunId:
 HEADS = (Reports(name="centroids", values=(3,)),)
 SILENT = (Reports(name="centroids", values=(None,)),)
 GOES_ON = Decision(records={"centroids": 3}, terminated_by=None)
+ENDS = Decision(records={"centroids": 3}, terminated_by=TerminatedBy.MAX_EPOCHS)
 NOT_THERE = 7
 ABORT = AbortCheckpoint(checkpoint_id=2, failure=CheckpointFailure.DECLINED, reason="x")
 END = EndAttempt(fencing_token=1, outcome=AttemptOutcome.RELEASED, reason=None)
@@ -97,8 +98,10 @@ MEASURE = MeasureEpoch(epoch=2, metrics={}, seconds=0.0)
 ALIGN = AlignEpoch(epoch=2, decision=GOES_ON)
 OPEN = OpenEpoch(epoch=3, heads=SILENT)
 VOID = VoidEpochs(after=0)
+NEXT = (REPORT, MEASURE, ALIGN, OPEN)
 SWITCH = SwitchToUnaligned(epoch=3, by=UnalignedBy.TIMEOUT)
 TERMINATE = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.CRITERIA)
+PUBLISH = PublishOutputs(outputs={}, state_digest="d")
 SAME = ReplaceDefinition(definition=DEFINITION, changes=("none",), dropped=())
 FEWER = dataclasses.replace(
     SAME, definition={"operators": {"x": {"name": "x", "role": "operator", "kind": "value", "inputs": []}}}
@@ -139,7 +142,10 @@ WRONG: dict[str, tuple[Command, ...]] = {
         TERMINATE,
         SetRunStatus(status=RunStatus.RUNNING),
     ),
-    "outputs of a run that is not terminating": (PublishOutputs(outputs={}, state_digest="d"),),
+    "outputs of a run that is not terminating": (VOID, ABORT, PUBLISH),
+    "outputs while an epoch is open": (ABORT, TERMINATE, PUBLISH),
+    "outputs while an epoch is aligned": (ABORT, VoidEpochs(after=1), TERMINATE, PUBLISH),
+    "outputs while a checkpoint is pending": (VOID, TERMINATE, PUBLISH),
     "other operators while an epoch is open": (SAME,),
     "other operators while an epoch is aligned": (VoidEpochs(after=1), SAME),
     "other operators for an attempt that has ended": (VOID, END, SAME),
@@ -150,9 +156,14 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "an epoch that is there": (VoidEpochs(after=1), OpenEpoch(epoch=1, heads=SILENT)),
     "a durable epoch again": (VOID, OpenEpoch(epoch=0, heads=SILENT)),
     "a second open epoch": (OPEN,),
-    "an epoch without subtasks": (VOID, OpenEpoch(epoch=3, heads=(Reports(name="centroids", values=()),))),
+    "an epoch after a gap": (*NEXT[:-1], OpenEpoch(epoch=4, heads=SILENT)),
+    "an epoch after a voided one": (VOID, OPEN),
+    "an epoch after the one that ends the run": (REPORT, MEASURE, dataclasses.replace(ALIGN, decision=ENDS), OPEN),
+    "an epoch without subtasks": (*NEXT[:-1], OpenEpoch(epoch=3, heads=(Reports(name="centroids", values=()),))),
     "reports of an epoch that is not there": (RecordReports(epoch=NOT_THERE, heads=SILENT),),
     "reports of an epoch that is aligned": (RecordReports(epoch=1, heads=SILENT),),
+    "every report of an epoch that is aligned": (RecordReports(epoch=1, heads=HEADS),),
+    "every report of an epoch that is durable": (RecordReports(epoch=0, heads=HEADS),),
     "measures of an epoch that is not there": (dataclasses.replace(MEASURE, epoch=NOT_THERE),),
     "measures of an epoch that is aligned": (dataclasses.replace(MEASURE, epoch=1),),
     "measures of an epoch that lacks a report": (MEASURE,),
@@ -168,7 +179,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a part in an epoch that is durable": (parts(0),),
     "a part in an epoch that is aligned": (parts(1),),
     "a part in an epoch that has switched, and aligned then": (REPORT, MEASURE, ALIGN, parts(2)),
-    "a part in an epoch that has not switched": (VOID, OPEN, parts(3)),
+    "a part in an epoch that has not switched": (*NEXT, parts(3)),
     "a part before all epochs but one": (parts(NO_EPOCH - 1),),
     "a part of an operator that has finished": (parts(NO_EPOCH, part("scaled")),),
     "a part that is there": (parts(2, part("x", 0, 4, total=8)),),
@@ -185,7 +196,14 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "voiding epochs where there are none": (VoidEpochs(after=2),),
     "durable epochs taken back": (MakeEpochsDurable(through=-1),),
     "durable epochs again": (MakeEpochsDurable(through=0),),
+    "durable epochs that no completed checkpoint covers": (MakeEpochsDurable(through=1),),
+    "durable epochs beyond the completed checkpoint": (
+        *(SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE),
+        MakeEpochsDurable(through=2),
+    ),
     "a checkpoint of an epoch that is not there": (triggered(3, NOT_THERE),),
+    "a checkpoint of an epoch that is open": (triggered(3, 2),),
+    "a checkpoint of an epoch that is voided": (ABORT, VOID, triggered(3, 1)),
     "a second checkpoint of an epoch": (triggered(3, 1),),
     "a checkpoint id taken back": (ABORT, triggered(1, 1)),
     "a checkpoint id again": (ABORT, triggered(2, 1)),
@@ -219,19 +237,19 @@ WRONG: dict[str, tuple[Command, ...]] = {
 # The last command of each is legal, but only under the token in force.
 STALE: tuple[tuple[Command, ...], ...] = (
     (SetRunStatus(status=RunStatus.FAILED, failure="x"),),
-    (TERMINATE, PublishOutputs(outputs={}, state_digest="d")),
+    (VOID, ABORT, TERMINATE, PUBLISH),
     (VOID, dataclasses.replace(FEWER, dropped=("scaled",))),
     (PinData(name="more", fingerprint="f", pin={}),),
     (FinishOperator(operator_id="x", epoch=1, output={}),),
-    (VOID, OPEN),
+    NEXT,
     (REPORT,),
     (REPORT, MEASURE),
     (REPORT, MEASURE, ALIGN),
-    (VOID, OPEN, SWITCH),
+    (*NEXT, SWITCH),
     (parts(2),),
     (VoidEdges(after=1),),
     (VOID,),
-    (MakeEpochsDurable(through=1),),
+    (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, MakeEpochsDurable(through=1)),
     (ABORT, triggered(3, 1)),
     (RecordRequest(request_id=asks(9, 9).request_id, requested_by="ann"),),
     (AnswerRequests(checkpoint_id=2),),

@@ -19,7 +19,7 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, RunStatus
 from iteration_lib.store.postgres import PostgresStore
-from tests.illegal_row import CONSTRAINTS, GUARDS, SHA, Illegal, checkpoint_with, set_checkpoint
+from tests.illegal_row import CONSTRAINTS, DONE, GUARDS, SHA, Illegal, checkpoint_with, set_checkpoint, set_run
 from tests.protocol_script import Sender, asks, claim, part
 from tests.store_script import added, new_family
 
@@ -105,6 +105,7 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
 
 @pytest.fixture
 def rows(legal_rows: Rows) -> Iterator[Rows]:
+    legal_rows.execute("UPDATE runs SET fencing_token = 3 WHERE run_id = %(run)s")  # the next attempt's, as in NEW_ROWS
     yield legal_rows
     legal_rows.connection.rollback()
 
@@ -211,6 +212,32 @@ def test_closed_checkpoint_never_comes_back(rows: Rows, before: str, after: str)
 
     with pytest.raises(psycopg2.errors.CheckViolation, match=f"cannot go from {before} to {after}"):
         rows.execute(set_checkpoint(9, f"status = '{after}'"))
+
+
+VOIDED = "UPDATE epochs SET status = 'VOIDED' WHERE run_id = %(run)s AND status = "
+ABORTED = set_checkpoint(2, "status = 'ABORTED', failure = 'DECLINED', reason = 'x', ended_at = now()")
+LEFT = {
+    "an open epoch": (f"{VOIDED}'ALIGNED'", ABORTED),
+    "an aligned epoch": (f"{VOIDED}'OPEN'", ABORTED),
+    "a pending checkpoint": (f"{VOIDED}'ALIGNED'", f"{VOIDED}'OPEN'"),
+}
+
+
+@pytest.mark.parametrize("gone", LEFT.values(), ids=LEFT)
+def test_run_that_left_something_cannot_be_finished(rows: Rows, gone: tuple[str, ...]) -> None:
+    for statement in (*gone, set_run("run", "status = 'TERMINATING', terminated_by = 'criteria'")):
+        rows.execute(statement)
+
+    with pytest.raises(psycopg2.errors.CheckViolation, match="has something that is not durable"):
+        rows.execute(set_run("run", "status = 'FINISHED', outputs = '{}', state_digest = 'd', finished_at = now()"))
+
+
+def test_run_cannot_advance_over_an_epoch_that_is_aligned_or_open(rows: Rows) -> None:
+    rows.execute(set_checkpoint(1, "status = 'SUBSUMED'"))
+    rows.execute(set_checkpoint(2, f"status = 'COMPLETED', {DONE}"))
+
+    with pytest.raises(psycopg2.errors.CheckViolation, match="no completed checkpoint makes"):
+        rows.execute(set_run("run", "last_durable_epoch = 1"))
 
 
 def test_every_constraint_of_the_schema_has_a_statement_that_it_refuses(rows: Rows) -> None:

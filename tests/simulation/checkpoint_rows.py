@@ -196,12 +196,13 @@ class CheckpointOracle(Checks):
             self._require(len(pending) <= change.policy["max_pending"], "I14", "{} are pending", len(pending))
 
     def _failed(self, change: Change) -> None:
-        """I13: failures are counted in a row, those of final and hand-made ones as too many."""
+        """I13: failures are counted in a row, those of final and hand-made ones as too many; too many stay too many."""
         if not change.token:
             return
         policy, token = change.policy, change.token
         for known, checkpoint in change.checkpoints:
-            if checkpoint["status"] == "COMPLETED" and (known is None or known["status"] != "COMPLETED"):
+            is_new = checkpoint["status"] == "COMPLETED" and (known is None or known["status"] != "COMPLETED")
+            if is_new and self.failures[token] <= policy["tolerable_failures"]:
                 self.failures[token] = 0
             if checkpoint["failure"] in _FAILURES and (known is None or known["failure"] is None):
                 self.failures[token] += 1
@@ -235,19 +236,22 @@ class CheckpointOracle(Checks):
                     self._counters[f"alignment released by {_released_by(change)}"] += 1
 
     def _requested(self, change: Change) -> None:
-        """See that every request is answered by the first checkpoint that may, and by none other."""
-        began = [c for known, c in change.checkpoints if known is None and c["kind"] != "PERIODIC"]
+        """See that every request is answered by the first checkpoint that may, by none other, and before the end."""
+        may = [c for k, c in change.checkpoints if (k is None and c["kind"] != "PERIODIC") or _ends_the_run(c)]
         for request_id, request in change.before.requests.items():
             now = change.after.requests.get(request_id)
             asked = isinstance(change.said, CheckpointRequested) and change.said.request_id == request_id
             if now is None:
                 self._violate("requests", f"request {request_id} is gone")
             elif not asked:
-                wanted = request["checkpoint_id"] or (began[0]["checkpoint_id"] if began else None)
+                wanted = request["checkpoint_id"] or (may[0]["checkpoint_id"] if may else None)
                 self._require(now["checkpoint_id"] == wanted, "requests", "{} answers {}", now["checkpoint_id"], wanted)
         new = change.after.requests.keys() - change.before.requests.keys()
         mine = {change.said.request_id} if isinstance(change.said, CheckpointRequested) else set()
         self._require(new <= mine, "requests", "{} were never made", new)
+        is_over = change.after.run["status"] == "FINISHED"
+        waits = [known for known, request in change.after.requests.items() if request["checkpoint_id"] is None]
+        self._require(not (is_over and waits), "requests", "the run is FINISHED, and {} are not answered", waits)
 
     def _aborted_through(self, change: Change) -> None:
         """I17: what a person aborts before it begins is the next one, and stays aborted."""
@@ -270,3 +274,8 @@ def _covered(change: Change, *, but: Row | None) -> int:
 def _released_by(change: Change) -> str:
     failures = [c["failure"] for known, c in change.checkpoints if known is not None and c["failure"] is not None]
     return "completion" if not failures or "SUBSUMED" in failures else failures[0]
+
+
+def _ends_the_run(checkpoint: Row) -> bool:
+    """Tell whether it is a final one that has completed: it answers whoever asked while it was pending."""
+    return checkpoint["kind"] == "FINAL" and checkpoint["status"] == "COMPLETED"

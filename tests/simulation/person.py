@@ -38,7 +38,7 @@ def _send(world: World, coordinator: Coordinator, event: OpenEvent) -> str:
         coordinator.apply(world.run_id, event)
     except IterationError as err:
         world.oracle.nothing_changed("a person's refused event")
-        is_late = isinstance(err, RunFinishedError) and world.oracle.rows.run["status"] in ("TERMINATING", "FINISHED")
+        is_late = isinstance(err, RunFinishedError) and world.oracle.rows.run["terminated_by"] is not None
         if not is_late:
             world.oracle.violate("errors", f"{what}, and is refused with {err!r}")
         world.counters["a person comes too late"] += 1

@@ -150,7 +150,7 @@ HOLDS = (
         name="next checkpoint of a run that terminates is aborted",
         rule="I17",
         file=_ABORT,
-        old="        if state.status in (RunStatus.TERMINATING, RunStatus.FINISHED):\n"
+        old="        if state.terminated_by is not None:\n"
         "            raise RunFinishedError(state.run_id)\n        commands",
         new="        commands",
     ),
@@ -158,7 +158,7 @@ HOLDS = (
         name="checkpoint is asked for that will never come",
         rule="requests",
         file=_ABORT,
-        old="    if state.status in (RunStatus.TERMINATING, RunStatus.FINISHED):\n"
+        old="    if state.terminated_by is not None:\n"
         "        raise RunFinishedError(state.run_id)\n    if event",
         new="    if event",
     ),

@@ -60,10 +60,25 @@ def test_success_ends_the_row_of_failures() -> None:
     assert not has_failed(play(state, FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1), FIRST.declines(3)))
 
 
-def test_success_after_too_many_failures_lets_the_attempt_go_on() -> None:
-    state = play(pending(), FIRST.declines(1), FIRST.triggers(0), FIRST.completes(2))
+def test_success_after_too_many_failures_forgives_nothing() -> None:
+    state = play(pending(), FIRST.declines(1), FIRST.triggers(0))
 
-    assert 1 == play(state, FIRST.opens(1)).last_epoch
+    written = commands_of(state, FIRST.completes(2))
+    state = play(state, FIRST.completes(2))
+
+    assert not is_written(CountCheckpointFailures, written)
+    assert (1, True) == (state.checkpoint_failures, has_failed(state))
+    assert "epoch 1 cannot open: too many checkpoints have failed (I13)" == str(refusal(state, FIRST.opens(1)))
+
+
+def test_failure_of_a_hand_made_checkpoint_outlives_the_success_of_one_written_beside_it() -> None:
+    state = started(FIRST.opens(0), FIRST.reports(0), asks(1), max_pending=2, tolerable_failures=3)
+    state = play(state, FIRST.triggers(0), FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1))
+    assert [CheckpointKind.MANUAL, CheckpointKind.PERIODIC] == [known.kind for known in state.pending]
+
+    state = play(state, FIRST.declines(1), FIRST.completes(2))
+
+    assert (4, True) == (state.checkpoint_failures, has_failed(state))
 
 
 def test_success_without_failures_writes_no_count() -> None:

@@ -9,7 +9,7 @@ import pytest
 from iteration_lib.errors import RunFinishedError
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.command import AnswerRequests, RecordRequest, TriggerCheckpoint
-from iteration_lib.protocol.status import CheckpointKind
+from iteration_lib.protocol.status import CheckpointKind, RunStatus
 from tests.protocol_script import (
     FIRST,
     NOW,
@@ -168,6 +168,15 @@ def test_final_checkpoint_answers_requests_too() -> None:
     assert ([CheckpointKind.FINAL], frozenset()) == ([known.kind for known in after.pending], after.requests)
 
 
+def test_request_that_is_made_while_the_final_checkpoint_is_pending_is_answered_as_it_completes() -> None:
+    state = started(FIRST.opens(0), FIRST.reports(0, {"centroids": {0: 0}}), FIRST.triggers(0), asks())
+
+    after, written = play(state, FIRST.completes(1)), commands_of(state, FIRST.completes(1))
+
+    assert AnswerRequests(checkpoint_id=1) == written[-1]
+    assert (RunStatus.TERMINATING, frozenset()) == (after.status, after.requests)
+
+
 def test_checkpoint_that_nobody_asked_for_answers_nothing() -> None:
     assert [TriggerCheckpoint] == [type(command) for command in commands_of(aligned(started(), 0), FIRST.triggers(0))]
 
@@ -200,8 +209,12 @@ def test_request_whose_checkpoint_was_aborted_is_not_made_again_by_itself() -> N
 
 @pytest.mark.parametrize(
     "state",
-    [started(*FIRST.passes(0, 1, records=0)), started(*FIRST.passes(0, 1, records=0), FIRST.publishes())],
-    ids=["terminating", "finished"],
+    [
+        started(*FIRST.passes(0, 1, records=0)),
+        started(*FIRST.passes(0, 1, records=0), FIRST.fails()),
+        started(*FIRST.passes(0, 1, records=0), FIRST.publishes()),
+    ],
+    ids=["terminating", "failed", "finished"],
 )
 def test_checkpoint_of_a_run_that_opens_no_epoch_any_more_cannot_be_asked_for(state: RunState) -> None:
     assert isinstance(refusal(state, asks()), RunFinishedError)
