@@ -221,6 +221,10 @@ class Ledger(Rows):
                     written.is_live = written.epoch <= command.after
             case ReplaceDefinition():
                 assert self.last_epoch() == self.last_durable_epoch, "an epoch has begun with other operators"
+                assert self.status is RunStatus.RUNNING, "no epoch will be computed with them"
+                attempt = self.attempts[self.token()]
+                assert attempt.definition_changes is None, "the operators changed twice"
+                attempt.definition_changes = command.changes
                 for written in self.live_parts():
                     written.is_live = written.part.operator_id not in command.dropped
                     assert written.epoch == FOR_GOOD, "I15: an edge of other operators"

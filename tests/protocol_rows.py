@@ -24,6 +24,7 @@ class AttemptRow:
     is_live: bool = True
     failures: int = 0
     stored_failures: int = 0
+    definition_changes: tuple[str, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -129,8 +130,13 @@ class Rows:
     def rebuilt(self, state: RunState) -> RunState:
         """Return the state that the rows make; what a row does not hold (leases, holders, ended ids) is the state's."""
         live = state.attempt
-        known_live = {token: (row.attempt_id, row.policy) for token, row in self.attempts.items() if row.is_live}
-        assert known_live == ({live.fencing_token: (live.attempt_id, live.policy)} if live is not None else {})
+        known_live = {
+            token: (row.attempt_id, row.policy, row.definition_changes)
+            for token, row in self.attempts.items()
+            if row.is_live
+        }
+        told = {live.fencing_token: (live.attempt_id, live.policy, live.definition_changes)} if live is not None else {}
+        assert known_live == told
         known = {key: self._checkpoint_state(row) for key, row in sorted(self.checkpoints.items())}
         completed = [c for c in known.values() if c.status is CheckpointStatus.COMPLETED]
         return RunState(

@@ -54,17 +54,26 @@ def pin_data(state: RunState, event: DataPinned) -> tuple[RunState, tuple[Comman
 
 
 def change_definition(state: RunState, event: DefinitionChanged) -> tuple[RunState, tuple[Command, ...]]:
-    """Replace the run's operators, before the attempt has opened an epoch.
+    """Replace the run's operators, once, before the attempt has opened an epoch; repeating it is harmless.
 
     What was durable inside an epoch is computed anew; operators that are dropped lose their markers and parts.
     """
-    if state.epochs:
-        raise ProtocolViolationError("the operators of a run change only before an attempt's first epoch")
+    live = state.attempt
+    known = live.definition_changes if live is not None else None
+    if known == event.changes:
+        return state, ()
+    if live is None or known is not None or state.epochs or state.status is not RunStatus.RUNNING:
+        raise ProtocolViolationError("the operators of a run change only once, before an attempt's first epoch")
     state, voided = void_edges(state)
     dropped = frozenset(event.dropped)
     edges = tuple(edge for edge in state.edges if edge.operator_id not in dropped)
     return (
-        replace(state, finished_operators=state.finished_operators - dropped, edges=edges),
+        replace(
+            state,
+            attempt=replace(live, definition_changes=event.changes),
+            finished_operators=state.finished_operators - dropped,
+            edges=edges,
+        ),
         (*voided, ReplaceDefinition(definition=event.definition, changes=event.changes, dropped=event.dropped)),
     )
 

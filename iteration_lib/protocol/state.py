@@ -66,13 +66,14 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptState:
-    """The live attempt."""
+    """The live attempt; `definition_changes` says how its operators are others than those before it, if they are."""
 
     attempt_id: AttemptId
     fencing_token: int
     holder: Holder
     lease_expires_at: datetime
     policy: CheckpointPolicy = CheckpointPolicy()
+    definition_changes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

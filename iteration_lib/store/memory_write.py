@@ -92,7 +92,7 @@ def _move_run(run: MemoryRun, status: RunStatus) -> None:
 
 def _replace_definition(run: MemoryRun, command: ReplaceDefinition, fencing_token: int, now: datetime) -> None:
     attempt = expect(run.attempts.get(fencing_token), ended_at=None)
-    is_begun = any(epoch["status"] in ("OPEN", "ALIGNED") for epoch in run.epochs.values())
+    is_begun = any(key[1] == fencing_token and epoch["status"] != "VOIDED" for key, epoch in run.epochs.items())
     refuse_if(is_begun, "the operators of a run cannot change now")
     definition = as_json(dict(command.definition))
     left = {key: row for key, row in run.operators.items() if key not in command.dropped}

@@ -89,6 +89,7 @@ def attempt_state(row: Row) -> AttemptState:
         holder=Holder(**row["holder"]),
         lease_expires_at=row["lease_expires_at"],
         policy=policy_from_json(row["policy"]),
+        definition_changes=_definition_changes(row["definition_changes"]),
     )
 
 
@@ -196,14 +197,13 @@ def run_record(row: Row) -> RunRecord:
 def attempt_record(row: Row) -> AttemptRecord:
     """Rebuild a row of `attempts`."""
     outcome = AttemptOutcome(row["outcome"]) if row["outcome"] is not None else None
-    changes = row["definition_changes"]
     return AttemptRecord(
         **{
             **_fields(AttemptRecord, row),
             "holder": Holder(**row["holder"]),
             "policy": policy_from_json(row["policy"]),
             "outcome": outcome,
-            "definition_changes": tuple(changes) if changes is not None else None,
+            "definition_changes": _definition_changes(row["definition_changes"]),
         }
     )
 
@@ -264,6 +264,10 @@ def notice_record(row: Row) -> NoticeRecord:
 
 def _metrics(found: Mapping[str, float]) -> dict[str, float]:
     return {name: float(value) for name, value in found.items()}  # jsonb writes 1e23 out
+
+
+def _definition_changes(found: Sequence[str] | None) -> tuple[str, ...] | None:
+    return tuple(found) if found is not None else None
 
 
 def _unaligned_by(found: str | None) -> UnalignedBy | None:

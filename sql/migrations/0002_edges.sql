@@ -86,8 +86,10 @@ CREATE TRIGGER attempts_guard BEFORE INSERT OR UPDATE ON attempts FOR EACH ROW E
 CREATE FUNCTION definition_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL
-                   AND attempts.definition_changes IS NOT NULL)
-       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status IN ('OPEN', 'ALIGNED')) THEN
+                   AND attempts.definition_changes IS NOT NULL AND attempts.fencing_token > coalesce((
+                       SELECT epochs.fencing_token FROM epochs
+                       WHERE epochs.run_id = OLD.run_id AND epochs.status <> 'VOIDED'
+                       ORDER BY epochs.epoch DESC LIMIT 1), 0)) THEN
         RAISE EXCEPTION 'the operators of run % cannot change now', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
     RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;

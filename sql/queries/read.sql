@@ -19,7 +19,7 @@ SELECT run_id, status, max_epochs, fencing_token, last_durable_epoch, last_check
 FROM runs WHERE run_id = :run_id;
 
 -- select_attempt_state: the attempt that holds the greatest token
-SELECT attempt_id, fencing_token, holder, policy, checkpoint_failures, lease_expires_at, ended_at
+SELECT attempt_id, fencing_token, holder, policy, checkpoint_failures, definition_changes, lease_expires_at, ended_at
 FROM attempts WHERE run_id = :run_id ORDER BY fencing_token DESC LIMIT 1;
 
 -- select_epochs_state: the epochs that are neither durable nor voided, with their reports; an index knows either status

@@ -108,6 +108,9 @@ FEWER = dataclasses.replace(
 )
 
 
+DROPPED = dataclasses.replace(FEWER, dropped=("scaled",))
+
+
 def opened(token: int) -> OpenAttempt:
     return OpenAttempt(
         attempt_id=attempt_id(8, 8),
@@ -148,8 +151,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "outputs while a checkpoint is pending": (VOID, TERMINATE, PUBLISH),
     "other operators while an epoch is open": (SAME,),
     "other operators while an epoch is aligned": (VoidEpochs(after=1), SAME),
-    "other operators for an attempt that has ended": (VOID, END, SAME),
-    "a marker lost unasked": (VOID, FEWER),
+    "other operators between durable epochs": (VOID, SAME),
     "a second pin of a stream": (PinData(name="points", fingerprint="f9", pin={}),),
     "a second marker of an operator": (FinishOperator(operator_id="scaled", epoch=1, output={}),),
     "a marker of an operator that is not there": (FinishOperator(operator_id="nobody", epoch=1, output={}),),
@@ -238,7 +240,6 @@ WRONG: dict[str, tuple[Command, ...]] = {
 STALE: tuple[tuple[Command, ...], ...] = (
     (SetRunStatus(status=RunStatus.FAILED, failure="x"),),
     (VOID, ABORT, TERMINATE, PUBLISH),
-    (VOID, dataclasses.replace(FEWER, dropped=("scaled",))),
     (PinData(name="more", fingerprint="f", pin={}),),
     (FinishOperator(operator_id="x", epoch=1, output={}),),
     NEXT,
@@ -304,7 +305,38 @@ def test_same_write_under_the_token_in_force_is_accepted(
 
 
 def test_every_command_but_those_that_make_tokens_is_fenced() -> None:
-    assert set(get_args(Command)) - {OpenAttempt, EndAttempt} == {type(commands[-1]) for commands in STALE}
+    fenced = {type(commands[-1]) for commands in STALE} | {ReplaceDefinition}  # which the tests below have fenced
+    assert set(get_args(Command)) - {OpenAttempt, EndAttempt} == fenced
+
+
+@pytest.fixture
+def begun(store: StoreWithHistory, first: Sender) -> RunId:
+    """A run whose attempt has opened no epoch, with one marker."""
+    run_id = added(store)
+    Coordinator(store).apply(run_id, claim(family=first.family), first.finishes("scaled"))
+    return run_id
+
+
+@pytest.mark.parametrize(
+    ("commands", "token"),
+    [((END, SAME), 1), ((FEWER,), 1), *(((DROPPED,), token) for token in (0, 2, 3))],
+    ids=["an attempt that has ended", "a marker lost unasked", "token 0", "token 2", "token 3"],
+)
+def test_other_operators_are_refused(
+    store: StoreWithHistory, begun: RunId, commands: tuple[Command, ...], token: int
+) -> None:
+    before = history(store, begun), read_state(store, begun)
+
+    refused_write(store, begun, commands, token)
+
+    assert before == (history(store, begun), read_state(store, begun))
+
+
+def test_other_operators_are_accepted_before_the_first_epoch(store: StoreWithHistory, begun: RunId) -> None:
+    with store.transaction(begun) as transaction:
+        transaction.write([DROPPED], 1)
+
+    assert ["x"] == [operator.operator_id for operator in store.list_operators(begun)]
 
 
 def refused_write(store: StoreWithHistory, run_id: RunId, commands: Sequence[Command], token: int) -> None:

@@ -158,8 +158,7 @@ HOLDS = (
         name="checkpoint is asked for that will never come",
         rule="requests",
         file=_ABORT,
-        old="    if state.terminated_by is not None:\n"
-        "        raise RunFinishedError(state.run_id)\n    if event",
+        old="    if state.terminated_by is not None:\n        raise RunFinishedError(state.run_id)\n    if event",
         new="    if event",
     ),
     Mutant(
