@@ -4,9 +4,8 @@
 -- alone, and what belongs to others is never touched: a store may share its database.
 DO $$
 DECLARE
-    our_tables CONSTANT name[] := ARRAY['runs', 'attempts', 'operators', 'pins', 'epochs', 'head_reports',
-        'edge_parts', 'checkpoints', 'acknowledgements', 'checkpoint_requests', 'listener_notices',
-        'schema_migrations'];
+    our_tables CONSTANT name[] := ARRAY['runs', 'attempts', 'operators', 'pins', 'epochs', 'edge_parts',
+        'checkpoints', 'checkpoint_requests', 'listener_notices', 'schema_migrations'];
     wanted text;
     owned record;
 BEGIN
@@ -38,14 +37,14 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'iteration_coordinator') THEN
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO iteration_coordinator', current_schema());
-        GRANT SELECT, INSERT, UPDATE ON runs, attempts, operators, pins, epochs, head_reports, edge_parts,
-            checkpoints, acknowledgements, checkpoint_requests, listener_notices TO iteration_coordinator;
+        GRANT SELECT, INSERT, UPDATE ON runs, attempts, operators, pins, epochs, edge_parts, checkpoints,
+            checkpoint_requests, listener_notices TO iteration_coordinator;
         GRANT DELETE ON operators TO iteration_coordinator;
         GRANT SELECT ON schema_migrations TO iteration_coordinator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'iteration_reader') THEN
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO iteration_reader', current_schema());
-        GRANT SELECT ON runs, attempts, operators, pins, epochs, head_reports, edge_parts, checkpoints,
-            acknowledgements, checkpoint_requests, listener_notices, schema_migrations TO iteration_reader;
+        GRANT SELECT ON runs, attempts, operators, pins, epochs, edge_parts, checkpoints,
+            checkpoint_requests, listener_notices, schema_migrations TO iteration_reader;
     END IF;
 END $$;

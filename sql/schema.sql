@@ -217,8 +217,6 @@ CREATE TABLE epochs (
     epoch             bigint NOT NULL,
     fencing_token     bigint NOT NULL,
     status            text NOT NULL DEFAULT 'OPEN',
-    expected_reports  integer NOT NULL,
-    reports           integer NOT NULL DEFAULT 0,
     decision          jsonb,
     metrics           jsonb NOT NULL DEFAULT '{}',
     seconds           double precision,
@@ -228,11 +226,16 @@ CREATE TABLE epochs (
     unaligned_by      text,
     unaligned_at      timestamptz,
     held_at           timestamptz,
+    records           jsonb NOT NULL,
+    expected_reports  integer NOT NULL
+        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(records, '$.*[*]'))) STORED,
+    reports           integer NOT NULL
+        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(records, '$.*[*] ? (@ != null)'))) STORED,
     CONSTRAINT epochs_pkey PRIMARY KEY (run_id, epoch, fencing_token),
     CONSTRAINT epochs_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts,
     CONSTRAINT epochs_epoch_check CHECK (epoch >= 0),
     CONSTRAINT epochs_status_check CHECK (status IN ('OPEN', 'ALIGNED', 'DURABLE', 'VOIDED')),
-    CONSTRAINT epochs_reports_check CHECK (reports BETWEEN 0 AND expected_reports AND expected_reports >= 1),
+    CONSTRAINT epochs_reports_check CHECK (expected_reports >= 1),
     CONSTRAINT epochs_held_check CHECK ((held_at IS NOT NULL) = (reports = expected_reports)),
     CONSTRAINT epochs_unaligned_by_check CHECK (unaligned_by IN ('timeout', 'preemption')),
     CONSTRAINT epochs_unaligned_check CHECK ((unaligned_by IS NULL) = (unaligned_at IS NULL)),
@@ -262,8 +265,7 @@ BEGIN
         END IF;
         RETURN NEW;
     END IF;
-    IF (NEW.run_id, NEW.epoch, NEW.fencing_token, NEW.expected_reports)
-       IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token, OLD.expected_reports) THEN
+    IF (NEW.run_id, NEW.epoch, NEW.fencing_token) IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token) THEN
         RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
     IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
@@ -287,31 +289,24 @@ BEGIN
 END $$;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
 
-CREATE TABLE head_reports (
-    run_id         uuid NOT NULL,
-    epoch          bigint NOT NULL,
-    fencing_token  bigint NOT NULL,
-    head           text NOT NULL,
-    records        bigint[] NOT NULL,
-    CONSTRAINT head_reports_pkey PRIMARY KEY (run_id, epoch, fencing_token, head),
-    CONSTRAINT head_reports_epoch_fkey FOREIGN KEY (run_id, epoch, fencing_token) REFERENCES epochs,
-    CONSTRAINT head_reports_records_check CHECK (cardinality(records) >= 1 AND (0 <= ALL (records)) IS NOT FALSE)
-);
-
-COMMENT ON TABLE head_reports IS
-    'What each subtask of a head fed back in an epoch, by subtask index; NULL until it has reported (I4).';
-
-CREATE FUNCTION head_reports_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+-- What the heads of an epoch reported: counts per subtask, NULL until it has reported (I4); then they stay (I5).
+CREATE FUNCTION epochs_records_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.run_id, NEW.epoch, NEW.fencing_token, NEW.head)
-       IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token, OLD.head)
-       OR NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.epoch = OLD.epoch
-                      AND epochs.fencing_token = OLD.fencing_token AND epochs.status = 'OPEN') THEN
+    IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+       OR jsonb_path_exists(NEW.records, '$.*[*] ? (@.type() != "null" && (@.type() != "number" || @ < 0))') THEN
+        RAISE EXCEPTION 'the reports of epoch % are no counts of subtasks', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF TG_OP = 'UPDATE' AND (OLD.status <> 'OPEN'
+           OR jsonb_path_query_array(NEW.records, '$.keyvalue().key')
+              <> jsonb_path_query_array(OLD.records, '$.keyvalue().key')
+           OR jsonb_path_query_array(NEW.records, '$.*.size()')
+              <> jsonb_path_query_array(OLD.records, '$.*.size()')) THEN
         RAISE EXCEPTION 'the reports of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER head_reports_guard BEFORE UPDATE ON head_reports FOR EACH ROW EXECUTE FUNCTION head_reports_guard();
+CREATE TRIGGER epochs_records_guard BEFORE INSERT OR UPDATE OF records ON epochs
+    FOR EACH ROW EXECUTE FUNCTION epochs_records_guard();
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
@@ -320,8 +315,6 @@ CREATE TABLE checkpoints (
     fencing_token    bigint NOT NULL,
     kind             text NOT NULL,
     status           text NOT NULL DEFAULT 'PENDING',
-    expected         integer NOT NULL,
-    acknowledged     integer NOT NULL DEFAULT 0,
     manifest_path    text,
     manifest_sha256  text,
     size_bytes       bigint,
@@ -329,6 +322,11 @@ CREATE TABLE checkpoints (
     triggered_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     ended_at         timestamptz,
     failure          text,
+    acknowledgements jsonb NOT NULL,
+    expected         integer NOT NULL
+        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(acknowledgements, '$.*[*]'))) STORED,
+    acknowledged     integer NOT NULL
+        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(acknowledgements, '$.*[*] ? (@ != null)'))) STORED,
     CONSTRAINT checkpoints_pkey PRIMARY KEY (run_id, checkpoint_id),
     CONSTRAINT checkpoints_epoch_fkey FOREIGN KEY (run_id, epoch, fencing_token) REFERENCES epochs,
     CONSTRAINT checkpoints_checkpoint_id_check CHECK (checkpoint_id >= 1),
@@ -336,7 +334,7 @@ CREATE TABLE checkpoints (
     CONSTRAINT checkpoints_status_check CHECK (
         status IN ('PENDING', 'COMPLETED', 'ABORTED', 'SUBSUMED', 'DISCARDED')
     ),
-    CONSTRAINT checkpoints_acknowledged_check CHECK (acknowledged BETWEEN 0 AND expected AND expected >= 1),
+    CONSTRAINT checkpoints_acknowledged_check CHECK (expected >= 1),
     CONSTRAINT checkpoints_completed_check CHECK (
         status IN ('PENDING', 'ABORTED')
         OR (acknowledged = expected AND manifest_path IS NOT NULL AND size_bytes IS NOT NULL)
@@ -359,8 +357,8 @@ COMMENT ON TABLE checkpoints IS 'Pending, completed, aborted, subsumed, discarde
 
 CREATE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind, NEW.expected)
-       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind, OLD.expected) THEN
+    IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind)
+       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind) THEN
         RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
             USING ERRCODE = 'check_violation';
     END IF;
@@ -383,32 +381,26 @@ BEGIN
 END $$;
 CREATE TRIGGER checkpoints_guard BEFORE UPDATE ON checkpoints FOR EACH ROW EXECUTE FUNCTION checkpoints_guard();
 
-CREATE TABLE acknowledgements (
-    run_id         uuid NOT NULL,
-    checkpoint_id  bigint NOT NULL,
-    participant    text NOT NULL,
-    subtasks       bigint[] NOT NULL,
-    CONSTRAINT acknowledgements_pkey PRIMARY KEY (run_id, checkpoint_id, participant),
-    CONSTRAINT acknowledgements_checkpoint_fkey FOREIGN KEY (run_id, checkpoint_id) REFERENCES checkpoints,
-    CONSTRAINT acknowledgements_subtasks_check CHECK (cardinality(subtasks) >= 1)
-);
-
-COMMENT ON TABLE acknowledgements IS
-    'Which subtasks of a participant have acknowledged a checkpoint, by subtask index: 1, or NULL for not yet.';
-
-CREATE FUNCTION acknowledgements_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Which subtasks of the participants have acknowledged: 1, or NULL for not yet (I8).
+CREATE FUNCTION checkpoints_acknowledgements_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.run_id, NEW.checkpoint_id, NEW.participant)
-       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.participant)
-       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
-                      AND checkpoints.checkpoint_id = OLD.checkpoint_id AND checkpoints.status = 'PENDING') THEN
+    IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+       OR jsonb_path_exists(NEW.acknowledgements, '$.*[*] ? (@ != null && @ != 1)') THEN
+        RAISE EXCEPTION 'the acknowledgements of checkpoint % are not those of subtasks', NEW.checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF TG_OP = 'UPDATE' AND (OLD.status <> 'PENDING'
+           OR jsonb_path_query_array(NEW.acknowledgements, '$.keyvalue().key')
+              <> jsonb_path_query_array(OLD.acknowledgements, '$.keyvalue().key')
+           OR jsonb_path_query_array(NEW.acknowledgements, '$.*.size()')
+              <> jsonb_path_query_array(OLD.acknowledgements, '$.*.size()')) THEN
         RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
             USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER acknowledgements_guard BEFORE UPDATE ON acknowledgements
-    FOR EACH ROW EXECUTE FUNCTION acknowledgements_guard();
+CREATE TRIGGER checkpoints_acknowledgements_guard BEFORE INSERT OR UPDATE OF acknowledgements ON checkpoints
+    FOR EACH ROW EXECUTE FUNCTION checkpoints_acknowledgements_guard();
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,

@@ -49,14 +49,20 @@ NEW_ROWS = {
         "role": "'operator'",
         "kind": "'value'",
     },
-    "epochs": {"run_id": "%(run)s", "epoch": "2", "fencing_token": "1", "expected_reports": "1", "status": "'VOIDED'"},
+    "epochs": {
+        "run_id": "%(run)s",
+        "epoch": "2",
+        "fencing_token": "1",
+        "records": "'{\"c\": [null]}'",
+        "status": "'VOIDED'",
+    },
     "checkpoints": {
         "run_id": "%(run)s",
         "checkpoint_id": "9",
         "epoch": "2",
         "fencing_token": "2",
         "kind": "'PERIODIC'",
-        "expected": "1",
+        "acknowledgements": "'{\"centroids\": [null]}'",
     },
     "checkpoint_requests": {"request_id": "gen_random_uuid()", "run_id": "%(run)s", "requested_by": "'ann'"},
     "edge_parts": {
@@ -144,7 +150,9 @@ def set_notice(columns: str) -> str:
     return f"UPDATE listener_notices SET {columns} WHERE run_id = %(run)s AND listener_id = 'log'"
 
 
-DONE = f"acknowledged = 1, manifest_path = 'p', manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now()"
+EVERY = "acknowledgements = '{\"centroids\": [1]}'"
+ALL = "records = '{\"centroids\": [1, 1, 1]}'"
+DONE = f"{EVERY}, manifest_path = 'p', manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now()"
 
 CONSTRAINTS = {
     # runs
@@ -225,23 +233,21 @@ CONSTRAINTS = {
     "an epoch of unknown status": Illegal(
         "epochs_status_check", epoch_with(epoch="3", status="'BEGUN'"), ("epochs_guard",)
     ),
-    "fewer reports than none": Illegal("epochs_reports_check", set_epoch(2, "reports = -1")),
-    "more reports than subtasks": Illegal("epochs_reports_check", set_epoch(2, "reports = 4")),
-    "an epoch without subtasks": Illegal("epochs_reports_check", epoch_with(expected_reports="0", held_at="now()")),
+    "an epoch without subtasks": Illegal("epochs_reports_check", epoch_with(records="'{}'", held_at="now()")),
     "an open epoch with a decision": Illegal("epochs_open_check", set_epoch(2, "decision = '{}'")),
     "an open epoch that aligned": Illegal("epochs_open_check", set_epoch(2, "aligned_at = now()")),
     "alignment without every report": Illegal(
         "epochs_aligned_check",
-        set_epoch(2, "status = 'ALIGNED', reports = 2, decision = '{}', aligned_at = now()"),
+        set_epoch(2, "status = 'ALIGNED', decision = '{}', aligned_at = now()"),
     ),
     "alignment without a decision": Illegal(
-        "epochs_aligned_check", set_epoch(2, "status = 'ALIGNED', reports = 3, held_at = now(), aligned_at = now()")
+        "epochs_aligned_check", set_epoch(2, f"status = 'ALIGNED', {ALL}, held_at = now(), aligned_at = now()")
     ),
     "alignment at no time": Illegal(
-        "epochs_aligned_check", set_epoch(2, "status = 'ALIGNED', reports = 3, held_at = now(), decision = '{}'")
+        "epochs_aligned_check", set_epoch(2, f"status = 'ALIGNED', {ALL}, held_at = now(), decision = '{{}}'")
     ),
     "held before every report": Illegal("epochs_held_check", set_epoch(2, "held_at = now()")),
-    "every report at no time": Illegal("epochs_held_check", set_epoch(2, "reports = 3")),
+    "every report at no time": Illegal("epochs_held_check", set_epoch(2, ALL)),
     "a switch for an unknown reason": Illegal(
         "epochs_unaligned_by_check", epoch_with(unaligned_by="'luck'", unaligned_at="now()")
     ),
@@ -255,26 +261,13 @@ CONSTRAINTS = {
             epoch="0",
             fencing_token="2",
             status="'ALIGNED'",
-            reports="1",
+            records="'{\"c\": [1]}'",
             decision="'{}'",
             held_at="now()",
             aligned_at="now()",
         ),
     ),
     "two open epochs": Illegal("epochs_open_key", epoch_with(epoch="3", status="'OPEN'"), ("epochs_guard",)),
-    # head_reports
-    "a head's reports twice": Illegal(
-        "head_reports_pkey", "INSERT INTO head_reports VALUES (%(run)s, 2, 2, 'centroids', '{1}')"
-    ),
-    "reports of no epoch": Illegal(
-        "head_reports_epoch_fkey", "INSERT INTO head_reports VALUES (%(run)s, 7, 2, 'centroids', '{1}')"
-    ),
-    "reports of no subtask": Illegal(
-        "head_reports_records_check", "INSERT INTO head_reports VALUES (%(run)s, 2, 2, 'x', '{}')"
-    ),
-    "fewer records than none": Illegal(
-        "head_reports_records_check", "INSERT INTO head_reports VALUES (%(run)s, 2, 2, 'x', '{3,NULL,-1}')"
-    ),
     # checkpoints
     "a checkpoint's id twice": Illegal("checkpoints_pkey", checkpoint_with(checkpoint_id="1")),
     "a checkpoint of no epoch": Illegal("checkpoints_epoch_fkey", checkpoint_with(epoch="7")),
@@ -285,27 +278,21 @@ CONSTRAINTS = {
         checkpoint_with(
             status="'LOST'",
             ended_at="now()",
-            acknowledged="1",
+            acknowledgements="'{\"centroids\": [1]}'",
             manifest_path="'p'",
             manifest_sha256=SHA,
             size_bytes="1",
         ),
     ),
-    "fewer acknowledgements than none": Illegal(
-        "checkpoints_acknowledged_check", set_checkpoint(2, "acknowledged = -1")
-    ),
-    "more acknowledgements than wanted": Illegal(
-        "checkpoints_acknowledged_check", set_checkpoint(2, "acknowledged = 2")
-    ),
-    "a checkpoint that wants none": Illegal("checkpoints_acknowledged_check", checkpoint_with(expected="0")),
+    "a checkpoint that wants none": Illegal("checkpoints_acknowledged_check", checkpoint_with(acknowledgements="'{}'")),
     "completed without every acknowledgement": Illegal(
         "checkpoints_completed_check",
-        set_checkpoint(2, f"status = 'COMPLETED', {DONE}, acknowledged = 0".replace("acknowledged = 1, ", "")),
+        set_checkpoint(2, f"status = 'COMPLETED', {DONE}".replace(f"{EVERY}, ", "")),
         ("checkpoints_completed_key",),
     ),
     "completed without a manifest": Illegal(
         "checkpoints_completed_check",
-        set_checkpoint(2, "status = 'COMPLETED', acknowledged = 1, size_bytes = 1, ended_at = now()"),
+        set_checkpoint(2, f"status = 'COMPLETED', {EVERY}, size_bytes = 1, ended_at = now()"),
         ("checkpoints_completed_key",),
     ),
     "completed without a size": Illegal(
@@ -339,25 +326,16 @@ CONSTRAINTS = {
     ),
     "late without every acknowledgement": Illegal(
         "checkpoints_completed_check",
-        set_checkpoint(2, f"status = 'SUBSUMED', {DONE}".replace("acknowledged = 1, ", "")),
+        set_checkpoint(2, f"status = 'SUBSUMED', {DONE}".replace(f"{EVERY}, ", "")),
     ),
     "late without a manifest": Illegal(
         "checkpoints_completed_check",
-        set_checkpoint(2, "status = 'SUBSUMED', acknowledged = 1, size_bytes = 1, ended_at = now()"),
+        set_checkpoint(2, f"status = 'SUBSUMED', {EVERY}, size_bytes = 1, ended_at = now()"),
     ),
     "two completed checkpoints": Illegal(
         "checkpoints_completed_key", set_checkpoint(2, f"status = 'COMPLETED', {DONE}")
     ),
     "two checkpoints of an epoch": Illegal("checkpoints_epoch_key", checkpoint_with(epoch="1")),
-    "a participant twice": Illegal(
-        "acknowledgements_pkey", "INSERT INTO acknowledgements VALUES (%(run)s, 2, 'centroids', '{1}')"
-    ),
-    "acknowledgements of no checkpoint": Illegal(
-        "acknowledgements_checkpoint_fkey", "INSERT INTO acknowledgements VALUES (%(run)s, 7, 'centroids', '{1}')"
-    ),
-    "acknowledgements of no subtask": Illegal(
-        "acknowledgements_subtasks_check", "INSERT INTO acknowledgements VALUES (%(run)s, 2, 'x', '{}')"
-    ),
     # checkpoint_requests
     "a request's id twice": Illegal("checkpoint_requests_pkey", request_with(request_id="%(request)s")),
     "a request of no run": Illegal("checkpoint_requests_run_id_fkey", request_with(run_id="gen_random_uuid()")),
@@ -467,7 +445,7 @@ GUARDS = {
     },
     **{
         f"another {column} of an epoch": Illegal("the identity of epoch", set_epoch(1, f"{column} = {column} + 1"))
-        for column in ("epoch", "fencing_token", "expected_reports")
+        for column in ("epoch", "fencing_token")
     },
     "another run of an epoch": Illegal("the identity of epoch", set_epoch(1, "run_id = %(terminating)s")),
     "an epoch after a gap": Illegal("epoch 9 does not follow", epoch_with(epoch="9")),
@@ -497,27 +475,46 @@ GUARDS = {
         for column, value in {"metrics": "'{\"a\": 1}'", "seconds": "9", "held_at": "now() + interval '1 day'"}.items()
     },
     **{
-        f"other reports of epoch {number}": Illegal(f"the reports of epoch {number} cannot change", statement)
-        for number, statement in {
-            0: "UPDATE head_reports SET records = '{4}' WHERE run_id = %(run)s AND epoch = 0",
-            1: "UPDATE head_reports SET records = '{4}' WHERE run_id = %(run)s AND epoch = 1 AND fencing_token = 2",
-            2: "UPDATE head_reports SET head = 'another' WHERE run_id = %(run)s AND epoch = 2",
+        f"other reports of epoch {number}": Illegal(
+            f"the reports of epoch {number} cannot change",
+            set_epoch(number, f"records = '{{\"{head}\": [4]}}'", token),
+        )
+        for number, head, token in ((0, "centroids", 1), (1, "centroids", 2), (2, "another", 2))
+    },
+    "reports of fewer subtasks": Illegal(
+        "the reports of epoch 2 cannot change", set_epoch(2, "records = '{\"centroids\": [1]}'")
+    ),
+    **{
+        f"{what} as reports": Illegal("the reports of epoch 2 are no counts", set_epoch(2, f"records = '{records}'"))
+        for what, records in {
+            "fewer records than none": '{"centroids": [1, null, -1]}',
+            "words": '{"centroids": [1, null, "many"]}',
+            "no list": '{"centroids": 1}',
+            "no subtask": '{"centroids": []}',
         }.items()
     },
     "other acknowledgements of a completed checkpoint": Illegal(
         "the acknowledgements of checkpoint 1 cannot change",
-        "UPDATE acknowledgements SET subtasks = '{NULL}' WHERE run_id = %(run)s AND checkpoint_id = 1",
+        set_checkpoint(1, "acknowledgements = '{\"centroids\": [null]}'"),
     ),
     "acknowledgements by another": Illegal(
         "the acknowledgements of checkpoint 2 cannot change",
-        "UPDATE acknowledgements SET participant = 'another' WHERE run_id = %(run)s AND checkpoint_id = 2",
+        set_checkpoint(2, "acknowledgements = '{\"another\": [1]}'"),
+    ),
+    "acknowledgements by more subtasks": Illegal(
+        "the acknowledgements of checkpoint 2 cannot change",
+        set_checkpoint(2, "acknowledgements = '{\"centroids\": [1, null]}'"),
+    ),
+    "an acknowledgement that is none": Illegal(
+        "the acknowledgements of checkpoint 2 are not those",
+        set_checkpoint(2, "acknowledgements = '{\"centroids\": [2]}'"),
     ),
     "a decision taken back": Illegal("the decision of epoch 0 cannot change", set_epoch(0, "decision = NULL", 1)),
     **{
         f"another {column} of a checkpoint": Illegal(
             "the identity of checkpoint", set_checkpoint(2, f"{column} = {column} + 1")
         )
-        for column in ("checkpoint_id", "epoch", "fencing_token", "expected")
+        for column in ("checkpoint_id", "epoch", "fencing_token")
     },
     "another kind of a checkpoint": Illegal("the identity of checkpoint", set_checkpoint(2, "kind = 'FINAL'")),
     "another run of a checkpoint": Illegal("the identity of checkpoint", set_checkpoint(2, "run_id = %(terminating)s")),

@@ -20,7 +20,6 @@ from iteration_lib.protocol.command import (
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
-    MeasureEpoch,
     OpenAttempt,
     OpenEpoch,
     PinData,
@@ -119,7 +118,7 @@ class Ledger(Rows):
         match command:
             case OpenAttempt() | EndAttempt() | SetRunStatus() | PublishOutputs() | CountCheckpointFailures():
                 self._write_run(command)
-            case OpenEpoch() | RecordReports() | MeasureEpoch() | AlignEpoch():
+            case OpenEpoch() | RecordReports() | AlignEpoch():
                 self._write_epoch(command)
             case VoidEpochs() | MakeEpochsDurable():
                 self._end_epochs(command)
@@ -156,7 +155,7 @@ class Ledger(Rows):
             case CountCheckpointFailures():
                 self.attempts[self.token()].stored_failures = command.count
 
-    def _write_epoch(self, command: OpenEpoch | RecordReports | MeasureEpoch | AlignEpoch) -> None:
+    def _write_epoch(self, command: OpenEpoch | RecordReports | AlignEpoch) -> None:
         match command:
             case OpenEpoch():
                 self._open_epoch(command)
@@ -166,10 +165,11 @@ class Ledger(Rows):
                     assert before.name == after.name
                     assert all(b in (None, a) for b, a in zip(before.values, after.values, strict=True)), "I4"
                 row.heads = command.heads
-            case MeasureEpoch():
-                row = self.epoch(command.epoch, EpochStatus.OPEN)
                 assert not row.is_measured, "I4: measured twice"
-                row.is_measured = True
+                assert row.is_complete == (command.metrics is not None), (
+                    "I4: measured before its last report, or not then"
+                )
+                row.is_measured = row.is_complete
             case AlignEpoch():
                 row = self.epoch(command.epoch, EpochStatus.OPEN)
                 assert row.is_complete, "I4: a report is missing"

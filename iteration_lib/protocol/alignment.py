@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from iteration_lib.errors import ProtocolViolationError
-from iteration_lib.protocol.command import AlignEpoch, Command, MeasureEpoch, OpenEpoch, RecordReports
+from iteration_lib.protocol.command import AlignEpoch, Command, OpenEpoch, RecordReports
 from iteration_lib.protocol.event import EpochOpened, SubtasksAligned
 from iteration_lib.protocol.state import CRITERIA, Decision, EpochState, Reports, RunState
 from iteration_lib.protocol.status import EpochStatus, RunStatus, TerminatedBy
@@ -51,13 +51,12 @@ def align_subtasks(state: RunState, event: SubtasksAligned) -> tuple[RunState, t
     heads = fold(epoch.heads, event.reports, what=f"epoch {event.epoch}")
     if heads == epoch.heads:
         return state, ()
-    commands: list[Command] = [RecordReports(epoch=epoch.epoch, heads=heads)]
     state = _with_epoch(state, replace(epoch, heads=heads))
     if any(head.reported != head.expected for head in heads):
-        return state, tuple(commands)
-    commands.append(MeasureEpoch(epoch=epoch.epoch, metrics=dict(event.metrics), seconds=event.seconds))
+        return state, (RecordReports(epoch=epoch.epoch, heads=heads),)
+    measured = RecordReports(epoch=epoch.epoch, heads=heads, metrics=dict(event.metrics), seconds=event.seconds)
     state, released = release_alignment(state)
-    return state, (*commands, *released)
+    return state, (measured, *released)
 
 
 def release_alignment(state: RunState) -> tuple[RunState, tuple[Command, ...]]:

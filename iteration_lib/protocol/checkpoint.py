@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -79,13 +80,15 @@ def acknowledge_checkpoint(
             f"checkpoint {checkpoint.checkpoint_id} has a manifest, but not every acknowledgement (I8)"
         )
     is_late = state.completed is not None and state.completed.epoch >= checkpoint.epoch
-    complete = CompleteCheckpoint(
-        checkpoint_id=checkpoint.checkpoint_id,
-        manifest_path=event.manifest_path,
-        manifest_sha256=event.manifest_sha256,
-        size_bytes=event.size_bytes,
-        completed_at=now,
-        is_subsumed=is_late,
+    commands.append(
+        CompleteCheckpoint(
+            checkpoint_id=checkpoint.checkpoint_id,
+            manifest_path=event.manifest_path,
+            manifest_sha256=event.manifest_sha256,
+            size_bytes=event.size_bytes,
+            completed_at=now,
+            is_subsumed=is_late,
+        )
     )
     completed = replace(
         acknowledged,
@@ -94,9 +97,9 @@ def acknowledge_checkpoint(
         completed_at=now,
     )
     state = replace(state, pending=tuple(c for c in state.pending if c.checkpoint_id != completed.checkpoint_id))
-    state, done = (state, (complete,)) if is_late else _complete(state, completed, complete)
+    state, done = (state, tuple(commands)) if is_late else _complete(state, completed, commands)
     state, released = release_alignment(state)
-    return state, (*commands, *done, *released)
+    return state, (*done, *released)
 
 
 def decline_checkpoint(state: RunState, event: CheckpointDeclined) -> tuple[RunState, tuple[Command, ...]]:
@@ -171,14 +174,14 @@ def _check_manifest(state: RunState, event: CheckpointAcknowledged) -> None:
 
 
 def _complete(
-    state: RunState, completed: CheckpointState, complete: CompleteCheckpoint
+    state: RunState, completed: CheckpointState, completing: Sequence[Command]
 ) -> tuple[RunState, tuple[Command, ...]]:
     """Make epochs durable, subsume what is older, and let a final decision bind (I6, I8); failures begin anew (I13)."""
     covered = next(epoch for epoch in state.epochs if epoch.epoch == completed.epoch)
     commands: list[Command] = []
     if state.completed is not None:
         commands.append(SubsumeCheckpoint(checkpoint_id=state.completed.checkpoint_id))
-    commands.append(complete)
+    commands += completing
     older = tuple(
         known
         for known in state.pending

@@ -79,19 +79,15 @@ class OpenEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordReports:
-    """Store what the heads' subtasks have reported up to now."""
+    """Store what an OPEN epoch's subtasks have reported up to now, and once that is all, what it measured.
+
+    `metrics` and `seconds` are None as long as a report is missing.
+    """
 
     epoch: int
     heads: tuple[Reports, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureEpoch:
-    """Store what an OPEN epoch, all of whose heads have reported, measured and how long it took."""
-
-    epoch: int
-    metrics: Mapping[str, float]
-    seconds: float
+    metrics: Mapping[str, float] | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +244,6 @@ Command: TypeAlias = (
     | PinData
     | OpenEpoch
     | RecordReports
-    | MeasureEpoch
     | AlignEpoch
     | SwitchToUnaligned
     | RecordParts

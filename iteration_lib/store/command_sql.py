@@ -17,7 +17,6 @@ from iteration_lib.protocol.command import (
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
-    MeasureEpoch,
     OpenAttempt,
     OpenEpoch,
     PinData,
@@ -35,6 +34,7 @@ from iteration_lib.protocol.command import (
     VoidEdges,
     VoidEpochs,
 )
+from iteration_lib.protocol.state import Reports
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store.row import decision_json, holder_json, operator_columns, policy_json, to_json
 
@@ -153,40 +153,32 @@ def _pin_data(command: PinData, execute: Execute) -> None:
 
 
 def _open_epoch(command: OpenEpoch, execute: Execute) -> None:
-    expected = sum(head.expected for head in command.heads)
-    _one(execute, "insert_epoch", {"epoch": command.epoch, "expected_reports": expected})
-    for head in command.heads:
-        _one(execute, "record_reports", {"epoch": command.epoch, "head": head.name, "records": list(head.values)})
+    _one(execute, "insert_epoch", {"epoch": command.epoch, "records": _reports_json(command.heads)})
 
 
 def _record_reports(command: RecordReports, execute: Execute) -> None:
-    for head in command.heads:
-        _one(execute, "record_reports", {"epoch": command.epoch, "head": head.name, "records": list(head.values)})
-    reported = sum(head.reported for head in command.heads)
-    if reported < sum(head.expected for head in command.heads):  # else MeasureEpoch follows, which counts them
-        _one(execute, "count_reports", {"epoch": command.epoch, "reports": reported})
+    name = "record_reports" if command.metrics is None else "measure_epoch"
+    _one(execute, name, _reported(command))
 
 
-def _measure_epoch(command: MeasureEpoch, execute: Execute) -> None:
-    metrics = to_json(dict(command.metrics))
-    _one(execute, "measure_epoch", {"epoch": command.epoch, "metrics": metrics, "seconds": command.seconds})
+def _align_epoch(command: AlignEpoch, execute: Execute) -> None:
+    _one(execute, "align_epoch", {"epoch": command.epoch, "decision": to_json(decision_json(command.decision))})
 
 
-def _align_epoch(command: AlignEpoch, execute: Execute, measured: MeasureEpoch | None = None) -> None:
-    _one(
-        execute,
-        "align_epoch",
-        {
-            "epoch": command.epoch,
-            "decision": to_json(decision_json(command.decision)),
-            "metrics": to_json(dict(measured.metrics)) if measured is not None else None,
-            "seconds": measured.seconds if measured is not None else None,
-        },
-    )
+def _report_and_align_epoch(reported: RecordReports, command: AlignEpoch, execute: Execute) -> None:
+    decision = to_json(decision_json(command.decision))
+    _one(execute, "measure_and_align_epoch", {**_reported(reported), "decision": decision})
 
 
-def _measure_and_align_epoch(measured: MeasureEpoch, command: AlignEpoch, execute: Execute) -> None:
-    _align_epoch(command, execute, measured)
+def _reported(command: RecordReports) -> dict[str, object]:
+    reported: dict[str, object] = {"epoch": command.epoch, "records": _reports_json(command.heads)}
+    if command.metrics is None:
+        return reported
+    return {**reported, "metrics": to_json(dict(command.metrics)), "seconds": command.seconds}
+
+
+def _reports_json(reports: Sequence[Reports]) -> str:
+    return to_json({known.name: known.values for known in reports})
 
 
 def _switch_to_unaligned(command: SwitchToUnaligned, execute: Execute) -> None:
@@ -241,10 +233,9 @@ def _trigger_checkpoint(command: TriggerCheckpoint, execute: Execute) -> None:
             "checkpoint_id": command.checkpoint_id,
             "epoch": command.epoch,
             "kind": command.kind.value,
-            "expected": sum(participant.expected for participant in command.participants),
+            "acknowledgements": _reports_json(command.participants),
         },
     )
-    _record_acknowledgements(command, execute)
 
 
 def _record_request(command: RecordRequest, execute: Execute) -> None:
@@ -263,33 +254,34 @@ def _count_checkpoint_failures(command: CountCheckpointFailures, execute: Execut
     _one(execute, "count_checkpoint_failures", {"count": command.count})
 
 
-def _record_acknowledgements(command: TriggerCheckpoint | RecordAcknowledgements, execute: Execute) -> None:
-    for participant in command.participants:
-        _one(
-            execute,
-            "record_acknowledgements",
-            {
-                "checkpoint_id": command.checkpoint_id,
-                "participant": participant.name,
-                "subtasks": list(participant.values),
-            },
-        )
+def _record_acknowledgements(command: RecordAcknowledgements, execute: Execute) -> None:
+    _one(execute, "record_acknowledgements", _acknowledged(command))
 
 
 def _complete_checkpoint(command: CompleteCheckpoint, execute: Execute) -> None:
+    _one(execute, "complete_checkpoint", _completed(command))
+
+
+def _acknowledge_and_complete(
+    acknowledged: RecordAcknowledgements, command: CompleteCheckpoint, execute: Execute
+) -> None:
+    _one(execute, "acknowledge_and_complete_checkpoint", {**_acknowledged(acknowledged), **_completed(command)})
+
+
+def _acknowledged(command: RecordAcknowledgements) -> dict[str, object]:
+    return {"checkpoint_id": command.checkpoint_id, "acknowledgements": _reports_json(command.participants)}
+
+
+def _completed(command: CompleteCheckpoint) -> dict[str, object]:
     status = CheckpointStatus.SUBSUMED if command.is_subsumed else CheckpointStatus.COMPLETED
-    _one(
-        execute,
-        "complete_checkpoint",
-        {
-            "checkpoint_id": command.checkpoint_id,
-            "status": status.value,
-            "manifest_path": command.manifest_path,
-            "manifest_sha256": command.manifest_sha256,
-            "size_bytes": command.size_bytes,
-            "completed_at": command.completed_at,
-        },
-    )
+    return {
+        "checkpoint_id": command.checkpoint_id,
+        "status": status.value,
+        "manifest_path": command.manifest_path,
+        "manifest_sha256": command.manifest_sha256,
+        "size_bytes": command.size_bytes,
+        "completed_at": command.completed_at,
+    }
 
 
 def _subsume_checkpoint(command: SubsumeCheckpoint, execute: Execute) -> None:
@@ -318,7 +310,6 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     PinData: _pin_data,
     OpenEpoch: _open_epoch,
     RecordReports: _record_reports,
-    MeasureEpoch: _measure_epoch,
     AlignEpoch: _align_epoch,
     SwitchToUnaligned: _switch_to_unaligned,
     RecordParts: _record_parts,
@@ -339,5 +330,6 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
 }
 
 _PAIR_WRITERS: dict[tuple[type[Command], type[Command]], Callable[[Any, Any, Execute], None]] = {  # Any: as above
-    (MeasureEpoch, AlignEpoch): _measure_and_align_epoch,
+    (RecordReports, AlignEpoch): _report_and_align_epoch,
+    (RecordAcknowledgements, CompleteCheckpoint): _acknowledge_and_complete,
 }

@@ -194,20 +194,14 @@ class MemoryTransaction:
 
 
 def _epochs(run: MemoryRun) -> list[rows.Row]:
-    return [
-        {**epoch, "head": head, "records": epoch["records"][head]}
-        for _, epoch in sorted(run.epochs.items())
-        if epoch["status"] in ("OPEN", "ALIGNED")
-        for head in sorted(epoch["records"])
-    ]
+    return [epoch for _, epoch in sorted(run.epochs.items()) if epoch["status"] in ("OPEN", "ALIGNED")]
 
 
 def _checkpoints(run: MemoryRun) -> list[rows.Row]:
     return [
-        {**checkpoint, "participant": name, "subtasks": checkpoint["acknowledgements"][name]}
+        checkpoint
         for _, checkpoint in sorted(run.checkpoints.items())
         if checkpoint["status"] in ("PENDING", "COMPLETED")
-        for name in sorted(checkpoint["acknowledgements"])
     ]
 
 

@@ -19,7 +19,6 @@ from iteration_lib.protocol.command import (
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
-    MeasureEpoch,
     OpenAttempt,
     OpenEpoch,
     PinData,
@@ -145,15 +144,14 @@ def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: dat
     }
 
 
-def _record_reports(run: MemoryRun, command: RecordReports, fencing_token: int, _now: datetime) -> None:
-    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
-    epoch["records"] = {head.name: head.values for head in command.heads}
-
-
-def _measure_epoch(run: MemoryRun, command: MeasureEpoch, fencing_token: int, now: datetime) -> None:
+def _record_reports(run: MemoryRun, command: RecordReports, fencing_token: int, now: datetime) -> None:
     epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN", held_at=None)
-    refuse_if(_lacks_any(epoch["records"]), f"epoch {command.epoch} lacks reports")
-    epoch.update(metrics=as_json(dict(command.metrics)), seconds=command.seconds, held_at=now)
+    records = {head.name: head.values for head in command.heads}
+    refuse_if(_subtasks(records) != _subtasks(epoch["records"]), "the reports are of other subtasks")
+    refuse_if(_lacks_any(records) != (command.metrics is None), f"epoch {command.epoch} lacks reports, or its metrics")
+    epoch["records"] = records
+    if command.metrics is not None:
+        epoch.update(metrics=as_json(dict(command.metrics)), seconds=command.seconds, held_at=now)
 
 
 def _align_epoch(run: MemoryRun, command: AlignEpoch, fencing_token: int, now: datetime) -> None:
@@ -305,7 +303,11 @@ def _record_acknowledgements(
     run: MemoryRun, command: RecordAcknowledgements, fencing_token: int, _now: datetime
 ) -> None:
     checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
-    checkpoint["acknowledgements"] = {participant.name: participant.values for participant in command.participants}
+    acknowledgements = {participant.name: participant.values for participant in command.participants}
+    refuse_if(
+        _subtasks(acknowledgements) != _subtasks(checkpoint["acknowledgements"]), "these are acknowledgements of others"
+    )
+    checkpoint["acknowledgements"] = acknowledgements
 
 
 def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_token: int, _now: datetime) -> None:
@@ -359,6 +361,10 @@ def operator_rows(definition: Mapping[str, object]) -> dict[str, MutableRow]:
     }
 
 
+def _subtasks(reports: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
+    return {name: len(values) for name, values in reports.items()}
+
+
 def _lacks_any(reports: Mapping[str, Sequence[int | None]]) -> bool:
     return any(value is None for values in reports.values() for value in values)
 
@@ -374,7 +380,6 @@ _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] =
     PinData: _pin_data,
     OpenEpoch: _open_epoch,
     RecordReports: _record_reports,
-    MeasureEpoch: _measure_epoch,
     AlignEpoch: _align_epoch,
     SwitchToUnaligned: _switch_to_unaligned,
     RecordParts: _record_parts,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Any, TypeAlias
 
 from iteration_lib.errors import ProtocolViolationError
@@ -51,13 +50,11 @@ STATE_PARTS = ("run", "attempt", "epochs", "checkpoints", "edges", "finished", "
 
 
 def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
-    """Rebuild the protocol's state; epochs and checkpoints have one row per head or participant, in order."""
+    """Rebuild the protocol's state."""
     (run,) = found["run"]
     attempt = next(iter(found["attempt"]), None)
     live = attempt if attempt is not None and attempt["ended_at"] is None else None
-    by_epoch = groupby(found["epochs"], key=lambda row: int(row["epoch"]))
-    by_id = groupby(found["checkpoints"], key=lambda row: int(row["checkpoint_id"]))
-    known = tuple(checkpoint_state(list(rows)) for _, rows in by_id)
+    known = tuple(checkpoint_state(row) for row in found["checkpoints"])
     return RunState(
         run_id=run["run_id"],
         status=RunStatus(run["status"]),
@@ -67,7 +64,7 @@ def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
         ended_attempt_id=attempt["attempt_id"] if attempt is not None and live is None else None,
         last_durable_epoch=run["last_durable_epoch"],
         terminated_by=_terminated_by(run["terminated_by"]),
-        epochs=tuple(epoch_state(list(rows)) for _, rows in by_epoch),
+        epochs=tuple(epoch_state(row) for row in found["epochs"]),
         last_checkpoint_id=run["last_checkpoint_id"],
         pending=tuple(c for c in known if c.status is CheckpointStatus.PENDING),
         completed=next((c for c in known if c.status is CheckpointStatus.COMPLETED), None),
@@ -93,16 +90,19 @@ def attempt_state(row: Row) -> AttemptState:
     )
 
 
-def epoch_state(rows: Sequence[Row]) -> EpochState:
-    """Rebuild an epoch from one row per head."""
-    first = rows[0]
+def epoch_state(row: Row) -> EpochState:
+    """Rebuild an epoch."""
     return EpochState(
-        epoch=first["epoch"],
-        status=EpochStatus(first["status"]),
-        heads=tuple(Reports(name=row["head"], values=tuple(row["records"])) for row in rows),
-        decision=decision_from_json(first["decision"]),
-        unaligned_by=_unaligned_by(first["unaligned_by"]),
+        epoch=row["epoch"],
+        status=EpochStatus(row["status"]),
+        heads=_reports(row["records"]),
+        decision=decision_from_json(row["decision"]),
+        unaligned_by=_unaligned_by(row["unaligned_by"]),
     )
+
+
+def _reports(found: Mapping[str, Sequence[int | None]]) -> tuple[Reports, ...]:
+    return tuple(Reports(name=name, values=tuple(values)) for name, values in sorted(found.items()))
 
 
 def edge_states(parts: Iterable[Row]) -> tuple[EdgeState, ...]:
@@ -121,17 +121,16 @@ def edge_states(parts: Iterable[Row]) -> tuple[EdgeState, ...]:
     )
 
 
-def checkpoint_state(rows: Sequence[Row]) -> CheckpointState:
-    """Rebuild a checkpoint from one row per participant."""
-    first = rows[0]
+def checkpoint_state(row: Row) -> CheckpointState:
+    """Rebuild a checkpoint."""
     return CheckpointState(
-        checkpoint_id=first["checkpoint_id"],
-        epoch=first["epoch"],
-        kind=CheckpointKind(first["kind"]),
-        status=CheckpointStatus(first["status"]),
-        participants=tuple(Reports(name=row["participant"], values=tuple(row["subtasks"])) for row in rows),
-        manifest_sha256=first["manifest_sha256"],
-        completed_at=first["ended_at"],
+        checkpoint_id=row["checkpoint_id"],
+        epoch=row["epoch"],
+        kind=CheckpointKind(row["kind"]),
+        status=CheckpointStatus(row["status"]),
+        participants=_reports(row["acknowledgements"]),
+        manifest_sha256=row["manifest_sha256"],
+        completed_at=row["ended_at"],
     )
 
 

@@ -117,7 +117,28 @@ ALTER TABLE epochs
     ADD COLUMN unaligned_at timestamptz,
     ADD COLUMN held_at timestamptz;
 UPDATE epochs SET held_at = aligned_at WHERE aligned_at IS NOT NULL;
+-- What the heads reported becomes a part of the epoch, and the counts follow from it.
+ALTER TABLE epochs ADD COLUMN records jsonb;
+UPDATE epochs SET records = (
+    SELECT jsonb_object_agg(head, to_jsonb(head_reports.records)) FROM head_reports
+    WHERE head_reports.run_id = epochs.run_id AND head_reports.epoch = epochs.epoch
+        AND head_reports.fencing_token = epochs.fencing_token
+);
+DROP TABLE head_reports;
 ALTER TABLE epochs
+    DROP COLUMN reports,
+    DROP COLUMN expected_reports;
+ALTER TABLE epochs
+    ALTER COLUMN records SET NOT NULL,
+    ADD COLUMN expected_reports integer NOT NULL
+        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(records, '$.*[*]'))) STORED,
+    ADD COLUMN reports integer NOT NULL
+        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(records, '$.*[*] ? (@ != null)'))) STORED,
+    ADD CONSTRAINT epochs_reports_check CHECK (expected_reports >= 1),
+    ADD CONSTRAINT epochs_aligned_check CHECK (
+        status NOT IN ('ALIGNED', 'DURABLE')
+        OR (reports = expected_reports AND decision IS NOT NULL AND aligned_at IS NOT NULL)
+    ),
     ADD CONSTRAINT epochs_held_check CHECK ((held_at IS NOT NULL) = (reports = expected_reports)),
     ADD CONSTRAINT epochs_unaligned_by_check CHECK (unaligned_by IN ('timeout', 'preemption')),
     ADD CONSTRAINT epochs_unaligned_check CHECK ((unaligned_by IS NULL) = (unaligned_at IS NULL));
@@ -135,8 +156,7 @@ BEGIN
         END IF;
         RETURN NEW;
     END IF;
-    IF (NEW.run_id, NEW.epoch, NEW.fencing_token, NEW.expected_reports)
-       IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token, OLD.expected_reports) THEN
+    IF (NEW.run_id, NEW.epoch, NEW.fencing_token) IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token) THEN
         RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
     IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
@@ -161,32 +181,24 @@ END $$;
 DROP TRIGGER epochs_guard ON epochs;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
 
--- What was reported of an epoch, or acknowledged of a checkpoint, stays what it was decided from (I4, I8).
-CREATE FUNCTION head_reports_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+-- What the heads of an epoch reported: counts per subtask, NULL until it has reported (I4); then they stay (I5).
+CREATE FUNCTION epochs_records_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.run_id, NEW.epoch, NEW.fencing_token, NEW.head)
-       IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token, OLD.head)
-       OR NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.epoch = OLD.epoch
-                      AND epochs.fencing_token = OLD.fencing_token AND epochs.status = 'OPEN') THEN
+    IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+       OR jsonb_path_exists(NEW.records, '$.*[*] ? (@.type() != "null" && (@.type() != "number" || @ < 0))') THEN
+        RAISE EXCEPTION 'the reports of epoch % are no counts of subtasks', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF TG_OP = 'UPDATE' AND (OLD.status <> 'OPEN'
+           OR jsonb_path_query_array(NEW.records, '$.keyvalue().key')
+              <> jsonb_path_query_array(OLD.records, '$.keyvalue().key')
+           OR jsonb_path_query_array(NEW.records, '$.*.size()')
+              <> jsonb_path_query_array(OLD.records, '$.*.size()')) THEN
         RAISE EXCEPTION 'the reports of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER head_reports_guard BEFORE UPDATE ON head_reports FOR EACH ROW EXECUTE FUNCTION head_reports_guard();
-
-CREATE FUNCTION acknowledgements_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF (NEW.run_id, NEW.checkpoint_id, NEW.participant)
-       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.participant)
-       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
-                      AND checkpoints.checkpoint_id = OLD.checkpoint_id AND checkpoints.status = 'PENDING') THEN
-        RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
-            USING ERRCODE = 'check_violation';
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER acknowledgements_guard BEFORE UPDATE ON acknowledgements
-    FOR EACH ROW EXECUTE FUNCTION acknowledgements_guard();
+CREATE TRIGGER epochs_records_guard BEFORE INSERT OR UPDATE OF records ON epochs
+    FOR EACH ROW EXECUTE FUNCTION epochs_records_guard();
 
 -- Version 1 kept the reason of an aborted checkpoint in words alone.
 ALTER TABLE checkpoints
@@ -197,7 +209,26 @@ UPDATE checkpoints SET failure = CASE
     WHEN reason LIKE 'its attempt %' THEN 'ATTEMPT_ENDED'
     ELSE 'DECLINED'
 END WHERE status = 'ABORTED';
+ALTER TABLE checkpoints ADD COLUMN acknowledgements jsonb;
+UPDATE checkpoints SET acknowledgements = (
+    SELECT jsonb_object_agg(participant, to_jsonb(subtasks)) FROM acknowledgements
+    WHERE acknowledgements.run_id = checkpoints.run_id AND acknowledgements.checkpoint_id = checkpoints.checkpoint_id
+);
+DROP TABLE acknowledgements;
 ALTER TABLE checkpoints
+    DROP COLUMN acknowledged,
+    DROP COLUMN expected;
+ALTER TABLE checkpoints
+    ALTER COLUMN acknowledgements SET NOT NULL,
+    ADD COLUMN expected integer NOT NULL
+        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(acknowledgements, '$.*[*]'))) STORED,
+    ADD COLUMN acknowledged integer NOT NULL
+        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(acknowledgements, '$.*[*] ? (@ != null)'))) STORED,
+    ADD CONSTRAINT checkpoints_acknowledged_check CHECK (expected >= 1),
+    ADD CONSTRAINT checkpoints_completed_check CHECK (
+        status IN ('PENDING', 'ABORTED')
+        OR (acknowledged = expected AND manifest_path IS NOT NULL AND size_bytes IS NOT NULL)
+    ),
     ADD CONSTRAINT checkpoints_kind_check CHECK (kind IN ('PERIODIC', 'MANUAL', 'FINAL')),
     ADD CONSTRAINT checkpoints_failure_check CHECK (
         failure IN ('DECLINED', 'EXPIRED', 'ABORTED_BY_USER', 'SUBSUMED', 'ATTEMPT_ENDED')
@@ -210,8 +241,8 @@ CREATE UNIQUE INDEX checkpoints_epoch_key ON checkpoints (epoch, run_id, fencing
 
 CREATE OR REPLACE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind, NEW.expected)
-       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind, OLD.expected) THEN
+    IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind)
+       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind) THEN
         RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
             USING ERRCODE = 'check_violation';
     END IF;
@@ -232,6 +263,27 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
+
+-- Which subtasks of the participants have acknowledged: 1, or NULL for not yet (I8).
+CREATE FUNCTION checkpoints_acknowledgements_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+       OR jsonb_path_exists(NEW.acknowledgements, '$.*[*] ? (@ != null && @ != 1)') THEN
+        RAISE EXCEPTION 'the acknowledgements of checkpoint % are not those of subtasks', NEW.checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF TG_OP = 'UPDATE' AND (OLD.status <> 'PENDING'
+           OR jsonb_path_query_array(NEW.acknowledgements, '$.keyvalue().key')
+              <> jsonb_path_query_array(OLD.acknowledgements, '$.keyvalue().key')
+           OR jsonb_path_query_array(NEW.acknowledgements, '$.*.size()')
+              <> jsonb_path_query_array(OLD.acknowledgements, '$.*.size()')) THEN
+        RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER checkpoints_acknowledgements_guard BEFORE INSERT OR UPDATE OF acknowledgements ON checkpoints
+    FOR EACH ROW EXECUTE FUNCTION checkpoints_acknowledgements_guard();
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,

@@ -23,31 +23,18 @@ SELECT attempt_id, fencing_token, holder, policy, checkpoint_failures, definitio
 FROM attempts WHERE run_id = :run_id ORDER BY fencing_token DESC LIMIT 1;
 
 -- select_epochs_state: the epochs that are neither durable nor voided, with their reports; an index knows either status
-WITH known AS (
-    SELECT run_id, epoch, fencing_token, status, decision, unaligned_by
-    FROM epochs WHERE run_id = :run_id AND status = 'OPEN'
-    UNION ALL
-    SELECT run_id, epoch, fencing_token, status, decision, unaligned_by
-    FROM epochs WHERE run_id = :run_id AND status = 'ALIGNED'
-)
-SELECT known.epoch, known.status, known.decision, known.unaligned_by, head_reports.head, head_reports.records
-FROM known JOIN head_reports ON head_reports.run_id = known.run_id AND head_reports.epoch = known.epoch
-    AND head_reports.fencing_token = known.fencing_token
-ORDER BY known.epoch, head_reports.head COLLATE "C";
+SELECT epoch, status, records, decision, unaligned_by FROM epochs WHERE run_id = :run_id AND status = 'OPEN'
+UNION ALL
+SELECT epoch, status, records, decision, unaligned_by FROM epochs WHERE run_id = :run_id AND status = 'ALIGNED'
+ORDER BY epoch;
 
 -- select_checkpoints_state: the pending checkpoints and the completed one, with their acknowledgements
-WITH known AS (
-    SELECT run_id, checkpoint_id, epoch, kind, status, manifest_sha256, ended_at
-    FROM checkpoints WHERE run_id = :run_id AND status = 'PENDING'
-    UNION ALL
-    SELECT run_id, checkpoint_id, epoch, kind, status, manifest_sha256, ended_at
-    FROM checkpoints WHERE run_id = :run_id AND status = 'COMPLETED'
-)
-SELECT known.checkpoint_id, known.epoch, known.kind, known.status, known.manifest_sha256, known.ended_at,
-    acknowledgements.participant, acknowledgements.subtasks
-FROM known JOIN acknowledgements ON acknowledgements.run_id = known.run_id
-    AND acknowledgements.checkpoint_id = known.checkpoint_id
-ORDER BY known.checkpoint_id, acknowledgements.participant COLLATE "C";
+SELECT checkpoint_id, epoch, kind, status, acknowledgements, manifest_sha256, ended_at
+FROM checkpoints WHERE run_id = :run_id AND status = 'PENDING'
+UNION ALL
+SELECT checkpoint_id, epoch, kind, status, acknowledgements, manifest_sha256, ended_at
+FROM checkpoints WHERE run_id = :run_id AND status = 'COMPLETED'
+ORDER BY checkpoint_id;
 
 -- select_finished_state: the operators that finished for good, and the pins
 SELECT 'operator' AS what, operator_id AS name, NULL AS fingerprint
@@ -103,9 +90,7 @@ FROM attempts WHERE run_id = :run_id ORDER BY fencing_token;
 -- list_epochs: the epochs of a run under every token, with the records that each head fed back
 SELECT epochs.epoch, epochs.fencing_token, epochs.status, epochs.decision, epochs.metrics, epochs.seconds,
     epochs.opened_at, epochs.held_at, epochs.aligned_at, epochs.durable_at, epochs.unaligned_by, epochs.unaligned_at,
-    (SELECT jsonb_object_agg(head, to_jsonb(records)) FROM head_reports
-     WHERE head_reports.run_id = epochs.run_id AND head_reports.epoch = epochs.epoch
-         AND head_reports.fencing_token = epochs.fencing_token) AS records
+    epochs.records
 FROM epochs WHERE run_id = :run_id AND epoch >= :first_epoch
 ORDER BY epochs.epoch, epochs.fencing_token;
 

@@ -95,40 +95,27 @@ SELECT run_id, :name, fencing_token, :fingerprint, :pin
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- insert_epoch: open an epoch
-INSERT INTO epochs (run_id, epoch, fencing_token, expected_reports)
-SELECT run_id, :epoch, fencing_token, :expected_reports
+INSERT INTO epochs (run_id, epoch, fencing_token, records)
+SELECT run_id, :epoch, fencing_token, :records
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
--- record_reports: store what the subtasks of one head of an open epoch have reported
-INSERT INTO head_reports (run_id, epoch, fencing_token, head, records)
-SELECT run_id, epoch, fencing_token, :head, CAST(:records AS bigint[])
-FROM epochs WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN'
-ON CONFLICT (run_id, epoch, fencing_token, head) DO UPDATE SET records = EXCLUDED.records;
-
--- count_reports: count the reports of an epoch that stays open
-UPDATE epochs SET reports = :reports
-WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN';
-
--- measure_epoch: what an epoch measured, now that all its heads have reported; the reports are counted once more
-UPDATE epochs SET metrics = :metrics, seconds = :seconds, held_at = clock_timestamp(),
-    reports = (
-        SELECT count(report) FROM head_reports CROSS JOIN unnest(head_reports.records) AS report
-        WHERE head_reports.run_id = epochs.run_id AND head_reports.epoch = epochs.epoch
-            AND head_reports.fencing_token = epochs.fencing_token
-    )
+-- record_reports: store what the subtasks of an open epoch have reported up to now
+UPDATE epochs SET records = :records
 WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN' AND held_at IS NULL;
 
--- align_epoch: open → aligned, with the decision, and with what it measured unless that was stored before
-UPDATE epochs SET status = 'ALIGNED', decision = :decision, aligned_at = clock_timestamp(),
-    metrics = coalesce(:metrics, metrics), seconds = coalesce(:seconds, seconds),
-    held_at = coalesce(held_at, clock_timestamp()),
-    reports = (
-        SELECT count(report) FROM head_reports CROSS JOIN unnest(head_reports.records) AS report
-        WHERE head_reports.run_id = epochs.run_id AND head_reports.epoch = epochs.epoch
-            AND head_reports.fencing_token = epochs.fencing_token
-    )
+-- measure_epoch: every report of an open epoch, and what it measured
+UPDATE epochs SET records = :records, metrics = :metrics, seconds = :seconds, held_at = clock_timestamp()
+WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN' AND held_at IS NULL;
+
+-- measure_and_align_epoch: open → aligned, with every report, with what it measured, and with the decision
+UPDATE epochs SET status = 'ALIGNED', records = :records, metrics = :metrics, seconds = :seconds, decision = :decision,
+    held_at = clock_timestamp(), aligned_at = clock_timestamp()
+WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN' AND held_at IS NULL;
+
+-- align_epoch: open → aligned, of one that was held, with the decision
+UPDATE epochs SET status = 'ALIGNED', decision = :decision, aligned_at = clock_timestamp()
 WHERE run_id = :run_id AND epoch = :epoch AND fencing_token = :fencing_token AND status = 'OPEN'
-    AND (held_at IS NULL) = (CAST(:metrics AS jsonb) IS NOT NULL);
+    AND held_at IS NOT NULL;
 
 -- switch_to_unaligned: let an open epoch have durable edges, once
 UPDATE epochs SET unaligned_by = :by, unaligned_at = clock_timestamp()
@@ -175,8 +162,8 @@ WHERE operators.run_id = :run_id AND operators.operator_id = :operator_id AND op
     AND runs.run_id = operators.run_id AND runs.fencing_token = :fencing_token;
 
 -- insert_checkpoint: trigger a checkpoint of an aligned epoch
-INSERT INTO checkpoints (run_id, checkpoint_id, epoch, fencing_token, kind, expected)
-SELECT runs.run_id, :checkpoint_id, epochs.epoch, runs.fencing_token, :kind, :expected
+INSERT INTO checkpoints (run_id, checkpoint_id, epoch, fencing_token, kind, acknowledgements)
+SELECT runs.run_id, :checkpoint_id, epochs.epoch, runs.fencing_token, :kind, :acknowledgements
 FROM runs JOIN epochs USING (run_id, fencing_token)
 WHERE runs.run_id = :run_id AND runs.fencing_token = :fencing_token
     AND epochs.epoch = :epoch AND epochs.status = 'ALIGNED';
@@ -203,21 +190,18 @@ FROM runs
 WHERE checkpoint_requests.run_id = :run_id AND checkpoint_requests.checkpoint_id IS NULL
     AND runs.run_id = checkpoint_requests.run_id AND runs.fencing_token = :fencing_token;
 
--- record_acknowledgements: store which subtasks of one participant have acknowledged a pending checkpoint
-INSERT INTO acknowledgements (run_id, checkpoint_id, participant, subtasks)
-SELECT run_id, checkpoint_id, :participant, CAST(:subtasks AS bigint[])
-FROM checkpoints
-WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING'
-ON CONFLICT (run_id, checkpoint_id, participant) DO UPDATE SET subtasks = EXCLUDED.subtasks;
+-- record_acknowledgements: store which subtasks have acknowledged a pending checkpoint up to now
+UPDATE checkpoints SET acknowledgements = :acknowledgements
+WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';
 
--- complete_checkpoint: pending → completed, or subsumed where a newer one came first; its acknowledgements are counted
+-- complete_checkpoint: pending → completed, or subsumed where a newer one came first, with every acknowledgement
 UPDATE checkpoints SET status = :status, manifest_path = :manifest_path, manifest_sha256 = :manifest_sha256,
-    size_bytes = :size_bytes, ended_at = :completed_at,
-    acknowledged = (
-        SELECT count(subtask) FROM acknowledgements CROSS JOIN unnest(acknowledgements.subtasks) AS subtask
-        WHERE acknowledgements.run_id = checkpoints.run_id
-            AND acknowledgements.checkpoint_id = checkpoints.checkpoint_id
-    )
+    size_bytes = :size_bytes, ended_at = :completed_at
+WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';
+
+-- acknowledge_and_complete_checkpoint: the last acknowledgements, and pending → completed or subsumed with them
+UPDATE checkpoints SET acknowledgements = :acknowledgements, status = :status, manifest_path = :manifest_path,
+    manifest_sha256 = :manifest_sha256, size_bytes = :size_bytes, ended_at = :completed_at
 WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';
 
 -- subsume_checkpoint: completed → subsumed, when a newer one takes its place

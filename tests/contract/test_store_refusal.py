@@ -21,7 +21,6 @@ from iteration_lib.protocol.command import (
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
-    MeasureEpoch,
     OpenAttempt,
     OpenEpoch,
     PinData,
@@ -92,13 +91,12 @@ END = EndAttempt(fencing_token=1, outcome=AttemptOutcome.RELEASED, reason=None)
 COMPLETE = CompleteCheckpoint(
     checkpoint_id=2, manifest_path=MANIFEST, manifest_sha256=DIGEST, size_bytes=1, completed_at=NOW
 )
-ACKNOWLEDGE = RecordAcknowledgements(checkpoint_id=2, participants=HEADS)
-REPORT = RecordReports(epoch=2, heads=HEADS)
-MEASURE = MeasureEpoch(epoch=2, metrics={}, seconds=0.0)
+ACKNOWLEDGE = RecordAcknowledgements(checkpoint_id=2, participants=(Reports(name="centroids", values=(1,)),))
+REPORT = RecordReports(epoch=2, heads=HEADS, metrics={}, seconds=0.0)
 ALIGN = AlignEpoch(epoch=2, decision=GOES_ON)
 OPEN = OpenEpoch(epoch=3, heads=SILENT)
 VOID = VoidEpochs(after=0)
-NEXT = (REPORT, MEASURE, ALIGN, OPEN)
+NEXT = (REPORT, ALIGN, OPEN)
 SWITCH = SwitchToUnaligned(epoch=3, by=UnalignedBy.TIMEOUT)
 TERMINATE = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.CRITERIA)
 PUBLISH = PublishOutputs(outputs={}, state_digest="d")
@@ -160,27 +158,28 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a second open epoch": (OPEN,),
     "an epoch after a gap": (*NEXT[:-1], OpenEpoch(epoch=4, heads=SILENT)),
     "an epoch after a voided one": (VOID, OPEN),
-    "an epoch after the one that ends the run": (REPORT, MEASURE, dataclasses.replace(ALIGN, decision=ENDS), OPEN),
+    "an epoch after the one that ends the run": (REPORT, dataclasses.replace(ALIGN, decision=ENDS), OPEN),
     "an epoch without subtasks": (*NEXT[:-1], OpenEpoch(epoch=3, heads=(Reports(name="centroids", values=()),))),
     "reports of an epoch that is not there": (RecordReports(epoch=NOT_THERE, heads=SILENT),),
     "reports of an epoch that is aligned": (RecordReports(epoch=1, heads=SILENT),),
-    "every report of an epoch that is aligned": (RecordReports(epoch=1, heads=HEADS),),
-    "every report of an epoch that is durable": (RecordReports(epoch=0, heads=HEADS),),
-    "measures of an epoch that is not there": (dataclasses.replace(MEASURE, epoch=NOT_THERE),),
-    "measures of an epoch that is aligned": (dataclasses.replace(MEASURE, epoch=1),),
-    "measures of an epoch that lacks a report": (MEASURE,),
-    "measures taken twice": (REPORT, MEASURE, MEASURE),
+    "every report of an epoch that is not there": (dataclasses.replace(REPORT, epoch=NOT_THERE),),
+    "every report of an epoch that is aligned": (dataclasses.replace(REPORT, epoch=1),),
+    "every report of an epoch that is durable": (dataclasses.replace(REPORT, epoch=0),),
+    "every report without what was measured": (RecordReports(epoch=2, heads=HEADS),),
+    "measures of an epoch that lacks a report": (dataclasses.replace(REPORT, heads=SILENT),),
+    "every report twice": (REPORT, REPORT),
+    "reports of another head": (dataclasses.replace(REPORT, heads=(Reports(name="more", values=(3,)),)),),
+    "reports of more subtasks": (dataclasses.replace(REPORT, heads=(Reports(name="centroids", values=(3, 3)),)),),
     "alignment of an epoch that is not there": (dataclasses.replace(ALIGN, epoch=NOT_THERE),),
     "alignment of an epoch that is aligned": (dataclasses.replace(ALIGN, epoch=1),),
     "alignment of an epoch that lacks a report": (ALIGN,),
-    "alignment of an epoch that was not measured": (REPORT, ALIGN),
     "a switch of an epoch that is not there": (SWITCH,),
     "a switch of an epoch that is aligned": (dataclasses.replace(SWITCH, epoch=1),),
     "a second switch of an epoch": (dataclasses.replace(SWITCH, epoch=2, by=UnalignedBy.PREEMPTION),),
     "a part in an epoch that is not there": (parts(NOT_THERE),),
     "a part in an epoch that is durable": (parts(0),),
     "a part in an epoch that is aligned": (parts(1),),
-    "a part in an epoch that has switched, and aligned then": (REPORT, MEASURE, ALIGN, parts(2)),
+    "a part in an epoch that has switched, and aligned then": (REPORT, ALIGN, parts(2)),
     "a part in an epoch that has not switched": (*NEXT, parts(3)),
     "a part before all epochs but one": (parts(NO_EPOCH - 1),),
     "a part of an operator that has finished": (parts(NO_EPOCH, part("scaled")),),
@@ -217,6 +216,9 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "acknowledgements of a checkpoint that is not there": (
         RecordAcknowledgements(checkpoint_id=NOT_THERE, participants=HEADS),
     ),
+    "acknowledgements of another participant": (
+        RecordAcknowledgements(checkpoint_id=2, participants=(Reports(name="more", values=(1,)),)),
+    ),
     "acknowledgements of a completed checkpoint": (RecordAcknowledgements(checkpoint_id=1, participants=HEADS),),
     "a second completed checkpoint": (ACKNOWLEDGE, COMPLETE),
     "a completed checkpoint that lacks an acknowledgement": (SubsumeCheckpoint(checkpoint_id=1), COMPLETE),
@@ -244,8 +246,7 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (FinishOperator(operator_id="x", epoch=1, output={}),),
     NEXT,
     (REPORT,),
-    (REPORT, MEASURE),
-    (REPORT, MEASURE, ALIGN),
+    (REPORT, ALIGN),
     (*NEXT, SWITCH),
     (parts(2),),
     (VoidEdges(after=1),),

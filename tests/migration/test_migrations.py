@@ -35,8 +35,9 @@ CATALOGUE = """
 SELECT format('table %s %s %s', relname, relkind, reloptions) FROM pg_class
 WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i', 'S', 'v')
 UNION ALL
-SELECT format('column %s.%s %s %s %s %s', attrelid::regclass, attname, attnum, format_type(atttypid, atttypmod),
-    attnotnull, (SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = attrelid AND adnum = attnum))
+SELECT format('column %s.%s %s %s %s %s %s', attrelid::regclass, attname,
+    rank() OVER (PARTITION BY attrelid ORDER BY attnum), format_type(atttypid, atttypmod), attnotnull, attgenerated,
+    (SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = attrelid AND adnum = attnum))
 FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
 WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0 AND NOT attisdropped
 UNION ALL
@@ -188,6 +189,14 @@ def all_rows(url: str) -> dict[str, list[dict[str, object]]]:
     }
 
 
+def told(rows: list[dict[str, object]], *key: str, name: str, values: str) -> dict[tuple[object, ...], object]:
+    """Return what each head reported, or participant acknowledged, as version 2 keeps it: by what it was told of."""
+    found: dict[tuple[object, ...], dict[object, object]] = {}
+    for row in rows:
+        found.setdefault((row["run_id"], *(row[column] for column in key)), {})[row[name]] = row[values]
+    return dict(found)
+
+
 def test_rows_of_version_1_survive_and_what_is_new_of_them_is_told_from_the_old(filled_store: str) -> None:
     before = all_rows(filled_store)
 
@@ -196,6 +205,13 @@ def test_rows_of_version_1_survive_and_what_is_new_of_them_is_told_from_the_old(
     after = all_rows(filled_store)
     assert {"runs": 5, "epochs": 15, "checkpoints": 13} == {
         table: len(before[table]) for table in ("runs", "epochs", "checkpoints")
+    }
+    reports, acknowledgements = before.pop("head_reports"), before.pop("acknowledgements")
+    assert told(reports, "epoch", "fencing_token", name="head", values="records") == {
+        (row["run_id"], row["epoch"], row["fencing_token"]): row["records"] for row in after["epochs"]
+    }
+    assert told(acknowledgements, "checkpoint_id", name="participant", values="subtasks") == {
+        (row["run_id"], row["checkpoint_id"]): row["acknowledgements"] for row in after["checkpoints"]
     }
     for table, old in before.items():
         kept = [{column: row[column] for column in old[0]} for row in after[table]]

@@ -202,8 +202,7 @@ ALIGNMENTS = (
         name="what an epoch measured is not kept",
         rule="I4",
         file=_ALIGNMENT,
-        old="    commands.append(MeasureEpoch("
-        "epoch=epoch.epoch, metrics=dict(event.metrics), seconds=event.seconds))\n",
-        new="",
+        old="metrics=dict(event.metrics), seconds=event.seconds)",
+        new="metrics={}, seconds=event.seconds)",
     ),
 )

@@ -107,10 +107,10 @@ CHECKPOINTS = (
         rule="I8",
         file=_CHECKPOINT,
         old="        commands.append(SubsumeCheckpoint(checkpoint_id=state.completed.checkpoint_id))\n"
-        "    commands.append(complete)\n",
-        new="        commands.append(complete)\n"
+        "    commands += completing\n",
+        new="        commands += completing\n"
         "        commands.append(SubsumeCheckpoint(checkpoint_id=state.completed.checkpoint_id))\n"
-        "    else:\n        commands.append(complete)\n",
+        "    else:\n        commands += completing\n",
     ),
     Mutant(
         name="trigger that comes again after an abort begins another checkpoint",

@@ -10,7 +10,7 @@ _CHECKPOINT = "protocol/checkpoint.py"
 _PACING = "protocol/pacing.py"
 _MEANT = "meant = tuple(known for known in state.pending if known.checkpoint_id <= event.checkpoint_id)"
 _RELEASED = "    state, released = release_alignment(state)\n"
-_ALL_DONE = "    return state, (*commands, *done, *released)\n"
+_ALL_DONE = "    return state, (*done, *released)\n"
 _FINAL = """    if epoch.decision is not None and epoch.decision.terminated_by is not None:
         return CheckpointKind.FINAL
 """
@@ -54,7 +54,7 @@ HOLDS = (
         rule="I14",
         file=_CHECKPOINT,
         old=_RELEASED + _ALL_DONE,
-        new="    return state, (*commands, *done)\n",
+        new="    return state, done\n",
     ),
     Mutant(
         name="failure releases no alignment",

@@ -9,7 +9,7 @@ import pytest
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.alignment import decide_termination
-from iteration_lib.protocol.command import AlignEpoch, MeasureEpoch, OpenEpoch, RecordReports
+from iteration_lib.protocol.command import AlignEpoch, OpenEpoch, RecordReports
 from iteration_lib.protocol.state import NO_EPOCH, Decision, EpochState, Reports
 from iteration_lib.protocol.status import EpochStatus, TerminatedBy
 from tests.protocol_script import FIRST, assert_harmless_again, commands_of, play, refusal, started
@@ -74,8 +74,7 @@ def test_report_that_aligns_the_epoch_writes_what_was_measured_and_the_decision(
 
     decision = Decision(records={"centroids": 5}, terminated_by=None)
     assert (
-        RecordReports(epoch=0, heads=heads(centroids=(1, 4))),
-        MeasureEpoch(epoch=0, metrics={"shift": 0.5}, seconds=0.25),
+        RecordReports(epoch=0, heads=heads(centroids=(1, 4)), metrics={"shift": 0.5}, seconds=0.25),
         AlignEpoch(epoch=0, decision=decision),
     ) == written
 

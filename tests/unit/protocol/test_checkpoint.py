@@ -201,8 +201,8 @@ def test_completing_subsumes_the_checkpoint_before_first() -> None:
 
     written = commands_of(state, FIRST.completes(2))
 
-    assert [RecordAcknowledgements, SubsumeCheckpoint, CompleteCheckpoint] == [type(command) for command in written[:3]]
-    assert SubsumeCheckpoint(checkpoint_id=1) == written[1]
+    assert [SubsumeCheckpoint, RecordAcknowledgements, CompleteCheckpoint] == [type(command) for command in written[:3]]
+    assert SubsumeCheckpoint(checkpoint_id=1) == written[0]
     assert completed(2, 1) == play(state, FIRST.completes(2)).completed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iteration_lib.protocol import Event, RunState, decide
-from iteration_lib.protocol.command import AlignEpoch, MeasureEpoch, RecordReports
+from iteration_lib.protocol.command import AlignEpoch, RecordReports
 from iteration_lib.protocol.state import Decision, Reports
 from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, TerminatedBy, UnalignedBy
 from tests.protocol_script import (
@@ -49,8 +49,7 @@ def test_held_epoch_keeps_its_reports_and_what_it_measured() -> None:
     written = commands_of(PENDING, FIRST.reports(1, {"centroids": {0: 3, 1: 4}}, shift=0.5))
 
     assert (
-        RecordReports(epoch=1, heads=(Reports(name="centroids", values=(3, 4)),)),
-        MeasureEpoch(epoch=1, metrics={"shift": 0.5}, seconds=0.25),
+        RecordReports(epoch=1, heads=(Reports(name="centroids", values=(3, 4)),), metrics={"shift": 0.5}, seconds=0.25),
     ) == written
 
 

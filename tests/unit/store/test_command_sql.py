@@ -9,15 +9,18 @@ from iteration_lib.protocol.command import (
     AlignEpoch,
     CompleteCheckpoint,
     MakeEpochsDurable,
-    MeasureEpoch,
     RecordAcknowledgements,
+    RecordReports,
+    SubsumeCheckpoint,
     VoidEpochs,
 )
 from iteration_lib.protocol.state import Decision, Reports
 from iteration_lib.store import command_sql
 from tests.protocol_script import DIGEST, MANIFEST, NOW
 
-MEASURED = MeasureEpoch(epoch=3, metrics={"loss": 0.5}, seconds=0.25)
+HEADS = (Reports(name="centroids", values=(1, 2)),)
+REPORTED = RecordReports(epoch=3, heads=HEADS, metrics={"loss": 0.5}, seconds=0.25)
+MEASURED = {"epoch": 3, "records": '{"centroids": [1, 2]}', "metrics": '{"loss": 0.5}', "seconds": 0.25}
 ALIGNED = AlignEpoch(epoch=3, decision=Decision(records={"centroids": 3}, terminated_by=None))
 DECISION = '{"records": {"centroids": 3}, "terminated_by": null}'
 
@@ -29,21 +32,25 @@ def written(*commands: Command) -> list[tuple[str, Mapping[str, object], str]]:
     return calls
 
 
-def test_epoch_that_is_measured_and_aligned_at_once_is_one_update() -> None:
-    together = {"epoch": 3, "decision": DECISION, "metrics": '{"loss": 0.5}', "seconds": 0.25}
+def test_epoch_whose_last_report_aligns_it_is_one_update() -> None:
+    together = {**MEASURED, "decision": DECISION}
 
-    assert [("align_epoch", together, "[1,1]")] == written(MEASURED, ALIGNED)
-
-
-def test_epoch_that_was_held_keeps_what_it_measured() -> None:
-    alone = {"epoch": 3, "decision": DECISION, "metrics": None, "seconds": None}
-
-    assert [("align_epoch", alone, "[1,1]")] == written(ALIGNED)
-    assert ["measure_epoch"] == [name for name, _, _ in written(MEASURED)]
-    assert ["align_epoch", "measure_epoch"] == [name for name, _, _ in written(ALIGNED, MEASURED)]
+    assert [("measure_and_align_epoch", together, "[1,1]")] == written(REPORTED, ALIGNED)
 
 
-def test_commands_are_written_in_their_order() -> None:
+def test_epoch_that_is_held_is_measured_and_aligns_later() -> None:
+    assert [("measure_epoch", MEASURED, "[1,1]")] == written(REPORTED)
+    assert [("align_epoch", {"epoch": 3, "decision": DECISION}, "[1,1]")] == written(ALIGNED)
+    assert ["align_epoch", "measure_epoch"] == [name for name, _, _ in written(ALIGNED, REPORTED)]
+
+
+def test_epoch_that_lacks_a_report_is_not_measured() -> None:
+    partly = RecordReports(epoch=3, heads=(Reports(name="centroids", values=(1, None)),))
+
+    assert [("record_reports", {"epoch": 3, "records": '{"centroids": [1, null]}'}, "[1,1]")] == written(partly)
+
+
+def test_commands_are_written_in_their_order_and_what_completes_a_checkpoint_is_one_update() -> None:
     acknowledged = RecordAcknowledgements(checkpoint_id=2, participants=(Reports(name="centroids", values=(1,)),))
     completed = CompleteCheckpoint(
         checkpoint_id=2, manifest_path=MANIFEST, manifest_sha256=DIGEST, size_bytes=64, completed_at=NOW
@@ -52,18 +59,29 @@ def test_commands_are_written_in_their_order() -> None:
     names = [
         name
         for name, _, _ in written(
-            acknowledged, completed, MakeEpochsDurable(through=2), MEASURED, ALIGNED, MEASURED, VoidEpochs(after=2)
+            acknowledged,
+            SubsumeCheckpoint(checkpoint_id=1),
+            acknowledged,
+            completed,
+            MakeEpochsDurable(through=2),
+            REPORTED,
+            ALIGNED,
+            REPORTED,
+            VoidEpochs(after=2),
+            completed,
         )
     ]
 
     assert [
         "record_acknowledgements",
-        "complete_checkpoint",
+        "subsume_checkpoint",
+        "acknowledge_and_complete_checkpoint",
         "make_epochs_durable",
         "advance_run",
-        "align_epoch",
+        "measure_and_align_epoch",
         "measure_epoch",
         "void_epochs",
+        "complete_checkpoint",
     ] == names
 
 
