@@ -113,13 +113,11 @@ def decline_checkpoint(state: RunState, event: CheckpointDeclined) -> tuple[RunS
 
 
 def _is_repeated(state: RunState, event: CheckpointTriggered) -> bool:
-    """Tell whether this was said before: the next epoch is open, or another checkpoint has begun.
+    """Tell whether this was said before: there is a next epoch, or another checkpoint has begun.
 
     Nobody would write what began now, and whoever waits for it would wait for ever.
     """
-    known, last = event.last_checkpoint_id, state.epochs[-1]
-    has_begun = known is not None and known != state.last_checkpoint_id
-    return has_begun or (last.epoch > event.epoch and last.status is EpochStatus.OPEN)
+    return event.last_checkpoint_id != state.last_checkpoint_id or state.epochs[-1].epoch > event.epoch
 
 
 def _begin(state: RunState, event: CheckpointTriggered, kind: CheckpointKind) -> tuple[RunState, tuple[Command, ...]]:

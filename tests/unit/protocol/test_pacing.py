@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from iteration_lib.errors import RunFinishedError
-from iteration_lib.protocol import RunState
+from iteration_lib.protocol import RunState, decide
 from iteration_lib.protocol.command import AnswerRequests, RecordRequest, TriggerCheckpoint
 from iteration_lib.protocol.status import CheckpointKind, RunStatus
 from tests.protocol_script import (
@@ -138,16 +139,14 @@ def test_whatever_the_pace_some_checkpoints_are_due(every_epochs: int, pause_sec
 
 
 @pytest.mark.parametrize("is_last", [False, True])
-def test_nothing_begins_beyond_what_may_be_pending(*, is_last: bool) -> None:
-    """Two epochs aligned before the first checkpoint of them began; whatever is due has to wait for it."""
-    state = play(aligned(aligned(started(), 0), 1), FIRST.triggers(0), asks())
+def test_nothing_begins_at_an_epoch_that_another_has_followed(*, is_last: bool) -> None:
+    """Nothing was due there when it was said first; what a person asks for now is the driver's next one to write."""
+    state = play(aligned(aligned(started(every_epochs=9), 0), 1), asks())
 
-    trigger = FIRST.triggers_last(1) if is_last else FIRST.triggers(1)
+    again = replace(FIRST.triggers_after(0, 0), is_last=is_last)
 
-    assert () == commands_of(state, trigger)
-    assert [TriggerCheckpoint, AnswerRequests] == [
-        type(command) for command in commands_of(play(state, FIRST.completes(1)), trigger)
-    ]
+    assert (state, ()) == decide(state, again, NOW)
+    assert CheckpointKind.MANUAL == kind_of(state, 1)
 
 
 def test_request_of_a_person_is_answered_by_the_next_checkpoint() -> None:
