@@ -537,9 +537,15 @@ GUARDS = {
     ),
     **{
         f"another {column} of a request": Illegal("the identity of request", set_request(f"{column} = {value}"))
-        for column, value in {"request_id": "gen_random_uuid()", "run_id": "%(terminating)s"}.items()
+        for column, value in {
+            "request_id": "gen_random_uuid()",
+            "run_id": "%(terminating)s",
+            "requested_by": "'bob'",
+            "requested_at": "now()",
+        }.items()
     },
     "another answer of a request": Illegal("is answered", set_request("checkpoint_id = 1")),
+    "an answer taken back": Illegal("is answered", set_request("checkpoint_id = NULL")),
     "a part that is there": Illegal("do not fit", part_with(operator_id="'x'", end_bucket="4")),
     "a part inside another": Illegal("do not fit", part_with(operator_id="'x'", first_bucket="1", end_bucket="2")),
     "a part around another": Illegal("do not fit", part_with(operator_id="'x'", end_bucket="8")),

@@ -265,7 +265,7 @@ class Ledger(Rows):
     def _write_request(self, command: RecordRequest | AnswerRequests | AbortThrough) -> None:
         match command:
             case RecordRequest():
-                assert self.requests.get(command.request_id, 0) is not None, "asked twice"
+                assert command.request_id not in self.requests, "asked twice"
                 self.requests[command.request_id] = None
             case AnswerRequests():
                 assert command.checkpoint_id == max(self.checkpoints)

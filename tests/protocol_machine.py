@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.event import FinishedPart
+from iteration_lib.protocol.event import CheckpointRequested, FinishedPart
 from iteration_lib.protocol.state import NO_EPOCH, CheckpointPolicy
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, EpochStatus, RunStatus, UnalignedBy
 from tests.protocol_script import Sender, aborts, asks, claim, new_run, part
@@ -220,7 +220,13 @@ class EventMachine(RuleBasedStateMachine):
         return Sender(number, token, self.family)
 
     def send(self, event: Event) -> bool:
-        """Send an event; tell whether it was accepted."""
+        """Send an event; tell whether it was accepted. Only a store remembers a request that was answered long ago."""
+        if (
+            isinstance(event, CheckpointRequested)
+            and event in self.heard
+            and event.request_id not in self.state.requests
+        ):
+            return False
         after = self.answer(event)
         if after is None:
             return False

@@ -136,15 +136,22 @@ def _begin(state: RunState, event: CheckpointTriggered, kind: CheckpointKind) ->
             participants=checkpoint.participants,
         )
     ]
-    if state.requests and kind is not CheckpointKind.PERIODIC:
-        commands.append(AnswerRequests(checkpoint_id=checkpoint.checkpoint_id))
-        state = replace(state, requests=frozenset())
+    if state.is_asked and kind is not CheckpointKind.PERIODIC:
+        state, answered = _answer_requests(state, checkpoint)
+        commands += answered
     state = replace(state, last_checkpoint_id=checkpoint.checkpoint_id, pending=(*state.pending, checkpoint))
     if checkpoint.checkpoint_id <= state.aborted_through:
         reason = "aborted before it began"
         state, aborted = abort_checkpoints(state, (checkpoint,), CheckpointFailure.ABORTED_BY_USER, reason)
         commands += aborted
     return state, tuple(commands)
+
+
+def _answer_requests(state: RunState, checkpoint: CheckpointState) -> tuple[RunState, tuple[Command, ...]]:
+    """Answer what persons asked for; what an earlier checkpoint answered is forgotten."""
+    number = checkpoint.checkpoint_id
+    requests = {known: number for known, answer in state.requests.items() if answer in (None, number)}
+    return replace(state, requests=requests), (AnswerRequests(checkpoint_id=number),)
 
 
 def _pending(state: RunState, checkpoint_id: int) -> CheckpointState | None:
@@ -192,9 +199,9 @@ def _complete(
     if terminated_by is not None:
         check_transition(state.status, RunStatus.TERMINATING)
         commands.append(SetRunStatus(status=RunStatus.TERMINATING, terminated_by=terminated_by))
-        if state.requests:  # made while it was pending: no other one comes
-            commands.append(AnswerRequests(checkpoint_id=completed.checkpoint_id))
-            state = replace(state, requests=frozenset())
+        if state.is_asked:  # since it began: no other one comes
+            state, answered = _answer_requests(state, completed)
+            commands += answered
     return (
         replace(
             state,

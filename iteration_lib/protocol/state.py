@@ -169,9 +169,10 @@ class RunState:
 
     `epochs` are those after the last durable one, in order; `ended_attempt_id` is the holder of the greatest token when
     that attempt has ended. `checkpoint_failures` counts those in a row that the live attempt has met;
-    `aborted_through` is the greatest checkpoint id that a person has aborted, begun or not; `requests` are the
-    checkpoints that persons asked for and that have not begun. `edges` are those of finishing operators and of the
-    epochs after the last durable one. `notified` maps a listener to the last epoch that it has heard of.
+    `aborted_through` is the greatest checkpoint id that a person has aborted, begun or not. `requests` maps what
+    persons asked for to the checkpoint that answered it, None where none has; earlier answers than the latest are not
+    kept. `edges` are those of finishing operators and of the epochs after the last durable one. `notified` maps a
+    listener to the last epoch that it has heard of.
     """
 
     run_id: RunId
@@ -188,7 +189,7 @@ class RunState:
     completed: CheckpointState | None = None
     checkpoint_failures: int = 0
     aborted_through: int = 0
-    requests: frozenset[str] = frozenset()
+    requests: Mapping[str, int | None] = field(default_factory=dict)
     edges: tuple[EdgeState, ...] = ()
     finished_operators: frozenset[str] = frozenset()
     pins: Mapping[str, str] = field(default_factory=dict)
@@ -198,6 +199,11 @@ class RunState:
     def policy(self) -> CheckpointPolicy:
         """How checkpoints are paced: the live attempt's way."""
         return self.attempt.policy if self.attempt is not None else CheckpointPolicy()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a person asked for a checkpoint that has not begun."""
+        return None in self.requests.values()
 
     def epoch_state(self, epoch: int) -> EpochState | None:
         """Return an epoch that is not durable, if it is there."""

@@ -178,7 +178,7 @@ class MemoryTransaction:
                 "checkpoints": _checkpoints(run),
                 "edges": _edges(run),
                 "finished": _finished(run),
-                "requests": [row for row in run.requests.values() if row["checkpoint_id"] is None],
+                "requests": _requests(run),
                 "notices": [notice for _, notice in sorted(run.notices.items())],  # the last of each listener counts
             }
         )
@@ -222,6 +222,12 @@ def _edges(run: MemoryRun) -> list[rows.Row]:
             or (part["epoch"] == NO_EPOCH and part["operator_id"] not in finishing)
         )
     ]
+
+
+def _requests(run: MemoryRun) -> list[rows.Row]:
+    answers = [row["checkpoint_id"] for row in run.requests.values()]
+    latest = max((answer for answer in answers if answer is not None), default=None)
+    return [row for row in run.requests.values() if row["checkpoint_id"] in (None, latest)]
 
 
 def _finished(run: MemoryRun) -> list[rows.Row]:

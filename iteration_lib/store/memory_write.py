@@ -270,6 +270,7 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
 
 
 def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: datetime) -> None:
+    refuse_if(command.request_id in run.requests, "a request is made twice")
     run.requests[command.request_id] = {
         "request_id": command.request_id,
         "requested_by": command.requested_by,

@@ -73,7 +73,7 @@ def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
         completed=next((c for c in known if c.status is CheckpointStatus.COMPLETED), None),
         checkpoint_failures=live["checkpoint_failures"] if live is not None else 0,
         aborted_through=run["aborted_through"],
-        requests=frozenset(row["request_id"] for row in found["requests"]),
+        requests={row["request_id"]: row["checkpoint_id"] for row in found["requests"]},
         edges=edge_states(found["edges"]),
         finished_operators=frozenset(row["name"] for row in found["finished"] if row["what"] == "operator"),
         pins={row["name"]: row["fingerprint"] for row in found["finished"] if row["what"] == "pin"},

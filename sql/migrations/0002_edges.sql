@@ -241,18 +241,19 @@ CREATE TABLE checkpoint_requests (
     checkpoint_id  bigint,
     CONSTRAINT checkpoint_requests_checkpoint_fkey FOREIGN KEY (run_id, checkpoint_id) REFERENCES checkpoints
 );
-CREATE INDEX checkpoint_requests_open_idx ON checkpoint_requests (run_id) WHERE checkpoint_id IS NULL;
+CREATE INDEX checkpoint_requests_answer_idx ON checkpoint_requests (run_id, checkpoint_id);
 
 COMMENT ON TABLE checkpoint_requests IS
     'Who asked for a checkpoint by hand, and which one answered; NULL until one has begun.';
 
--- A request belongs to one run, and its answer is another one only after it was asked again.
+-- A request is who asked what of one run when, and is answered once.
 CREATE FUNCTION checkpoint_requests_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.request_id, NEW.run_id) IS DISTINCT FROM (OLD.request_id, OLD.run_id) THEN
+    IF (NEW.request_id, NEW.run_id, NEW.requested_by, NEW.requested_at)
+       IS DISTINCT FROM (OLD.request_id, OLD.run_id, OLD.requested_by, OLD.requested_at) THEN
         RAISE EXCEPTION 'the identity of request % cannot change', OLD.request_id USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.checkpoint_id <> OLD.checkpoint_id THEN
+    IF OLD.checkpoint_id IS NOT NULL AND NEW.checkpoint_id IS DISTINCT FROM OLD.checkpoint_id THEN
         RAISE EXCEPTION 'request % is answered', OLD.request_id USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;

@@ -189,13 +189,10 @@ WHERE run_id = :run_id AND fencing_token = :fencing_token;
 UPDATE runs SET revision = revision + 1, aborted_through = :checkpoint_id
 WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
--- record_request: a person asks for a checkpoint; asking again asks again
+-- record_request: a person asks for a checkpoint
 INSERT INTO checkpoint_requests (request_id, run_id, requested_by)
 SELECT :request_id, run_id, :requested_by
-FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token
-ON CONFLICT (request_id) DO UPDATE
-SET checkpoint_id = NULL, requested_by = EXCLUDED.requested_by, requested_at = EXCLUDED.requested_at
-WHERE checkpoint_requests.run_id = EXCLUDED.run_id;
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- answer_requests: say which checkpoint answers every request that none has answered
 UPDATE checkpoint_requests SET checkpoint_id = :checkpoint_id

@@ -189,18 +189,25 @@ def test_edges_are_those_of_every_attempt_that_still_count(store: StoreWithHisto
     assert state == read_state(store, run_id)
 
 
-def test_request_that_is_asked_again_is_open_again(store: StoreWithHistory, first: Sender) -> None:
+def test_request_that_comes_again_keeps_its_answer(store: StoreWithHistory, first: Sender) -> None:
     run_id, coordinator = added(store), Coordinator(store)
     ask, other = asks(1, first.family), asks(2, first.family)
-    coordinator.apply(run_id, ask)
-    coordinator.apply(run_id, claim(family=first.family), *first.passes(0, 1))
-    answered = store.list_requests(run_id)
+    coordinator.apply(run_id, claim(family=first.family), ask, *first.passes(0, 1))
 
-    state = coordinator.apply(run_id, dataclasses.replace(ask, requested_by="bob"), other)
+    state = Coordinator(store).apply(run_id, ask, other)
 
-    assert [("ann", 1)] == [(known.requested_by, known.checkpoint_id) for known in answered]
-    assert [("bob", None), ("ann", None)] == [(r.requested_by, r.checkpoint_id) for r in store.list_requests(run_id)]
-    assert {ask.request_id, other.request_id} == state.requests == read_state(store, run_id).requests
+    assert [("ann", 1), ("ann", None)] == [(r.requested_by, r.checkpoint_id) for r in store.list_requests(run_id)]
+    assert {ask.request_id: 1, other.request_id: None} == state.requests == read_state(store, run_id).requests
+
+
+def test_request_that_the_final_checkpoint_answered_may_come_again(store: StoreWithHistory, first: Sender) -> None:
+    run_id, ask = added(store), asks(1, first.family)
+    Coordinator(store).apply(run_id, claim(family=first.family), ask, *first.passes(0, 1, records=0))
+    before = history(store, run_id)
+
+    Coordinator(store).apply(run_id, ask)
+
+    assert before == history(store, run_id)
 
 
 def test_last_notice_of_each_listener_is_what_counts(store: StoreWithHistory, first: Sender) -> None:

@@ -217,7 +217,7 @@ def test_upgraded_runs_are_told_like_any_others(filled_store: str) -> None:
         state = read_state(store, run.run_id)
         assert len(told["attempts"]) == run.fencing_token
         assert {CheckpointPolicy()} == {state.policy, *(known.policy for known in store.list_attempts(run.run_id))}
-        assert ((), frozenset(), {}, 0) == (state.edges, state.requests, state.notified, state.checkpoint_failures)
+        assert ((), {}, {}, 0) == (state.edges, state.requests, state.notified, state.checkpoint_failures)
         completed = store.find_completed(run.run_id)
         assert (completed.ended_at if completed else None) == (state.completed and state.completed.completed_at)
     store.close()

@@ -155,7 +155,8 @@ def test_request_of_a_person_is_answered_by_the_next_checkpoint() -> None:
     after, written = play(state, FIRST.triggers(0)), commands_of(state, FIRST.triggers(0))
 
     assert AnswerRequests(checkpoint_id=1) == written[-1]
-    assert ([CheckpointKind.MANUAL], frozenset()) == ([known.kind for known in after.pending], after.requests)
+    assert [CheckpointKind.MANUAL] == [known.kind for known in after.pending]
+    assert {asks(1).request_id: 1, asks(2).request_id: 1} == after.requests
 
 
 def test_final_checkpoint_answers_requests_too() -> None:
@@ -164,7 +165,7 @@ def test_final_checkpoint_answers_requests_too() -> None:
     after, written = play(state, FIRST.triggers(0)), commands_of(state, FIRST.triggers(0))
 
     assert AnswerRequests(checkpoint_id=1) == written[-1]
-    assert ([CheckpointKind.FINAL], frozenset()) == ([known.kind for known in after.pending], after.requests)
+    assert ([CheckpointKind.FINAL], {asks().request_id: 1}) == ([known.kind for known in after.pending], after.requests)
 
 
 def test_request_that_is_made_while_the_final_checkpoint_is_pending_is_answered_as_it_completes() -> None:
@@ -173,7 +174,7 @@ def test_request_that_is_made_while_the_final_checkpoint_is_pending_is_answered_
     after, written = play(state, FIRST.completes(1)), commands_of(state, FIRST.completes(1))
 
     assert AnswerRequests(checkpoint_id=1) == written[-1]
-    assert (RunStatus.TERMINATING, frozenset()) == (after.status, after.requests)
+    assert (RunStatus.TERMINATING, {asks().request_id: 1}) == (after.status, after.requests)
 
 
 def test_checkpoint_that_nobody_asked_for_answers_nothing() -> None:
@@ -187,9 +188,28 @@ def test_request_is_recorded_once_from_anywhere_and_without_a_token() -> None:
 
     assert (RecordRequest(request_id=request.request_id, requested_by="ann"),) == commands_of(state, request)
     state = assert_harmless_again(state, request)
-    assert frozenset({request.request_id}) == state.requests
+    assert {request.request_id: None} == state.requests
     state = play(state, claim(2, every_epochs=9), SECOND.opens(0), SECOND.reports(0))
     assert [TriggerCheckpoint, AnswerRequests] == [type(c) for c in commands_of(state, SECOND.triggers(0))]
+
+
+@pytest.mark.parametrize("records", [3, 0], ids=["the run goes on", "the run terminates"])
+def test_request_that_comes_again_is_not_made_again(records: int) -> None:
+    """Whoever asked did not hear that it was kept; it is answered by now."""
+    state = started(FIRST.opens(0), FIRST.reports(0, {"centroids": {0: records}}), asks(), every_epochs=5)
+
+    for event in (FIRST.triggers_after(0, 0), FIRST.completes(1)):
+        state = play(state, event)
+
+        assert (state, ()) == decide(state, asks(), NOW)
+
+
+def test_requests_of_an_earlier_answer_are_forgotten() -> None:
+    state = play(aligned(started(), 0), asks(1), FIRST.triggers(0), FIRST.completes(1))
+
+    state = play(aligned(state, 1), asks(2), FIRST.triggers(1), asks(3))
+
+    assert {asks(2).request_id: 2, asks(3).request_id: None} == state.requests
 
 
 def test_request_that_is_made_while_an_epoch_is_open_waits_for_it() -> None:
