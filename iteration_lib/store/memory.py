@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from iteration_lib.clock import Clock
-from iteration_lib.errors import ProtocolViolationError, RunNotFoundError
+from iteration_lib.errors import ProtocolViolationError, RunNotFoundError, SupersededError
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.state import NO_EPOCH, AttemptId, RunId, RunState
 from iteration_lib.protocol.status import CheckpointStatus
@@ -75,7 +75,8 @@ class MemoryStore:
     def _check_ids(self, working: MemoryRun, others: Sequence[MemoryRun]) -> None:
         """Refuse an attempt's id that another attempt of any run has, ended or not, and a request's of another run."""
         taken = [attempt["attempt_id"] for run in (working, *others) for attempt in run.attempts.values()]
-        refuse_if(len(set(taken)) < len(taken), "an attempt's id is taken")
+        if len(set(taken)) < len(taken):
+            raise SupersededError(run_id=working.run["run_id"], held=None, current=None)
         requests = [request_id for run in (working, *others) for request_id in run.requests]
         refuse_if(len(set(requests)) < len(requests), "a request's id is taken")
 

@@ -133,7 +133,7 @@ class PostgresStore:
     @contextmanager
     def transaction(self, run_id: RunId) -> Iterator[PostgresTransaction]:
         """Lock a run; see Store."""
-        with self._refused(), dialogue(self._engine) as opened:
+        with self._refused(run_id), dialogue(self._engine) as opened:
             yield PostgresTransaction(opened, run_id)
 
     def renew_lease(
@@ -212,13 +212,13 @@ class PostgresStore:
             yield connection
 
     @contextmanager
-    def _refused(self) -> Iterator[None]:
+    def _refused(self, run_id: str = "") -> Iterator[None]:
         try:
             yield
         except PoolTimeoutError as err:  # too many at once: nothing was begun
             raise OutcomeUnknownError(f"{self._address}: {err}") from err
         except DBAPIError as err:
-            raise refusal(err, address=self._address, schema_version=SCHEMA_VERSION) from err
+            raise refusal(err, address=self._address, schema_version=SCHEMA_VERSION, run_id=run_id) from err
 
 
 class PostgresTransaction:

@@ -86,7 +86,7 @@ def attempt_state(row: Row) -> AttemptState:
     return AttemptState(
         attempt_id=row["attempt_id"],
         fencing_token=row["fencing_token"],
-        holder=Holder(**row["holder"]),
+        holder=_holder(row["holder"]),
         lease_expires_at=row["lease_expires_at"],
         policy=policy_from_json(row["policy"]),
         definition_changes=_definition_changes(row["definition_changes"]),
@@ -153,14 +153,18 @@ def holder_json(holder: Holder) -> dict[str, object]:
     return dataclasses.asdict(holder)
 
 
+def _holder(found: Row) -> Holder:
+    return Holder(**_known(Holder, found))
+
+
 def policy_json(policy: CheckpointPolicy) -> dict[str, object]:
     """Return a policy as the database keeps it."""
     return dataclasses.asdict(policy)
 
 
 def policy_from_json(found: Row) -> CheckpointPolicy:
-    """Rebuild a policy; attempts of version 1 had none but the default."""
-    policy = CheckpointPolicy(**found)
+    """Rebuild a policy, passing over fields of later versions; attempts of version 1 had none but the default."""
+    policy = CheckpointPolicy(**_known(CheckpointPolicy, found))
     return dataclasses.replace(
         policy, min_pause_seconds=float(policy.min_pause_seconds), timeout_seconds=float(policy.timeout_seconds)
     )
@@ -200,7 +204,7 @@ def attempt_record(row: Row) -> AttemptRecord:
     return AttemptRecord(
         **{
             **_fields(AttemptRecord, row),
-            "holder": Holder(**row["holder"]),
+            "holder": _holder(row["holder"]),
             "policy": policy_from_json(row["policy"]),
             "outcome": outcome,
             "definition_changes": _definition_changes(row["definition_changes"]),
@@ -276,6 +280,11 @@ def _unaligned_by(found: str | None) -> UnalignedBy | None:
 
 def _terminated_by(found: str | None) -> TerminatedBy | None:
     return TerminatedBy(found) if found is not None else None
+
+
+def _known(record: type, found: Row) -> dict[str, Any]:  # Any: as Row
+    """Return the fields that this version knows, as a manifest's reader does."""
+    return {field.name: found[field.name] for field in dataclasses.fields(record) if field.name in found}
 
 
 def _fields(record: type, row: Row) -> dict[str, Any]:  # Any: as Row

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import ProtocolViolationError
+from iteration_lib.errors import ProtocolViolationError, SupersededError
 from iteration_lib.protocol import Command, Event
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
@@ -358,7 +358,7 @@ def test_attempt_id_of_another_run_is_refused(store: StoreWithHistory, first: Se
     one, other = added(store), added(store)
     Coordinator(store).apply(one, claim(family=first.family))
 
-    with pytest.raises(ProtocolViolationError):
+    with pytest.raises(SupersededError):
         Coordinator(store).apply(other, claim(family=first.family))
 
     assert () == store.list_attempts(other)
@@ -382,7 +382,7 @@ def test_claim_of_an_attempt_that_ended_before_the_last_is_refused(store: StoreW
     Coordinator(store).apply(run_id, claim(1, family=family), first.ends())
     Coordinator(store).apply(run_id, claim(2, family=family), second.ends())
 
-    with pytest.raises(ProtocolViolationError):
+    with pytest.raises(SupersededError):
         Coordinator(store).apply(run_id, claim(1, family=family))
 
     assert [1, 2] == [found.fencing_token for found in store.list_attempts(run_id)]
