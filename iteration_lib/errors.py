@@ -260,10 +260,10 @@ class SupersededError(IterationError):
         self.run_id = run_id
         self.held = held
         self.current = current
+        mine = f"token {held}" if held is not None else "an old token"
         newer = f"token {current} is in force" if current is not None else "the attempt has ended"
         super().__init__(
-            f"superseded: this attempt holds {f'token {held}' if held is not None else 'an old token'} of run {run_id}, "
-            f"but {newer}; "
+            f"superseded: this attempt holds {mine} of run {run_id}, but {newer}; "
             "nothing of it was committed after that, and the newer attempt goes on"
         )
 

@@ -22,6 +22,7 @@ CREATE TABLE runs (
     created_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at          timestamptz,
     aborted_through      bigint NOT NULL DEFAULT 0,
+    attempt_id           uuid,
     CONSTRAINT runs_run_key_key UNIQUE (run_key),
     CONSTRAINT runs_run_key_check CHECK (run_key <> ''),
     CONSTRAINT runs_max_buckets_check CHECK (max_buckets >= 1),
@@ -57,6 +58,9 @@ BEGIN
        OR NEW.revision < OLD.revision THEN
         RAISE EXCEPTION 'run %: tokens, durable epochs and checkpoint ids only grow', OLD.run_id
             USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.attempt_id IS DISTINCT FROM OLD.attempt_id AND NEW.fencing_token = OLD.fencing_token THEN
+        RAISE EXCEPTION 'who holds the token of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
     IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
         ('RUNNING', 'TERMINATING'), ('TERMINATING', 'FINISHED'), ('RUNNING', 'FAILED'),

@@ -421,6 +421,9 @@ GUARDS = {
             "started_at": "now() + interval '1 day'",
         }.items()
     },
+    "another attempt under the token in force": Illegal(
+        "who holds the token of run", set_run("fresh", "attempt_id = gen_random_uuid()")
+    ),
     "an attempt under a token that was never issued": Illegal("token 4 of run", attempt_with(fencing_token="4")),
     "durable epochs without a checkpoint": Illegal(
         "no completed checkpoint", set_run("fresh", "last_durable_epoch = 0")

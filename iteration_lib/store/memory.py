@@ -161,6 +161,7 @@ class MemoryTransaction:
     def __init__(self, run: MemoryRun, now: datetime) -> None:
         """Work on `run`."""
         self._run = run
+        self.attempt_id: AttemptId | None = run.run["attempt_id"]
         self.now = now
 
     @property
@@ -258,6 +259,7 @@ def _new_run(run: NewRun, now: datetime) -> MemoryRun:
             "last_durable_epoch": -1,
             "last_checkpoint_id": 0,
             "aborted_through": 0,
+            "attempt_id": None,
             "created_at": now,
         },
         operators=operator_rows(run.definition),

@@ -228,10 +228,11 @@ class PostgresTransaction:
         """Wait for the run's lock; raises RunNotFoundError."""
         self._dialogue = opened
         self._run_id = run_id
-        found = opened.fetch(Call("lock_run", {"run_id": run_id}))
+        found = _rows(opened.fetch(Call("lock_run", {"run_id": run_id})))
         if not found:
             raise RunNotFoundError(run_id)
         self.revision: int = found[0]["revision"]
+        self.attempt_id: AttemptId | None = found[0]["attempt_id"]
         self.now: datetime = found[0]["now"]
 
     def read_state(self) -> RunState:
@@ -257,7 +258,10 @@ class PostgresTransaction:
 
 
 def _rows(found: Iterable[Mapping[str, Any]]) -> list[rows.Row]:  # Any: what columns hold
-    return [{key: str(value) if key in _UUIDS else value for key, value in row.items()} for row in found]
+    return [
+        {key: str(value) if key in _UUIDS and value is not None else value for key, value in row.items()}
+        for row in found
+    ]
 
 
 def _without_password(url: str) -> str:

@@ -3,7 +3,12 @@
 
 ALTER TABLE runs
     ADD COLUMN aborted_through bigint NOT NULL DEFAULT 0,
+    ADD COLUMN attempt_id uuid,
     ADD CONSTRAINT runs_aborted_through_check CHECK (aborted_through BETWEEN 0 AND last_checkpoint_id + 1);
+
+-- Who holds the token in force; a finished run cannot change any more, and nobody writes to it.
+UPDATE runs SET attempt_id = attempts.attempt_id FROM attempts
+WHERE attempts.run_id = runs.run_id AND attempts.fencing_token = runs.fencing_token AND runs.status <> 'FINISHED';
 
 -- A run's identity never changes, and its token, its durable epochs and its checkpoint ids only grow (I1, I6, I7).
 CREATE OR REPLACE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -17,6 +22,9 @@ BEGIN
        OR NEW.revision < OLD.revision THEN
         RAISE EXCEPTION 'run %: tokens, durable epochs and checkpoint ids only grow', OLD.run_id
             USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.attempt_id IS DISTINCT FROM OLD.attempt_id AND NEW.fencing_token = OLD.fencing_token THEN
+        RAISE EXCEPTION 'who holds the token of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
     IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
         ('RUNNING', 'TERMINATING'), ('TERMINATING', 'FINISHED'), ('RUNNING', 'FAILED'),

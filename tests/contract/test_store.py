@@ -26,7 +26,7 @@ from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, CheckpointPolicy, E
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
-from tests.protocol_script import HOLDER, LATER, Sender, asks, claim, part
+from tests.protocol_script import HOLDER, LATER, Sender, asks, attempt_id, claim, part
 from tests.store_script import DEFINITION, SOME_TIME, a_run, added, history, read_state, timeless, whole_story
 
 pytestmark = pytest.mark.postgres
@@ -326,6 +326,23 @@ def test_change_of_the_operators_that_comes_again_takes_no_new_marker_away(
 def revision(store: StoreWithHistory, run_id: RunId) -> int:
     with store.transaction(run_id) as transaction:
         return transaction.revision
+
+
+def test_transaction_tells_whose_token_is_in_force(store: StoreWithHistory, family: int) -> None:
+    run_id, coordinator = added(store), Coordinator(store)
+
+    told = []
+    for events in (
+        (),
+        (claim(1, family=family),),
+        (claim(2, takeover=True, family=family),),
+        (Sender(2, 2, family).ends(),),
+    ):
+        coordinator.apply(run_id, *events)
+        with store.transaction(run_id) as transaction:
+            told.append(transaction.attempt_id)
+
+    assert [None, attempt_id(1, family), attempt_id(2, family), attempt_id(2, family)] == told
 
 
 def test_revision_after_writing_is_the_one_that_is_committed(store: StoreWithHistory, family: int) -> None:

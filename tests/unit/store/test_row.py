@@ -12,7 +12,9 @@ from tests.protocol_script import HOLDER, LATER
 def test_attempt_is_read_without_the_fields_of_a_later_version() -> None:
     policy = CheckpointPolicy(every_epochs=3)
 
-    found = rows.attempt_state(
+    assert AttemptState(
+        attempt_id=AttemptId("a"), fencing_token=1, holder=HOLDER, lease_expires_at=LATER, policy=policy
+    ) == rows.attempt_state(
         {
             "attempt_id": "a",
             "fencing_token": 1,
@@ -21,8 +23,4 @@ def test_attempt_is_read_without_the_fields_of_a_later_version() -> None:
             "lease_expires_at": LATER,
             "definition_changes": None,
         }
-    )
-
-    assert found == AttemptState(
-        attempt_id=AttemptId("a"), fencing_token=1, holder=HOLDER, lease_expires_at=LATER, policy=policy
     )
