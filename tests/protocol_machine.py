@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointRequested, FinishedPart
-from iteration_lib.protocol.state import NO_EPOCH, CheckpointPolicy
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, EpochStatus, RunStatus, UnalignedBy
 from tests.protocol_script import Sender, aborts, asks, claim, new_run, part
 

@@ -9,7 +9,8 @@ from datetime import datetime
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.command import FinishOperator, TriggerCheckpoint
 from iteration_lib.protocol.event import FinishedPart
-from iteration_lib.protocol.state import CheckpointPolicy, CheckpointState, Decision, EdgeState, EpochState, Reports
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import CheckpointState, Decision, EdgeState, EpochState, Reports
 from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, RunStatus, TerminatedBy, UnalignedBy
 
 FOR_GOOD = -1  # the epoch of parts of operators that finish for good

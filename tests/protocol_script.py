@@ -31,7 +31,8 @@ from iteration_lib.protocol.event import (
     PartsFinished,
     SubtasksAligned,
 )
-from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Holder, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import AttemptId, Holder, RunId
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, UnalignedBy
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

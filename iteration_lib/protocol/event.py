@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Holder
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import AttemptId, Holder
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, UnalignedBy
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NewType
 
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import (
     CheckpointKind,
     CheckpointStatus,
@@ -22,22 +23,6 @@ AttemptId = NewType("AttemptId", str)
 
 CRITERIA = "criteria"  # the head of the criteria stream; no variable can have this name
 NO_EPOCH = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointPolicy:
-    """How an attempt paces its checkpoints, and what it puts up with.
-
-    A checkpoint is due `every_epochs` epochs after the last one, and not before `min_pause_seconds` after the last was
-    completed; at most `max_pending` are being written at once, each for at most `timeout_seconds`. After more than
-    `tolerable_failures` failures in a row the attempt stops.
-    """
-
-    every_epochs: int = 1
-    min_pause_seconds: float = 0.0
-    max_pending: int = 1
-    timeout_seconds: float = 600.0
-    tolerable_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +57,7 @@ class AttemptState:
     fencing_token: int
     holder: Holder
     lease_expires_at: datetime
-    policy: CheckpointPolicy = CheckpointPolicy()
+    policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     definition_changes: tuple[str, ...] | None = None
 
 

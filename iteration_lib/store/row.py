@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.edge import merge_ranges
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import (
     AttemptState,
-    CheckpointPolicy,
     CheckpointState,
     Decision,
     EdgeState,

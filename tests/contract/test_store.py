@@ -22,7 +22,8 @@ from iteration_lib.protocol.command import (
     ReplaceDefinition,
     SetRunStatus,
 )
-from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, CheckpointPolicy, EdgeState, Reports, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, EdgeState, Reports, RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory

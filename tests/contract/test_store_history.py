@@ -11,7 +11,8 @@ import pytest
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Command, RunState, decide
-from iteration_lib.protocol.state import NO_EPOCH, CheckpointPolicy, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,

@@ -40,7 +40,8 @@ from iteration_lib.protocol.command import (
     VoidEpochs,
 )
 from iteration_lib.protocol.event import FinishedPart
-from iteration_lib.protocol.state import NO_EPOCH, CheckpointPolicy, Decision, Reports, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import NO_EPOCH, Decision, Reports, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
@@ -393,13 +394,10 @@ def _spoiled(first: Sender, number: float) -> dict[str, Event]:
         "metric": first.reports(0, loss=number),
         "part": first.marks(0, dataclasses.replace(part("x"), metrics={"loss": number})),
         "output": first.marks(0, dataclasses.replace(part("x"), output={"loss": number})),
-        "policy": dataclasses.replace(
-            claim(2, takeover=True, family=first.family), policy=CheckpointPolicy(timeout_seconds=number)
-        ),
     }
 
 
-@pytest.mark.parametrize("where", ["metric", "part", "output", "policy"])
+@pytest.mark.parametrize("where", ["metric", "part", "output"])
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_number_that_json_does_not_know_is_refused(
     store: StoreWithHistory, first: Sender, where: str, number: float

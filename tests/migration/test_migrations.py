@@ -16,7 +16,8 @@ from sqlalchemy.engine import make_url
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import StoreVersionError, UsageError
-from iteration_lib.protocol.state import CheckpointPolicy, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import EpochStatus, RunStatus
 from iteration_lib.store import migrate
 from iteration_lib.store.embedded import EmbeddedPostgres

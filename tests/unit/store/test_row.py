@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from iteration_lib.protocol.state import AttemptId, AttemptState, CheckpointPolicy
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import AttemptId, AttemptState
 from iteration_lib.store import row as rows
 from tests.protocol_script import HOLDER, LATER
 
