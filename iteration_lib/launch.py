@@ -235,7 +235,7 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     ):
         attempt.heartbeat.when_superseded(runner.cancel)
         settings.crash_plan.reach(CrashPoint.ATTEMPT_OPENED)
-        if continuation.has_changed and not terminating:
+        if continuation.has_changed and attempt.opened.status is RunStatus.RUNNING:
             _change_definition(attempt, continuation)
         context = RunContext(
             run=run,
