@@ -88,7 +88,13 @@ class Attempt:
         return EpochOpened(attempt_id=self.attempt_id, fencing_token=1, epoch=epoch, heads=self.heads)
 
     def _trigger(self, epoch: int) -> CheckpointTriggered:
-        return CheckpointTriggered(attempt_id=self.attempt_id, fencing_token=1, epoch=epoch, participants=self.heads)
+        return CheckpointTriggered(
+            attempt_id=self.attempt_id,
+            fencing_token=1,
+            epoch=epoch,
+            participants=self.heads,
+            last_checkpoint_id=epoch,
+        )
 
     def _reports(self, epoch: int) -> SubtasksAligned:
         return SubtasksAligned(

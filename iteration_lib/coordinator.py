@@ -1,8 +1,8 @@
 """How does an event become committed rows? The one shell around the protocol.
 
-Lock the run, read its state (or reuse the one of the last commit, when the run's revision says that nobody wrote
-since), decide, write, commit. When the connection is lost at the commit the outcome is unknown: the same events are
-sent again, which the protocol answers without a change if they were committed. What has to happen after a commit is
+Lock the run, read its state (or reuse the one of the last commit, when the run's revision and attempt say that nobody
+wrote since), decide, write, commit. When the connection is lost at the commit the outcome is unknown: the same events
+are sent again, which the protocol answers without a change if they were committed. What has to happen after a commit is
 the caller's.
 """
 
@@ -16,7 +16,7 @@ from iteration_lib.protocol import Command, Event, RunState, decide
 from iteration_lib.protocol.event import AttemptOpened
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.retry import Sleep, retry
-from iteration_lib.store.seam import Store
+from iteration_lib.store.seam import Store, Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Coordinator:
         with self._lock:
             cached = self._cache.pop(run_id, None)
         with self._store.transaction(run_id) as transaction:
-            is_known = cached is not None and cached.revision == transaction.revision and not _asks_for_lease(events)
+            is_known = cached is not None and _holds(cached, transaction) and not _asks_for_lease(events)
             state = cached.state if cached is not None and is_known else transaction.read_state()
             commands: list[Command] = []
             for event in events:
@@ -58,6 +58,13 @@ class Coordinator:
         with self._lock:
             self._cache[run_id] = _Cached(revision=revision, state=state)
         return state
+
+
+def _holds(cached: _Cached, transaction: Transaction) -> bool:
+    """Tell whether a state still holds: a store that was restored counts its revisions anew, for other attempts."""
+    live = cached.state.attempt
+    attempt_id = live.attempt_id if live is not None else cached.state.ended_attempt_id
+    return (cached.revision, attempt_id) == (transaction.revision, transaction.attempt_id)
 
 
 def _asks_for_lease(events: tuple[Event, ...]) -> bool:

@@ -249,17 +249,21 @@ class LeaseHeldError(IterationError):
 
 
 class SupersededError(IterationError):
-    """A newer attempt holds the run: this one must stop and may publish nothing."""
+    """A newer attempt holds the run: this one must stop and may publish nothing.
+
+    `held` is its token, None where only the store remembers that it was ever opened.
+    """
 
     exit_code = 3
 
-    def __init__(self, *, run_id: str, held: int, current: int | None) -> None:
+    def __init__(self, *, run_id: str, held: int | None, current: int | None) -> None:
         self.run_id = run_id
         self.held = held
         self.current = current
+        mine = f"token {held}" if held is not None else "an old token"
         newer = f"token {current} is in force" if current is not None else "the attempt has ended"
         super().__init__(
-            f"superseded: this attempt holds token {held} of run {run_id}, but {newer}; "
+            f"superseded: this attempt holds {mine} of run {run_id}, but {newer}; "
             "nothing of it was committed after that, and the newer attempt goes on"
         )
 

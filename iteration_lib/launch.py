@@ -33,7 +33,7 @@ from iteration_lib.model.params import Scalar, params_json, parse_params
 from iteration_lib.model.source import ParquetSource
 from iteration_lib.process import is_gone
 from iteration_lib.protocol.event import DefinitionChanged
-from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Holder, RunId
+from iteration_lib.protocol.state import AttemptId, Holder, RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.calling import call_source
 from iteration_lib.runner.local import LocalRunner
@@ -235,7 +235,7 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     ):
         attempt.heartbeat.when_superseded(runner.cancel)
         settings.crash_plan.reach(CrashPoint.ATTEMPT_OPENED)
-        if continuation.has_changed and not terminating:
+        if continuation.has_changed and attempt.opened.status is RunStatus.RUNNING:
             _change_definition(attempt, continuation)
         context = RunContext(
             run=run,
@@ -284,13 +284,7 @@ def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive, checkpointing:
         holder=drive.holder,
         gone_attempt_id=gone[0] if gone else None,
         takeover=drive.takeover,
-        policy=CheckpointPolicy(
-            every_epochs=checkpointing.every_epochs,
-            min_pause_seconds=checkpointing.min_pause_seconds,
-            max_pending=checkpointing.max_pending,
-            timeout_seconds=checkpointing.timeout_seconds,
-            tolerable_failures=checkpointing.tolerable_failures,
-        ),
+        policy=checkpointing.policy,
     )
 
 

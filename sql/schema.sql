@@ -22,6 +22,7 @@ CREATE TABLE runs (
     created_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at          timestamptz,
     aborted_through      bigint NOT NULL DEFAULT 0,
+    attempt_id           uuid,
     CONSTRAINT runs_run_key_key UNIQUE (run_key),
     CONSTRAINT runs_run_key_check CHECK (run_key <> ''),
     CONSTRAINT runs_max_buckets_check CHECK (max_buckets >= 1),
@@ -57,6 +58,9 @@ BEGIN
        OR NEW.revision < OLD.revision THEN
         RAISE EXCEPTION 'run %: tokens, durable epochs and checkpoint ids only grow', OLD.run_id
             USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.attempt_id IS DISTINCT FROM OLD.attempt_id AND NEW.fencing_token = OLD.fencing_token THEN
+        RAISE EXCEPTION 'who holds the token of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
     IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
         ('RUNNING', 'TERMINATING'), ('TERMINATING', 'FINISHED'), ('RUNNING', 'FAILED'),
@@ -410,18 +414,19 @@ CREATE TABLE checkpoint_requests (
     checkpoint_id  bigint,
     CONSTRAINT checkpoint_requests_checkpoint_fkey FOREIGN KEY (run_id, checkpoint_id) REFERENCES checkpoints
 );
-CREATE INDEX checkpoint_requests_open_idx ON checkpoint_requests (run_id) WHERE checkpoint_id IS NULL;
+CREATE INDEX checkpoint_requests_answer_idx ON checkpoint_requests (run_id, checkpoint_id);
 
 COMMENT ON TABLE checkpoint_requests IS
     'Who asked for a checkpoint by hand, and which one answered; NULL until one has begun.';
 
--- A request belongs to one run, and its answer is another one only after it was asked again.
+-- A request is who asked what of one run when, and is answered once.
 CREATE FUNCTION checkpoint_requests_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.request_id, NEW.run_id) IS DISTINCT FROM (OLD.request_id, OLD.run_id) THEN
+    IF (NEW.request_id, NEW.run_id, NEW.requested_by, NEW.requested_at)
+       IS DISTINCT FROM (OLD.request_id, OLD.run_id, OLD.requested_by, OLD.requested_at) THEN
         RAISE EXCEPTION 'the identity of request % cannot change', OLD.request_id USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.checkpoint_id <> OLD.checkpoint_id THEN
+    IF OLD.checkpoint_id IS NOT NULL AND NEW.checkpoint_id IS DISTINCT FROM OLD.checkpoint_id THEN
         RAISE EXCEPTION 'request % is answered', OLD.request_id USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;

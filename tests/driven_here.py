@@ -32,7 +32,7 @@ from iteration_lib.model.iteration import Iteration
 from iteration_lib.model.params import params_json, parse_params
 from iteration_lib.process import this_holder
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, RunId
+from iteration_lib.protocol.state import AttemptId, RunId
 from iteration_lib.protocol.status import EpochStatus
 from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.seam import Invocation, Stream
@@ -238,7 +238,7 @@ class Here:
         **checkpointing: object,
     ) -> RunRecord:
         """Take the run over and drive it, to the end or up to `until_epoch`; return it as it is then."""
-        policy = Checkpointing(**checkpointing)
+        settings = Checkpointing(**checkpointing)
         coordinator = coordinator_class(self.store)
         background = HastyThreads(self.clock, script, jobs if jobs is not None else [], patience_seconds)
         location = StateLocation(self.run.state_uri).below(self.run.run_id)
@@ -248,13 +248,7 @@ class Here:
             attempt_id=AttemptId(str(uuid.uuid4())),
             holder=this_holder(),
             takeover=True,
-            policy=CheckpointPolicy(
-                every_epochs=policy.every_epochs,
-                min_pause_seconds=policy.min_pause_seconds,
-                max_pending=policy.max_pending,
-                timeout_seconds=policy.timeout_seconds,
-                tolerable_failures=policy.tolerable_failures,
-            ),
+            policy=settings.policy,
         )
         with open_attempt(self.store, coordinator, self.run.run_id, claim) as attempt, closing(runner):
             attempt.heartbeat.when_superseded(runner.cancel)
@@ -268,7 +262,7 @@ class Here:
                 location=location,
                 clock=self.clock,
                 parallelism=parallelism,
-                alignment_timeout_seconds=policy.alignment_timeout_seconds,
+                alignment_timeout_seconds=settings.alignment_timeout_seconds,
                 background=background,
                 crash_plan=ScriptedPoints(script, coordinator.kill),
             )

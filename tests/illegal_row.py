@@ -399,6 +399,9 @@ GUARDS = {
             "started_at": "now() + interval '1 day'",
         }.items()
     },
+    "another attempt under the token in force": Illegal(
+        "who holds the token of run", set_run("fresh", "attempt_id = gen_random_uuid()")
+    ),
     "an attempt under a token that was never issued": Illegal("token 4 of run", attempt_with(fencing_token="4")),
     "durable epochs without a checkpoint": Illegal(
         "no completed checkpoint", set_run("fresh", "last_durable_epoch = 0")
@@ -534,9 +537,15 @@ GUARDS = {
     ),
     **{
         f"another {column} of a request": Illegal("the identity of request", set_request(f"{column} = {value}"))
-        for column, value in {"request_id": "gen_random_uuid()", "run_id": "%(terminating)s"}.items()
+        for column, value in {
+            "request_id": "gen_random_uuid()",
+            "run_id": "%(terminating)s",
+            "requested_by": "'bob'",
+            "requested_at": "now()",
+        }.items()
     },
     "another answer of a request": Illegal("is answered", set_request("checkpoint_id = 1")),
+    "an answer taken back": Illegal("is answered", set_request("checkpoint_id = NULL")),
     "a part that is there": Illegal("do not fit", part_with(operator_id="'x'", end_bucket="4")),
     "a part inside another": Illegal("do not fit", part_with(operator_id="'x'", first_bucket="1", end_bucket="2")),
     "a part around another": Illegal("do not fit", part_with(operator_id="'x'", end_bucket="8")),

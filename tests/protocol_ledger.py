@@ -265,7 +265,7 @@ class Ledger(Rows):
     def _write_request(self, command: RecordRequest | AnswerRequests | AbortThrough) -> None:
         match command:
             case RecordRequest():
-                assert self.requests.get(command.request_id, 0) is not None, "asked twice"
+                assert command.request_id not in self.requests, "asked twice"
                 self.requests[command.request_id] = None
             case AnswerRequests():
                 assert command.checkpoint_id == max(self.checkpoints)
@@ -328,8 +328,7 @@ class Ledger(Rows):
         covered = max([self.last_durable_epoch, *(known.trigger.epoch for known in pending)])
         if row is None or row.decision is None or event.epoch <= covered or len(pending) >= policy.max_pending:
             return None
-        is_passed = EpochStatus.OPEN in [known.status for known in self.in_force().values()]
-        if is_passed or event.last_checkpoint_id not in (None, max(self.checkpoints, default=0)):
+        if event.epoch < self.last_epoch() or event.last_checkpoint_id != max(self.checkpoints, default=0):
             return None
         if row.decision.terminated_by is not None:
             return event.epoch, CheckpointKind.FINAL

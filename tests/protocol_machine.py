@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.event import FinishedPart
-from iteration_lib.protocol.state import NO_EPOCH, CheckpointPolicy
+from iteration_lib.protocol.event import CheckpointRequested, FinishedPart
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, EpochStatus, RunStatus, UnalignedBy
 from tests.protocol_script import Sender, aborts, asks, claim, new_run, part
 
@@ -168,9 +169,9 @@ class EventMachine(RuleBasedStateMachine):
             epoch = self.state.last_durable_epoch + 1
             assert self.send(sender.opens(epoch))
             assert self.send(sender.reports(epoch, {"centroids": {0: 0}}))
-            assert self.send(sender.triggers(epoch))
+            assert self.send(sender.triggers_after(self.state.last_checkpoint_id, epoch))
             if not self.state.pending:  # a person has aborted it before it began
-                assert self.send(sender.triggers(epoch))
+                assert self.send(sender.triggers_after(self.state.last_checkpoint_id, epoch))
             assert self.send(sender.completes(self.state.last_checkpoint_id))
             assert epoch == self.state.last_durable_epoch
         assert self.send(sender.publishes())
@@ -220,7 +221,13 @@ class EventMachine(RuleBasedStateMachine):
         return Sender(number, token, self.family)
 
     def send(self, event: Event) -> bool:
-        """Send an event; tell whether it was accepted."""
+        """Send an event; tell whether it was accepted. Only a store remembers a request that was answered long ago."""
+        if (
+            isinstance(event, CheckpointRequested)
+            and event in self.heard
+            and event.request_id not in self.state.requests
+        ):
+            return False
         after = self.answer(event)
         if after is None:
             return False
@@ -241,7 +248,7 @@ class EventMachine(RuleBasedStateMachine):
             "switches": lambda: sender.switches(epoch, chance.choice(list(UnalignedBy))),
             "marks": lambda: self.a_next_part(sender, epoch) if likely else self.some_parts(sender, epoch),
             "triggers": lambda: self.a_trigger(sender, epoch, likely=likely),
-            "triggers last": lambda: sender.triggers_last(epoch),
+            "triggers last": lambda: self.a_last_trigger(sender, epoch),
             "acknowledges": lambda: sender.acknowledges(checkpoint_id, centroids=(self.odd(likely=likely),)),
             "completes": lambda: self.a_manifest(sender, checkpoint_id, likely=likely),
             "declines": lambda: self.a_failure(sender, checkpoint_id, likely=likely),
@@ -286,9 +293,11 @@ class EventMachine(RuleBasedStateMachine):
         last_id = self.state.last_checkpoint_id
         if likely:
             return sender.triggers_after(last_id, epoch - self.chance.choice([0, 0, 0, 0, 0, 0, 1]))
-        if self.chance.random() < 0.5:
-            return sender.triggers_after(last_id - self.chance.randint(0, 1), epoch)
-        return sender.triggers(epoch, **self.some_heads(likely=False))
+        return sender.triggers_after(last_id - self.chance.randint(0, 1), epoch, **self.some_heads(likely=False))
+
+    def a_last_trigger(self, sender: Sender, epoch: int) -> Event:
+        """Return the beginning of a checkpoint of the attempt's last epoch."""
+        return dataclasses.replace(sender.triggers_after(self.state.last_checkpoint_id, epoch), is_last=True)
 
     def a_manifest(self, sender: Sender, checkpoint_id: int, *, likely: bool) -> Event:
         """Return a manifest with every acknowledgement that its checkpoint still wants, or with none."""

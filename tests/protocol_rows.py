@@ -9,7 +9,8 @@ from datetime import datetime
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.command import FinishOperator, TriggerCheckpoint
 from iteration_lib.protocol.event import FinishedPart
-from iteration_lib.protocol.state import CheckpointPolicy, CheckpointState, Decision, EdgeState, EpochState, Reports
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import CheckpointState, Decision, EdgeState, EpochState, Reports
 from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, RunStatus, TerminatedBy, UnalignedBy
 
 FOR_GOOD = -1  # the epoch of parts of operators that finish for good
@@ -139,6 +140,7 @@ class Rows:
         assert known_live == told
         known = {key: self._checkpoint_state(row) for key, row in sorted(self.checkpoints.items())}
         completed = [c for c in known.values() if c.status is CheckpointStatus.COMPLETED]
+        latest = max((answer for answer in self.requests.values() if answer is not None), default=None)
         return RunState(
             run_id=state.run_id,
             status=self.status,
@@ -164,7 +166,7 @@ class Rows:
             completed=completed[0] if completed else None,
             checkpoint_failures=self.attempts[self.token()].stored_failures if self.is_live() else 0,
             aborted_through=self.aborted_through,
-            requests=frozenset(key for key, answer in self.requests.items() if answer is None),
+            requests={key: answer for key, answer in self.requests.items() if answer in (None, latest)},
             edges=tuple(self._edge_states()),
             finished_operators=frozenset(self.finished),
             pins=self.pins,

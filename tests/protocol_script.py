@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import ANY
 
 import pytest
 
@@ -30,7 +31,8 @@ from iteration_lib.protocol.event import (
     PartsFinished,
     SubtasksAligned,
 )
-from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Holder, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import AttemptId, Holder, RunId
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, UnalignedBy
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -111,12 +113,13 @@ class Sender:
         )
 
     def triggers(self, epoch: int, **participants: int) -> CheckpointTriggered:
-        """A checkpoint begins, by default with one participant of one subtask."""
+        """A checkpoint begins after the run's last one, by default with one participant of one subtask."""
         return CheckpointTriggered(
             attempt_id=self.attempt_id,
             fencing_token=self.token,
             epoch=epoch,
             participants=participants or {"centroids": 1},
+            last_checkpoint_id=ANY,  # whichever the run has: triggers_after says which one the sender knows of
         )
 
     def triggers_last(self, epoch: int, **participants: int) -> CheckpointTriggered:

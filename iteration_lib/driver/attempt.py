@@ -13,7 +13,8 @@ from iteration_lib.errors import IterationError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import AttemptEnded, AttemptOpened
-from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Holder, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import AttemptId, Holder, RunId
 from iteration_lib.protocol.status import AttemptOutcome
 from iteration_lib.store.seam import Store
 

@@ -12,7 +12,8 @@ from iteration_lib.driver.attempt import Attempt
 from iteration_lib.driver.background import Background, Threads
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.operator import Kind, Operator
-from iteration_lib.protocol.state import CRITERIA, CheckpointPolicy
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import CRITERIA
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import RunRecord

@@ -169,7 +169,7 @@ class _Loop:
         """Guess whether an epoch will get a checkpoint: if so, executors write its tails while they compute them."""
         is_end = state.max_epochs is not None and epoch + 1 >= state.max_epochs
         is_due = is_paced(state, epoch) and has_paused(state, self._context.clock.now())
-        return is_end or self._is_last(epoch) or bool(state.requests) or is_due
+        return is_end or self._is_last(epoch) or state.is_asked or is_due
 
     def _edges(self, epoch: int) -> Edges:
         return Edges(self._context, read_edges(self._streams.parts, epoch=epoch), epoch=epoch)

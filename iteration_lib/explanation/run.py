@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from iteration_lib.errors import UsageError
 from iteration_lib.explanation.epoch import covering_checkpoint, explain_decision, explain_epoch, held_by_checkpoints
 from iteration_lib.explanation.history import RunHistory
-from iteration_lib.protocol.state import CheckpointPolicy
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointKind, CheckpointStatus, EpochStatus, RunStatus
 from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord
 from iteration_lib.view import Json, attempt_json, checkpoint_json, instant

@@ -45,13 +45,16 @@ def abort_by_user(state: RunState, event: CheckpointAborted) -> tuple[RunState, 
 
 
 def request_checkpoint(state: RunState, event: CheckpointRequested) -> tuple[RunState, tuple[Command, ...]]:
-    """Ask for a checkpoint of the next epoch that aligns; raises RunFinishedError when no epoch will."""
-    if state.terminated_by is not None:
-        raise RunFinishedError(state.run_id)
+    """Ask for a checkpoint of the next epoch that aligns; repeating it is harmless.
+
+    Raises RunFinishedError when no epoch will.
+    """
     if event.request_id in state.requests:
         return state, ()
+    if state.terminated_by is not None:
+        raise RunFinishedError(state.run_id)
     requested = RecordRequest(request_id=event.request_id, requested_by=event.requested_by)
-    return replace(state, requests=state.requests | {event.request_id}), (requested,)
+    return replace(state, requests={**state.requests, event.request_id: None}), (requested,)
 
 
 def abort_checkpoints(

@@ -116,13 +116,11 @@ def decline_checkpoint(state: RunState, event: CheckpointDeclined) -> tuple[RunS
 
 
 def _is_repeated(state: RunState, event: CheckpointTriggered) -> bool:
-    """Tell whether this was said before: the next epoch is open, or another checkpoint has begun.
+    """Tell whether this was said before: there is a next epoch, or another checkpoint has begun.
 
     Nobody would write what began now, and whoever waits for it would wait for ever.
     """
-    known, last = event.last_checkpoint_id, state.epochs[-1]
-    has_begun = known is not None and known != state.last_checkpoint_id
-    return has_begun or (last.epoch > event.epoch and last.status is EpochStatus.OPEN)
+    return event.last_checkpoint_id != state.last_checkpoint_id or state.epochs[-1].epoch > event.epoch
 
 
 def _begin(state: RunState, event: CheckpointTriggered, kind: CheckpointKind) -> tuple[RunState, tuple[Command, ...]]:
@@ -141,15 +139,22 @@ def _begin(state: RunState, event: CheckpointTriggered, kind: CheckpointKind) ->
             participants=checkpoint.participants,
         )
     ]
-    if state.requests and kind is not CheckpointKind.PERIODIC:
-        commands.append(AnswerRequests(checkpoint_id=checkpoint.checkpoint_id))
-        state = replace(state, requests=frozenset())
+    if state.is_asked and kind is not CheckpointKind.PERIODIC:
+        state, answered = _answer_requests(state, checkpoint)
+        commands += answered
     state = replace(state, last_checkpoint_id=checkpoint.checkpoint_id, pending=(*state.pending, checkpoint))
     if checkpoint.checkpoint_id <= state.aborted_through:
         reason = "aborted before it began"
         state, aborted = abort_checkpoints(state, (checkpoint,), CheckpointFailure.ABORTED_BY_USER, reason)
         commands += aborted
     return state, tuple(commands)
+
+
+def _answer_requests(state: RunState, checkpoint: CheckpointState) -> tuple[RunState, tuple[Command, ...]]:
+    """Answer what persons asked for; what an earlier checkpoint answered is forgotten."""
+    number = checkpoint.checkpoint_id
+    requests = {known: number for known, answer in state.requests.items() if answer in (None, number)}
+    return replace(state, requests=requests), (AnswerRequests(checkpoint_id=number),)
 
 
 def _pending(state: RunState, checkpoint_id: int) -> CheckpointState | None:
@@ -197,9 +202,9 @@ def _complete(
     if terminated_by is not None:
         check_transition(state.status, RunStatus.TERMINATING)
         commands.append(SetRunStatus(status=RunStatus.TERMINATING, terminated_by=terminated_by))
-        if state.requests:  # made while it was pending: no other one comes
-            commands.append(AnswerRequests(checkpoint_id=completed.checkpoint_id))
-            state = replace(state, requests=frozenset())
+        if state.is_asked:  # since it began: no other one comes
+            state, answered = _answer_requests(state, completed)
+            commands += answered
     return (
         replace(
             state,

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TypeAlias
 
 from iteration_lib.protocol.event import FinishedPart
-from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Decision, Holder, Reports
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import AttemptId, Decision, Holder, Reports
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from iteration_lib.protocol.state import AttemptId, CheckpointPolicy, Holder
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import AttemptId, Holder
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, UnalignedBy
 
 
@@ -143,13 +144,13 @@ class CheckpointTriggered(GuardedEvent):
     """A checkpoint of an aligned epoch begins, if one is due; `participants` maps each stream to its acknowledgements.
 
     One of the attempt's last epoch (`is_last`) is due whatever the pace. Nothing begins while the alignment is held.
-    With `last_checkpoint_id` nothing begins after any other than that one has: the sender repeats itself then.
+    `last_checkpoint_id` is the run's last one, as the sender knows it: where it is another, the sender repeats itself.
     """
 
     epoch: int
     participants: Mapping[str, int]
+    last_checkpoint_id: int
     is_last: bool = False
-    last_checkpoint_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ def due_checkpoint(state: RunState, epoch: EpochState, now: datetime, *, is_last
     """
     if epoch.decision is not None and epoch.decision.terminated_by is not None:
         return CheckpointKind.FINAL
-    if state.requests:
+    if state.is_asked:
         return CheckpointKind.MANUAL
     if is_last or (is_paced(state, epoch.epoch) and has_paused(state, now)):
         return CheckpointKind.PERIODIC

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NewType
 
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import (
     CheckpointKind,
     CheckpointStatus,
@@ -22,22 +23,6 @@ AttemptId = NewType("AttemptId", str)
 
 CRITERIA = "criteria"  # the head of the criteria stream; no variable can have this name
 NO_EPOCH = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointPolicy:
-    """How an attempt paces its checkpoints, and what it puts up with.
-
-    A checkpoint is due `every_epochs` epochs after the last one, and not before `min_pause_seconds` after the last was
-    completed; at most `max_pending` are being written at once, each for at most `timeout_seconds`. After more than
-    `tolerable_failures` failures in a row the attempt stops.
-    """
-
-    every_epochs: int = 1
-    min_pause_seconds: float = 0.0
-    max_pending: int = 1
-    timeout_seconds: float = 600.0
-    tolerable_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +57,7 @@ class AttemptState:
     fencing_token: int
     holder: Holder
     lease_expires_at: datetime
-    policy: CheckpointPolicy = CheckpointPolicy()
+    policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     definition_changes: tuple[str, ...] | None = None
 
 
@@ -169,9 +154,10 @@ class RunState:
 
     `epochs` are those after the last durable one, in order; `ended_attempt_id` is the holder of the greatest token when
     that attempt has ended. `checkpoint_failures` counts those in a row that the live attempt has met;
-    `aborted_through` is the greatest checkpoint id that a person has aborted, begun or not; `requests` are the
-    checkpoints that persons asked for and that have not begun. `edges` are those of finishing operators and of the
-    epochs after the last durable one. `notified` maps a listener to the last epoch that it has heard of.
+    `aborted_through` is the greatest checkpoint id that a person has aborted, begun or not. `requests` maps what
+    persons asked for to the checkpoint that answered it, None where none has; earlier answers than the latest are not
+    kept. `edges` are those of finishing operators and of the epochs after the last durable one. `notified` maps a
+    listener to the last epoch that it has heard of.
     """
 
     run_id: RunId
@@ -188,7 +174,7 @@ class RunState:
     completed: CheckpointState | None = None
     checkpoint_failures: int = 0
     aborted_through: int = 0
-    requests: frozenset[str] = frozenset()
+    requests: Mapping[str, int | None] = field(default_factory=dict)
     edges: tuple[EdgeState, ...] = ()
     finished_operators: frozenset[str] = frozenset()
     pins: Mapping[str, str] = field(default_factory=dict)
@@ -198,6 +184,11 @@ class RunState:
     def policy(self) -> CheckpointPolicy:
         """How checkpoints are paced: the live attempt's way."""
         return self.attempt.policy if self.attempt is not None else CheckpointPolicy()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a person asked for a checkpoint that has not begun."""
+        return None in self.requests.values()
 
     def epoch_state(self, epoch: int) -> EpochState | None:
         """Return an epoch that is not durable, if it is there."""

@@ -91,13 +91,12 @@ def _any(execute: Execute, name: str, parameters: Mapping[str, object]) -> None:
 
 
 def _open_attempt(command: OpenAttempt, execute: Execute) -> None:
-    _one(execute, "issue_token", {"fencing_token": command.fencing_token})
+    _one(execute, "issue_token", {"fencing_token": command.fencing_token, "attempt_id": command.attempt_id})
     _one(
         execute,
         "insert_attempt",
         {
             "fencing_token": command.fencing_token,
-            "attempt_id": command.attempt_id,
             "holder": to_json(holder_json(command.holder)),
             "policy": to_json(policy_json(command.policy)),
             "lease_expires_at": command.lease_expires_at,

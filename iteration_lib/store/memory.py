@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from iteration_lib.clock import Clock
-from iteration_lib.errors import ProtocolViolationError, RunNotFoundError
+from iteration_lib.errors import ProtocolViolationError, RunNotFoundError, SupersededError
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.state import NO_EPOCH, AttemptId, RunId, RunState
 from iteration_lib.protocol.status import CheckpointStatus
@@ -75,7 +75,8 @@ class MemoryStore:
     def _check_ids(self, working: MemoryRun, others: Sequence[MemoryRun]) -> None:
         """Refuse an attempt's id that another attempt of any run has, ended or not, and a request's of another run."""
         taken = [attempt["attempt_id"] for run in (working, *others) for attempt in run.attempts.values()]
-        refuse_if(len(set(taken)) < len(taken), "an attempt's id is taken")
+        if len(set(taken)) < len(taken):
+            raise SupersededError(run_id=working.run["run_id"], held=None, current=None)
         requests = [request_id for run in (working, *others) for request_id in run.requests]
         refuse_if(len(set(requests)) < len(requests), "a request's id is taken")
 
@@ -160,6 +161,7 @@ class MemoryTransaction:
     def __init__(self, run: MemoryRun, now: datetime) -> None:
         """Work on `run`."""
         self._run = run
+        self.attempt_id: AttemptId | None = run.run["attempt_id"]
         self.now = now
 
     @property
@@ -178,7 +180,7 @@ class MemoryTransaction:
                 "checkpoints": _checkpoints(run),
                 "edges": _edges(run),
                 "finished": _finished(run),
-                "requests": [row for row in run.requests.values() if row["checkpoint_id"] is None],
+                "requests": _requests(run),
                 "notices": [notice for _, notice in sorted(run.notices.items())],  # the last of each listener counts
             }
         )
@@ -218,6 +220,12 @@ def _edges(run: MemoryRun) -> list[rows.Row]:
     ]
 
 
+def _requests(run: MemoryRun) -> list[rows.Row]:
+    answers = [row["checkpoint_id"] for row in run.requests.values()]
+    latest = max((answer for answer in answers if answer is not None), default=None)
+    return [row for row in run.requests.values() if row["checkpoint_id"] in (None, latest)]
+
+
 def _finished(run: MemoryRun) -> list[rows.Row]:
     operators = [
         {"what": "operator", "name": operator_id}
@@ -245,6 +253,7 @@ def _new_run(run: NewRun, now: datetime) -> MemoryRun:
             "last_durable_epoch": -1,
             "last_checkpoint_id": 0,
             "aborted_through": 0,
+            "attempt_id": None,
             "created_at": now,
         },
         operators=operator_rows(run.definition),

@@ -53,7 +53,7 @@ def write_command(run: MemoryRun, command: Command, fencing_token: int, now: dat
 def _open_attempt(run: MemoryRun, command: OpenAttempt, _token: int, now: datetime) -> None:
     expect(run.run, fencing_token=command.fencing_token - 1)
     refuse_if(any(attempt["ended_at"] is None for attempt in run.attempts.values()), "another attempt is live")
-    run.run["fencing_token"] = command.fencing_token
+    run.run.update(fencing_token=command.fencing_token, attempt_id=command.attempt_id)
     run.attempts[command.fencing_token] = {
         "fencing_token": command.fencing_token,
         "attempt_id": command.attempt_id,
@@ -268,6 +268,7 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
 
 
 def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: datetime) -> None:
+    refuse_if(command.request_id in run.requests, "a request is made twice")
     run.requests[command.request_id] = {
         "request_id": command.request_id,
         "requested_by": command.requested_by,

@@ -133,7 +133,7 @@ class PostgresStore:
     @contextmanager
     def transaction(self, run_id: RunId) -> Iterator[PostgresTransaction]:
         """Lock a run; see Store."""
-        with self._refused(), dialogue(self._engine) as opened:
+        with self._refused(run_id), dialogue(self._engine) as opened:
             yield PostgresTransaction(opened, run_id)
 
     def renew_lease(
@@ -212,13 +212,13 @@ class PostgresStore:
             yield connection
 
     @contextmanager
-    def _refused(self) -> Iterator[None]:
+    def _refused(self, run_id: str = "") -> Iterator[None]:
         try:
             yield
         except PoolTimeoutError as err:  # too many at once: nothing was begun
             raise OutcomeUnknownError(f"{self._address}: {err}") from err
         except DBAPIError as err:
-            raise refusal(err, address=self._address, schema_version=SCHEMA_VERSION) from err
+            raise refusal(err, address=self._address, schema_version=SCHEMA_VERSION, run_id=run_id) from err
 
 
 class PostgresTransaction:
@@ -228,10 +228,11 @@ class PostgresTransaction:
         """Wait for the run's lock; raises RunNotFoundError."""
         self._dialogue = opened
         self._run_id = run_id
-        found = opened.fetch(Call("lock_run", {"run_id": run_id}))
+        found = _rows(opened.fetch(Call("lock_run", {"run_id": run_id})))
         if not found:
             raise RunNotFoundError(run_id)
         self.revision: int = found[0]["revision"]
+        self.attempt_id: AttemptId | None = found[0]["attempt_id"]
         self.now: datetime = found[0]["now"]
 
     def read_state(self) -> RunState:
@@ -257,7 +258,10 @@ class PostgresTransaction:
 
 
 def _rows(found: Iterable[Mapping[str, Any]]) -> list[rows.Row]:  # Any: what columns hold
-    return [{key: str(value) if key in _UUIDS else value for key, value in row.items()} for row in found]
+    return [
+        {key: str(value) if key in _UUIDS and value is not None else value for key, value in row.items()}
+        for row in found
+    ]
 
 
 def _without_password(url: str) -> str:

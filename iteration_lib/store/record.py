@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from iteration_lib.model.params import Scalar
-from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointPolicy, Holder, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, Holder, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,

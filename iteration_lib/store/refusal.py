@@ -17,12 +17,16 @@ from iteration_lib.errors import (
     RunLockedError,
     StoreUnavailableError,
     StoreVersionError,
+    SupersededError,
     UsageError,
 )
 
 
-def refusal(err: DBAPIError, *, address: str, schema_version: int) -> IterationError:
-    """Return the error of this project for one of the database, of a connection that was there."""
+def refusal(err: DBAPIError, *, address: str, schema_version: int, run_id: str = "") -> IterationError:
+    """Return the error of this project for one of the database, of a connection that was there.
+
+    A claim of an attempt that was opened before, did not hear so and has ended since is known by its id alone.
+    """
     cause, said = err.orig, first_line(err)
     bug = "this is a bug, please report it"
     found: IterationError = OutcomeUnknownError(f"{address}: {said}")
@@ -36,6 +40,8 @@ def refusal(err: DBAPIError, *, address: str, schema_version: int) -> IterationE
         found = RunLockedError(f"{address}: {said}")
     elif isinstance(cause, psycopg2.errors.InsufficientPrivilege):
         found = UsageError(f"the store at {address} refuses this login: {said}; use one that has the role for it")
+    elif isinstance(cause, psycopg2.IntegrityError) and cause.diag.constraint_name == "attempts_attempt_id_key":
+        found = SupersededError(run_id=run_id, held=None, current=None)
     elif isinstance(cause, psycopg2.IntegrityError):
         found = ProtocolViolationError(f"the database refused an illegal row: {said}; {bug}")
     elif isinstance(cause, psycopg2.DataError | psycopg2.ProgrammingError | psycopg2.NotSupportedError):

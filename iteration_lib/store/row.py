@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.edge import merge_ranges
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import (
     AttemptState,
-    CheckpointPolicy,
     CheckpointState,
     Decision,
     EdgeState,
@@ -70,7 +70,7 @@ def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
         completed=next((c for c in known if c.status is CheckpointStatus.COMPLETED), None),
         checkpoint_failures=live["checkpoint_failures"] if live is not None else 0,
         aborted_through=run["aborted_through"],
-        requests=frozenset(row["request_id"] for row in found["requests"]),
+        requests={row["request_id"]: row["checkpoint_id"] for row in found["requests"]},
         edges=edge_states(found["edges"]),
         finished_operators=frozenset(row["name"] for row in found["finished"] if row["what"] == "operator"),
         pins={row["name"]: row["fingerprint"] for row in found["finished"] if row["what"] == "pin"},
@@ -83,7 +83,7 @@ def attempt_state(row: Row) -> AttemptState:
     return AttemptState(
         attempt_id=row["attempt_id"],
         fencing_token=row["fencing_token"],
-        holder=Holder(**row["holder"]),
+        holder=_holder(row["holder"]),
         lease_expires_at=row["lease_expires_at"],
         policy=policy_from_json(row["policy"]),
         definition_changes=_definition_changes(row["definition_changes"]),
@@ -152,14 +152,18 @@ def holder_json(holder: Holder) -> dict[str, object]:
     return dataclasses.asdict(holder)
 
 
+def _holder(found: Row) -> Holder:
+    return Holder(**_known(Holder, found))
+
+
 def policy_json(policy: CheckpointPolicy) -> dict[str, object]:
     """Return a policy as the database keeps it."""
     return dataclasses.asdict(policy)
 
 
 def policy_from_json(found: Row) -> CheckpointPolicy:
-    """Rebuild a policy; attempts of version 1 had none but the default."""
-    policy = CheckpointPolicy(**found)
+    """Rebuild a policy, passing over fields of later versions; attempts of version 1 had none but the default."""
+    policy = CheckpointPolicy(**_known(CheckpointPolicy, found))
     return dataclasses.replace(
         policy, min_pause_seconds=float(policy.min_pause_seconds), timeout_seconds=float(policy.timeout_seconds)
     )
@@ -199,7 +203,7 @@ def attempt_record(row: Row) -> AttemptRecord:
     return AttemptRecord(
         **{
             **_fields(AttemptRecord, row),
-            "holder": Holder(**row["holder"]),
+            "holder": _holder(row["holder"]),
             "policy": policy_from_json(row["policy"]),
             "outcome": outcome,
             "definition_changes": _definition_changes(row["definition_changes"]),
@@ -275,6 +279,11 @@ def _unaligned_by(found: str | None) -> UnalignedBy | None:
 
 def _terminated_by(found: str | None) -> TerminatedBy | None:
     return TerminatedBy(found) if found is not None else None
+
+
+def _known(record: type, found: Row) -> dict[str, Any]:  # Any: as Row
+    """Return the fields that this version knows, as a manifest's reader does."""
+    return {field.name: found[field.name] for field in dataclasses.fields(record) if field.name in found}
 
 
 def _fields(record: type, row: Row) -> dict[str, Any]:  # Any: as Row

@@ -32,6 +32,11 @@ class Transaction(Protocol):
         ...
 
     @property
+    def attempt_id(self) -> AttemptId | None:
+        """Which attempt held the token in force when the lock was had, live or ended; None before the first."""
+        ...
+
+    @property
     def now(self) -> datetime:
         """The store's clock, read after the lock was had."""
         ...

@@ -62,8 +62,12 @@ WHERE run_id = :run_id AND voided_at IS NULL AND epoch = -1
             AND operators.operator_id = edge_parts.operator_id AND operators.finished_at IS NOT NULL
     );
 
--- select_requests_state: the checkpoints that were asked for and that none has answered
-SELECT request_id FROM checkpoint_requests WHERE run_id = :run_id AND checkpoint_id IS NULL;
+-- select_requests_state: the checkpoints that were asked for: what none has answered, and what the latest one did
+SELECT request_id, checkpoint_id FROM checkpoint_requests WHERE run_id = :run_id AND checkpoint_id IS NULL
+UNION ALL
+SELECT request_id, checkpoint_id FROM checkpoint_requests
+WHERE run_id = :run_id
+    AND checkpoint_id = (SELECT max(checkpoint_id) FROM checkpoint_requests WHERE run_id = :run_id);
 
 -- select_notices_state: the last epoch that each listener has heard of, in steps that do not count the epochs
 WITH RECURSIVE listeners AS (

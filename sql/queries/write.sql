@@ -3,9 +3,9 @@
 
 -- lock_run: wait for the run's row, then read what decides whether a cached state still holds, and the time
 WITH locked AS MATERIALIZED (
-    SELECT revision FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE
+    SELECT revision, attempt_id FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE
 )
-SELECT revision, clock_timestamp() AS now FROM locked;
+SELECT revision, attempt_id, clock_timestamp() AS now FROM locked;
 
 -- insert_run: create a run, unless its key is taken
 INSERT INTO runs (run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs)
@@ -23,13 +23,13 @@ FROM unnest(
 -- touch_run: count a change of a run whose own row stays as it is; the other updates of runs count it themselves
 UPDATE runs SET revision = revision + 1 WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
--- issue_token: make the next fencing token the one in force
-UPDATE runs SET revision = revision + 1, fencing_token = :fencing_token
+-- issue_token: make the next fencing token the one in force, and say whose it is
+UPDATE runs SET revision = revision + 1, fencing_token = :fencing_token, attempt_id = :attempt_id
 WHERE run_id = :run_id AND fencing_token = :fencing_token - 1;
 
 -- insert_attempt: list the attempt that holds the token in force
 INSERT INTO attempts (run_id, fencing_token, attempt_id, holder, policy, lease_expires_at)
-SELECT run_id, fencing_token, :attempt_id, :holder, :policy, :lease_expires_at
+SELECT run_id, fencing_token, attempt_id, :holder, :policy, :lease_expires_at
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- end_attempt: end a live attempt
@@ -176,13 +176,10 @@ WHERE run_id = :run_id AND fencing_token = :fencing_token;
 UPDATE runs SET revision = revision + 1, aborted_through = :checkpoint_id
 WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
--- record_request: a person asks for a checkpoint; asking again asks again
+-- record_request: a person asks for a checkpoint
 INSERT INTO checkpoint_requests (request_id, run_id, requested_by)
 SELECT :request_id, run_id, :requested_by
-FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token
-ON CONFLICT (request_id) DO UPDATE
-SET checkpoint_id = NULL, requested_by = EXCLUDED.requested_by, requested_at = EXCLUDED.requested_at
-WHERE checkpoint_requests.run_id = EXCLUDED.run_id;
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- answer_requests: say which checkpoint answers every request that none has answered
 UPDATE checkpoint_requests SET checkpoint_id = :checkpoint_id

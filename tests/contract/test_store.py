@@ -22,11 +22,12 @@ from iteration_lib.protocol.command import (
     ReplaceDefinition,
     SetRunStatus,
 )
-from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, CheckpointPolicy, EdgeState, Reports, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, EdgeState, Reports, RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
-from tests.protocol_script import HOLDER, LATER, Sender, asks, claim, part
+from tests.protocol_script import HOLDER, LATER, Sender, asks, attempt_id, claim, part
 from tests.store_script import DEFINITION, SOME_TIME, a_run, added, history, read_state, timeless, whole_story
 
 pytestmark = pytest.mark.postgres
@@ -189,18 +190,25 @@ def test_edges_are_those_of_every_attempt_that_still_count(store: StoreWithHisto
     assert state == read_state(store, run_id)
 
 
-def test_request_that_is_asked_again_is_open_again(store: StoreWithHistory, first: Sender) -> None:
+def test_request_that_comes_again_keeps_its_answer(store: StoreWithHistory, first: Sender) -> None:
     run_id, coordinator = added(store), Coordinator(store)
     ask, other = asks(1, first.family), asks(2, first.family)
-    coordinator.apply(run_id, ask)
-    coordinator.apply(run_id, claim(family=first.family), *first.passes(0, 1))
-    answered = store.list_requests(run_id)
+    coordinator.apply(run_id, claim(family=first.family), ask, *first.passes(0, 1))
 
-    state = coordinator.apply(run_id, dataclasses.replace(ask, requested_by="bob"), other)
+    state = Coordinator(store).apply(run_id, ask, other)
 
-    assert [("ann", 1)] == [(known.requested_by, known.checkpoint_id) for known in answered]
-    assert [("bob", None), ("ann", None)] == [(r.requested_by, r.checkpoint_id) for r in store.list_requests(run_id)]
-    assert {ask.request_id, other.request_id} == state.requests == read_state(store, run_id).requests
+    assert [("ann", 1), ("ann", None)] == [(r.requested_by, r.checkpoint_id) for r in store.list_requests(run_id)]
+    assert {ask.request_id: 1, other.request_id: None} == state.requests == read_state(store, run_id).requests
+
+
+def test_request_that_the_final_checkpoint_answered_may_come_again(store: StoreWithHistory, first: Sender) -> None:
+    run_id, ask = added(store), asks(1, first.family)
+    Coordinator(store).apply(run_id, claim(family=first.family), ask, *first.passes(0, 1, records=0))
+    before = history(store, run_id)
+
+    Coordinator(store).apply(run_id, ask)
+
+    assert before == history(store, run_id)
 
 
 def test_last_notice_of_each_listener_is_what_counts(store: StoreWithHistory, first: Sender) -> None:
@@ -319,6 +327,23 @@ def test_change_of_the_operators_that_comes_again_takes_no_new_marker_away(
 def revision(store: StoreWithHistory, run_id: RunId) -> int:
     with store.transaction(run_id) as transaction:
         return transaction.revision
+
+
+def test_transaction_tells_whose_token_is_in_force(store: StoreWithHistory, family: int) -> None:
+    run_id, coordinator = added(store), Coordinator(store)
+
+    told = []
+    for events in (
+        (),
+        (claim(1, family=family),),
+        (claim(2, takeover=True, family=family),),
+        (Sender(2, 2, family).ends(),),
+    ):
+        coordinator.apply(run_id, *events)
+        with store.transaction(run_id) as transaction:
+            told.append(transaction.attempt_id)
+
+    assert [None, attempt_id(1, family), attempt_id(2, family), attempt_id(2, family)] == told
 
 
 def test_revision_after_writing_is_the_one_that_is_committed(store: StoreWithHistory, family: int) -> None:

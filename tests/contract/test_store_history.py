@@ -11,7 +11,8 @@ import pytest
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Command, RunState, decide
-from iteration_lib.protocol.state import NO_EPOCH, CheckpointPolicy, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
@@ -457,7 +458,7 @@ def test_json_comes_back_as_json(store: StoreWithHistory, first: Sender, tell: _
 def test_policy_comes_back_as_it_was(store: StoreWithHistory, first: Sender) -> None:
     run_id = added(store)
     policy = CheckpointPolicy(
-        every_epochs=7, min_pause_seconds=0.1, max_pending=3, timeout_seconds=1e23, tolerable_failures=9
+        every_epochs=7, min_pause_seconds=0.1, max_pending=3, timeout_seconds=31_622_400.0, tolerable_failures=9
     )
 
     state = Coordinator(store).apply(run_id, dataclasses.replace(claim(family=first.family), policy=policy))

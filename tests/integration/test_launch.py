@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
@@ -25,6 +26,13 @@ from iteration_lib.store.record import RunRecord
 
 LOCAL = Engine(kind=EngineKind.LOCAL)
 KMEANS = "iteration_lib.library.kmeans:kmeans"
+PROJECT = Path(__file__).parents[2]
+SURPLUS = """
+
+@counted.operator
+def surplus(moved: Any) -> Any:
+    return moved
+"""
 COUNTED = "tests.iterations.counted:counted"
 
 
@@ -72,6 +80,26 @@ def test_run_that_was_finished_meanwhile_is_returned_as_it_is(
 
     assert RunStatus.FINISHED is finished.status
     assert finished == again
+
+
+def test_run_that_terminates_is_published_though_its_operators_have_changed(
+    store: PostgresStore, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No epoch is left that would be computed with the new ones."""
+    source, module = (PROJECT / "tests/iterations/counted.py").read_text(), tmp_path / "my_ended.py"
+    module.write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    request = Request(reference="my_ended:counted", run_key=uuid.uuid4().hex, params={"log": str(tmp_path / "log")})
+    run = open_run(store, settings, request)
+    unpublished = Drive(holder=this_holder(), open_runner=LOCAL.open_runner, parallelism=2, publish=False)
+    terminating = drive_run(store, settings, run, unpublished)
+    module.write_text(f"{source}{SURPLUS}")
+    monkeypatch.delitem(sys.modules, "my_ended")
+
+    finished = drive(store, settings, terminating, LOCAL.open_runner)
+
+    assert [RunStatus.TERMINATING, RunStatus.FINISHED] == [terminating.status, finished.status]
+    assert terminating.definition == finished.definition
 
 
 def test_another_state_location_for_a_run_is_refused(store: PostgresStore, settings: Settings, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from sqlalchemy.engine import make_url
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import StoreVersionError, UsageError
-from iteration_lib.protocol.state import CheckpointPolicy, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import EpochStatus, RunStatus
 from iteration_lib.store import migrate
 from iteration_lib.store.embedded import EmbeddedPostgres
@@ -233,7 +234,7 @@ def test_upgraded_runs_are_told_like_any_others(filled_store: str) -> None:
         state = read_state(store, run.run_id)
         assert len(told["attempts"]) == run.fencing_token
         assert {CheckpointPolicy()} == {state.policy, *(known.policy for known in store.list_attempts(run.run_id))}
-        assert ((), frozenset(), {}, 0) == (state.edges, state.requests, state.notified, state.checkpoint_failures)
+        assert ((), {}, {}, 0) == (state.edges, state.requests, state.notified, state.checkpoint_failures)
         completed = store.find_completed(run.run_id)
         assert (completed.ended_at if completed else None) == (state.completed and state.completed.completed_at)
     store.close()

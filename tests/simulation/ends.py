@@ -49,8 +49,6 @@ def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
     elif isinstance(error, RunFinishedError):
         if oracle.rows.run["status"] != "FINISHED":
             oracle.violate("errors", f"attempt {attempt.number} was told that the run is FINISHED")
-    elif isinstance(error, ProtocolViolationError) and _is_a_known_race(oracle, attempt):
-        oracle.counters["claim of an attempt that has ended"] += 1
     elif isinstance(error, ProtocolViolationError) or type(error) not in {*_DUE_TO, LeaseHeldError}:
         oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}")
     elif not isinstance(error, LeaseHeldError) and not _is_due(oracle, world, attempt, error):
@@ -66,16 +64,6 @@ def _was_superseded(oracle: Oracle, attempt: SimulatedAttempt) -> None:
         return
     state = "is in force" if row["ended_at"] is None else f"has ended as {row['outcome']} by itself"
     oracle.violate("errors", f"attempt {attempt.number} took itself for superseded, and {state}")
-
-
-def _is_a_known_race(oracle: Oracle, attempt: SimulatedAttempt) -> bool:
-    """Tell whether a claim was sent again too late.
-
-    The attempt was opened, did not hear so, and was superseded before it asked again. Only the store knows its id then,
-    and calls it taken, which reads like a bug and is none.
-    """
-    row = _row_of(oracle, attempt)
-    return attempt not in oracle.lives and row is not None and row["ended_at"] is not None
 
 
 def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: BaseException) -> bool:

@@ -7,6 +7,7 @@ answered, without a change.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from iteration_lib.driver.attempt import Guard
 from iteration_lib.protocol import Event
@@ -69,7 +70,7 @@ def illegal_events(program: Program, rows: MemoryRun) -> Iterator[Illegal]:
     yield "opens without heads", (EpochOpened(**mine, epoch=number + 1, heads={}),)
     yield "opens without subtasks", (EpochOpened(**mine, epoch=number + 1, heads={"criteria": 0}),)
     yield "reports what is not open", (_reports(mine, number + 1, {"criteria": {0: 1}}),)
-    yield "triggers what is not there", (_triggers(mine, number + 1),)
+    yield "triggers what is not there", (_triggers(mine, rows, number + 1),)
     yield "acknowledges what was never triggered", (_acknowledges(mine, last_id + 1),)
     yield "ends as SUPERSEDED", (AttemptEnded(**mine, outcome=AttemptOutcome.SUPERSEDED),)
     yield "fails without a reason", (AttemptEnded(**mine, outcome=AttemptOutcome.FAILED),)
@@ -95,7 +96,7 @@ def _of_epoch(mine: Guard, last: Row, rows: MemoryRun) -> Iterator[Illegal]:
         yield "opens the next too early", (_opens(mine, number + 1),)
         yield "opens too early, if it is ready", (_opens(mine, number + 1, if_ready=True),)
         held = "triggers what is held" if last["held_at"] is not None else "triggers what is not aligned"
-        yield held, (_triggers(mine, number),)
+        yield held, (_triggers(mine, rows, number),)
     elif decision["terminated_by"] is not None:
         yield "opens after the last", (_opens(mine, number + 1),)
     if status == "DURABLE":
@@ -113,7 +114,7 @@ def _of_epoch(mine: Guard, last: Row, rows: MemoryRun) -> Iterator[Illegal]:
                 yield "is half good", (good, _reports(mine, number, {"nobody": {0: 1}}))
     yield "names no head", (_reports(mine, number, {"nobody": {0: 1}}),)
     if status == "ALIGNED" and not any(c["status"] == "PENDING" for c in rows.checkpoints.values()):
-        yield "has no participants", (CheckpointTriggered(**mine, epoch=number, participants={}),)
+        yield "has no participants", (replace(_triggers(mine, rows, number), participants={}),)
 
 
 def _of_checkpoints(mine: Guard, rows: MemoryRun) -> Iterator[Illegal]:
@@ -165,8 +166,9 @@ def _reports(guard: Guard, epoch: int, reports: Mapping[str, Mapping[int, int]])
     return SubtasksAligned(**guard, epoch=epoch, reports=reports, metrics={}, seconds=0.0)
 
 
-def _triggers(guard: Guard, epoch: int) -> CheckpointTriggered:
-    return CheckpointTriggered(**guard, epoch=epoch, participants={"criteria": 1})
+def _triggers(guard: Guard, rows: MemoryRun, epoch: int) -> CheckpointTriggered:
+    last_id = rows.run["last_checkpoint_id"]
+    return CheckpointTriggered(**guard, epoch=epoch, participants={"criteria": 1}, last_checkpoint_id=last_id)
 
 
 def _declines(guard: Guard, checkpoint_id: int, failure: CheckpointFailure) -> CheckpointDeclined:

@@ -11,8 +11,6 @@ from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested,
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-_ASKED_AGAIN = 0.15
-
 
 def abort_checkpoint(world: World, coordinator: Coordinator) -> str:
     """Abort everything up to a checkpoint: one that is pending, as a rule, or the one that comes next."""
@@ -23,12 +21,8 @@ def abort_checkpoint(world: World, coordinator: Coordinator) -> str:
 
 
 def request_checkpoint(world: World, coordinator: Coordinator) -> str:
-    """Ask for a checkpoint by hand, or ask once more with the same words."""
-    known = sorted(world.oracle.rows.requests)
-    if known and world.random.random() < _ASKED_AGAIN:
-        request_id = world.random.choice(known)
-    else:
-        request_id = f"00000000-0000-4000-8001-{len(known):012d}"
+    """Ask for a checkpoint by hand."""
+    request_id = f"00000000-0000-4000-8001-{len(world.oracle.rows.requests):012d}"
     return _send(world, coordinator, CheckpointRequested(request_id=request_id, requested_by="ann"))
 
 
@@ -39,7 +33,8 @@ def _send(world: World, coordinator: Coordinator, event: OpenEvent) -> str:
     except IterationError as err:
         world.oracle.nothing_changed("a person's refused event")
         is_late = isinstance(err, RunFinishedError) and world.oracle.rows.run["terminated_by"] is not None
-        if not is_late:
+        is_kept = isinstance(event, CheckpointRequested) and event.request_id in world.oracle.rows.requests
+        if is_kept or not is_late:
             world.oracle.violate("errors", f"{what}, and is refused with {err!r}")
         world.counters["a person comes too late"] += 1
         return f"{what}: {type(err).__name__}"

@@ -26,8 +26,7 @@ class PersonOracle(Checks):
         if isinstance(change.said, CheckpointRequested):
             same = before.checkpoints == after.checkpoints and before.epochs == after.epochs
             self._require(same, "I2", "a request changed checkpoints or epochs")
-            known = before.requests.get(change.said.request_id)
-            once = known is None or known["checkpoint_id"] is not None
+            once = change.said.request_id not in before.requests
             self._require(once, "requests", "request {} is made once more", change.said.request_id)
             asked = after.requests[change.said.request_id]["checkpoint_id"] is None
             self._require(asked, "requests", "request {} is answered as it is made", change.said.request_id)

@@ -13,7 +13,7 @@ from itertools import accumulate
 from random import Random
 from typing import TypeVar
 
-from iteration_lib.protocol.state import CheckpointPolicy
+from iteration_lib.protocol.policy import CheckpointPolicy
 from tests.simulation.fiber import Call, Fate
 
 T = TypeVar("T")

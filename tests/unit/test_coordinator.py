@@ -9,9 +9,10 @@ import pytest
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import OutcomeUnknownError
+from iteration_lib.errors import OutcomeUnknownError, SupersededError
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.memory import MemoryStore, MemoryTransaction
+from iteration_lib.store.memory_rows import MemoryRun
 from tests.protocol_script import FIRST, claim
 from tests.store_script import added, history
 
@@ -32,6 +33,18 @@ class LossyStore(MemoryStore):
             yield transaction
         if loss == "after the commit":
             raise OutcomeUnknownError("connection reset")
+
+
+class RestorableStore(MemoryStore):
+    """Can be put back to what it was."""
+
+    def backup(self, run_id: RunId) -> MemoryRun:
+        """Return a run's rows."""
+        return self._runs[run_id].copy()
+
+    def restore(self, run_id: RunId, rows: MemoryRun) -> None:
+        """Put a run's rows back."""
+        self._runs[run_id] = rows
 
 
 @pytest.mark.parametrize("loss", ["at once", "after the commit"])
@@ -57,3 +70,19 @@ def test_coordinator_gives_up_when_the_store_stays_away() -> None:
     assert 8 == 100 - len(store.losses)
     assert sorted(slept) == slept
     assert 7 == len(slept)
+
+
+def test_state_that_was_kept_does_not_hold_in_a_store_that_was_restored() -> None:
+    """Its revision is the same again, under another attempt."""
+    store = RestorableStore(SystemClock())
+    run_id, coordinator = added(store), Coordinator(store)
+    empty = store.backup(run_id)
+    coordinator.apply(run_id, claim(1))
+    store.restore(run_id, empty)
+    Coordinator(store).apply(run_id, claim(2))
+    before = history(store, run_id)
+
+    with pytest.raises(SupersededError):
+        coordinator.apply(run_id, FIRST.opens(0))
+
+    assert before == history(store, run_id)

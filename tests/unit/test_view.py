@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from iteration_lib import view
-from iteration_lib.protocol.state import NO_EPOCH, CheckpointPolicy, RunId
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,

@@ -273,7 +273,7 @@ BESIDES = (
         name="operators change in the middle of an epoch",
         rule="I11",
         file=_FINISHED,
-        old="    if state.epochs:\n        raise",
-        new="    if state.pending:\n        raise",
+        old="known is not None or state.epochs or state.status",
+        new="known is not None or state.pending or state.status",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutants.mutant import Mutant
 
 _CHECKPOINT = "protocol/checkpoint.py"
+_HAS_BEGUN = "event.last_checkpoint_id != state.last_checkpoint_id or "
 
 CHECKPOINTS = (
     Mutant(
@@ -48,7 +49,7 @@ CHECKPOINTS = (
         file=_CHECKPOINT,
         old="    if 0 <= event.epoch <= last_covered(state):\n",
         new="    if 0 <= event.epoch <= state.last_durable_epoch:\n",
-        also=((_CHECKPOINT, "return has_begun or (", "return ("),),
+        also=((_CHECKPOINT, _HAS_BEGUN, ""),),
     ),
     Mutant(
         name="checkpoint ids are used again after an abort",
@@ -116,15 +117,15 @@ CHECKPOINTS = (
         name="trigger that comes again after an abort begins another checkpoint",
         rule="I7",
         file=_CHECKPOINT,
-        old="return has_begun or (",
-        new="return (",
+        old=_HAS_BEGUN,
+        new="",
     ),
     Mutant(
         name="trigger that comes after the next epoch is open begins a checkpoint",
         rule="I7",
         file=_CHECKPOINT,
-        old="return has_begun or (last.epoch > event.epoch and last.status is EpochStatus.OPEN)",
-        new="return has_begun",
+        old=" or state.epochs[-1].epoch > event.epoch",
+        new="",
     ),
     Mutant(
         name="checkpoint of an epoch that is held cannot be asked for",
@@ -202,14 +203,14 @@ CHECKPOINTS = (
         name="requests are not answered",
         rule="requests",
         file=_CHECKPOINT,
-        old="        commands.append(AnswerRequests(checkpoint_id=checkpoint.checkpoint_id))\n",
-        new="",
+        old="        commands += answered\n    state = replace(state, last_checkpoint_id",
+        new="    state = replace(state, last_checkpoint_id",
     ),
     Mutant(
         name="protocol forgets that it has answered requests",
         rule="requests",
         file=_CHECKPOINT,
-        old="        state = replace(state, requests=frozenset())\n",
-        new="",
+        old="return replace(state, requests=requests), (AnswerRequests",
+        new="return state, (AnswerRequests",
     ),
 )

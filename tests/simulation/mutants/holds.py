@@ -14,7 +14,7 @@ _ALL_DONE = "    return state, (*done, *released)\n"
 _FINAL = """    if epoch.decision is not None and epoch.decision.terminated_by is not None:
         return CheckpointKind.FINAL
 """
-_MANUAL = """    if state.requests:
+_MANUAL = """    if state.is_asked:
         return CheckpointKind.MANUAL
 """
 
@@ -158,8 +158,8 @@ HOLDS = (
         name="checkpoint is asked for that will never come",
         rule="requests",
         file=_ABORT,
-        old="    if state.terminated_by is not None:\n        raise RunFinishedError(state.run_id)\n    if event",
-        new="    if event",
+        old="    if state.terminated_by is not None:\n        raise RunFinishedError(state.run_id)\n    requested",
+        new="    requested",
     ),
     Mutant(
         name="request that is repeated is another one",
@@ -258,8 +258,8 @@ HOLDS = (
         name="request waits for the pace",
         rule="pace",
         file=_PACING,
-        old="    if state.requests:\n        return CheckpointKind.MANUAL\n",
-        new="    if state.requests and is_paced(state, epoch.epoch):\n        return CheckpointKind.MANUAL\n",
+        old="    if state.is_asked:\n        return CheckpointKind.MANUAL\n",
+        new="    if state.is_asked and is_paced(state, epoch.epoch):\n        return CheckpointKind.MANUAL\n",
     ),
     Mutant(
         name="request goes before the end of the run",

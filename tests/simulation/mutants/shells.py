@@ -32,7 +32,7 @@ SHELLS = (
         name="coordinator trusts the state that it had, whoever wrote since",
         rule="I2",
         file=_COORDINATOR,
-        old="is_known = cached is not None and cached.revision == transaction.revision and not _asks_for_lease(events)",
+        old="is_known = cached is not None and _holds(cached, transaction) and not _asks_for_lease(events)",
         new="is_known = cached is not None and not _asks_for_lease(events)",
         in_short=True,
     ),

@@ -9,6 +9,7 @@ import pytest
 
 from iteration_lib import Checkpointing, Iteration
 from iteration_lib.errors import ParameterError
+from iteration_lib.protocol.policy import CheckpointPolicy
 
 COUNT = "a whole number from {} to 2147483647"
 SECONDS = "a number of seconds from 0 to 31622400 (366 days)"
@@ -31,6 +32,26 @@ def test_setting_that_makes_no_sense_is_refused_by_its_name(name: str, value: An
         Checkpointing(**{name: value})
 
     assert (name, f"Checkpointing({name}={value!r}): give {wanted}") == (caught.value.name, str(caught.value))
+
+
+@pytest.mark.parametrize(("name", "value"), [("every_epochs", 0), ("max_pending", 0), ("timeout_seconds", math.nan)])
+def test_policy_of_an_attempt_is_refused_in_the_same_words(name: str, value: Any) -> None:
+    with pytest.raises(ParameterError) as caught:
+        CheckpointPolicy(**{name: value})
+
+    assert (name, True) == (caught.value.name, str(caught.value).startswith(f"Checkpointing({name}={value!r}): give"))
+
+
+def test_attempt_keeps_all_but_the_timeout_of_the_alignment() -> None:
+    fields: dict[str, Any] = {
+        "every_epochs": 2,
+        "min_pause_seconds": 3.0,
+        "max_pending": 4,
+        "timeout_seconds": 5.0,
+        "tolerable_failures": 6,
+    }
+
+    assert CheckpointPolicy(**fields) == Checkpointing(**fields, alignment_timeout_seconds=7.0).policy
 
 
 def test_smallest_and_largest_settings_are_taken() -> None:

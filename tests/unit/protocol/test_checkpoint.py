@@ -74,6 +74,11 @@ def aligned(*, through: int = 0, terminating: bool = False, max_pending: int = 2
     return state
 
 
+def both_pending() -> RunState:
+    """A run whose epochs 0 and 1 have a checkpoint each, and both are pending."""
+    return play(aligned(), FIRST.triggers(0), FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1))
+
+
 def test_triggered_checkpoint_is_pending_under_the_next_id() -> None:
     state = play(aligned(), FIRST.triggers(0))
 
@@ -213,7 +218,7 @@ def test_completing_covers_every_aligned_epoch_before() -> None:
 
 
 def test_completing_aborts_older_checkpoints_that_are_still_pending() -> None:
-    state = play(aligned(through=1), FIRST.triggers(0), FIRST.triggers(1))
+    state = both_pending()
 
     written = commands_of(state, FIRST.completes(2))
 
@@ -222,7 +227,7 @@ def test_completing_aborts_older_checkpoints_that_are_still_pending() -> None:
 
 
 def test_completing_an_older_checkpoint_leaves_a_newer_one_pending() -> None:
-    state = play(aligned(through=1), FIRST.triggers(0), FIRST.triggers(1), FIRST.completes(1))
+    state = play(both_pending(), FIRST.completes(1))
 
     assert ((checkpoint(2, 1),), completed(1, 0)) == (state.pending, state.completed)
     assert [1] == [epoch.epoch for epoch in state.epochs]
@@ -257,7 +262,7 @@ def test_checkpoint_may_be_triggered_again_under_another_id_after_it_was_decline
 
 
 def test_declining_an_older_checkpoint_does_not_hurt_a_newer_one() -> None:
-    state = play(aligned(through=1), FIRST.triggers(0), FIRST.triggers(1), FIRST.declines(1))
+    state = play(both_pending(), FIRST.declines(1))
 
     assert (checkpoint(2, 1),) == state.pending
 
@@ -266,7 +271,7 @@ def test_declining_an_older_checkpoint_does_not_hurt_a_newer_one() -> None:
 def test_late_word_on_a_closed_checkpoint_changes_nothing(how: str) -> None:
     state = {
         "declined": play(aligned(), FIRST.triggers(0), FIRST.declines(1)),
-        "subsumed while pending": play(aligned(through=1), FIRST.triggers(0), FIRST.triggers(1), FIRST.completes(2)),
+        "subsumed while pending": play(both_pending(), FIRST.completes(2)),
         "completed": started(*FIRST.passes(0, 1)),
         "subsumed": started(*FIRST.passes(0, 1), *FIRST.passes(1, 2)),
     }[how]
@@ -313,11 +318,11 @@ def test_decision_to_terminate_does_not_bind_before_its_epoch_is_durable() -> No
 
 def test_every_event_of_a_checkpoint_is_harmless_again() -> None:
     assert_harmless_again(
-        aligned(through=1),
-        FIRST.triggers(0, centroids=2),
+        aligned(),
+        FIRST.triggers_after(0, 0, centroids=2),
         FIRST.acknowledges(1, centroids=(1,)),
         FIRST.declines(1),
-        FIRST.triggers(1),
+        FIRST.triggers_after(1, 0),
         FIRST.completes(2),
     )
 

@@ -18,7 +18,8 @@ from iteration_lib.protocol.command import (
     VoidEpochs,
 )
 from iteration_lib.protocol.event import GuardedEvent
-from iteration_lib.protocol.state import AttemptState, CheckpointPolicy
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import AttemptState
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, RunStatus, TerminatedBy
 from tests.protocol_script import (
     FIRST,

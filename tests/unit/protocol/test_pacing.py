@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from iteration_lib.errors import RunFinishedError
-from iteration_lib.protocol import RunState
+from iteration_lib.protocol import RunState, decide
 from iteration_lib.protocol.command import AnswerRequests, RecordRequest, TriggerCheckpoint
 from iteration_lib.protocol.status import CheckpointKind, RunStatus
 from tests.protocol_script import (
@@ -138,16 +139,14 @@ def test_whatever_the_pace_some_checkpoints_are_due(every_epochs: int, pause_sec
 
 
 @pytest.mark.parametrize("is_last", [False, True])
-def test_nothing_begins_beyond_what_may_be_pending(*, is_last: bool) -> None:
-    """Two epochs aligned before the first checkpoint of them began; whatever is due has to wait for it."""
-    state = play(aligned(aligned(started(), 0), 1), FIRST.triggers(0), asks())
+def test_nothing_begins_at_an_epoch_that_another_has_followed(*, is_last: bool) -> None:
+    """Nothing was due there when it was said first; what a person asks for now is the driver's next one to write."""
+    state = play(aligned(aligned(started(every_epochs=9), 0), 1), asks())
 
-    trigger = FIRST.triggers_last(1) if is_last else FIRST.triggers(1)
+    again = replace(FIRST.triggers_after(0, 0), is_last=is_last)
 
-    assert () == commands_of(state, trigger)
-    assert [TriggerCheckpoint, AnswerRequests] == [
-        type(command) for command in commands_of(play(state, FIRST.completes(1)), trigger)
-    ]
+    assert (state, ()) == decide(state, again, NOW)
+    assert CheckpointKind.MANUAL == kind_of(state, 1)
 
 
 def test_request_of_a_person_is_answered_by_the_next_checkpoint() -> None:
@@ -156,7 +155,8 @@ def test_request_of_a_person_is_answered_by_the_next_checkpoint() -> None:
     after, written = play(state, FIRST.triggers(0)), commands_of(state, FIRST.triggers(0))
 
     assert AnswerRequests(checkpoint_id=1) == written[-1]
-    assert ([CheckpointKind.MANUAL], frozenset()) == ([known.kind for known in after.pending], after.requests)
+    assert [CheckpointKind.MANUAL] == [known.kind for known in after.pending]
+    assert {asks(1).request_id: 1, asks(2).request_id: 1} == after.requests
 
 
 def test_final_checkpoint_answers_requests_too() -> None:
@@ -165,7 +165,7 @@ def test_final_checkpoint_answers_requests_too() -> None:
     after, written = play(state, FIRST.triggers(0)), commands_of(state, FIRST.triggers(0))
 
     assert AnswerRequests(checkpoint_id=1) == written[-1]
-    assert ([CheckpointKind.FINAL], frozenset()) == ([known.kind for known in after.pending], after.requests)
+    assert ([CheckpointKind.FINAL], {asks().request_id: 1}) == ([known.kind for known in after.pending], after.requests)
 
 
 def test_request_that_is_made_while_the_final_checkpoint_is_pending_is_answered_as_it_completes() -> None:
@@ -174,7 +174,7 @@ def test_request_that_is_made_while_the_final_checkpoint_is_pending_is_answered_
     after, written = play(state, FIRST.completes(1)), commands_of(state, FIRST.completes(1))
 
     assert AnswerRequests(checkpoint_id=1) == written[-1]
-    assert (RunStatus.TERMINATING, frozenset()) == (after.status, after.requests)
+    assert (RunStatus.TERMINATING, {asks().request_id: 1}) == (after.status, after.requests)
 
 
 def test_checkpoint_that_nobody_asked_for_answers_nothing() -> None:
@@ -188,9 +188,28 @@ def test_request_is_recorded_once_from_anywhere_and_without_a_token() -> None:
 
     assert (RecordRequest(request_id=request.request_id, requested_by="ann"),) == commands_of(state, request)
     state = assert_harmless_again(state, request)
-    assert frozenset({request.request_id}) == state.requests
+    assert {request.request_id: None} == state.requests
     state = play(state, claim(2, every_epochs=9), SECOND.opens(0), SECOND.reports(0))
     assert [TriggerCheckpoint, AnswerRequests] == [type(c) for c in commands_of(state, SECOND.triggers(0))]
+
+
+@pytest.mark.parametrize("records", [3, 0], ids=["the run goes on", "the run terminates"])
+def test_request_that_comes_again_is_not_made_again(records: int) -> None:
+    """Whoever asked did not hear that it was kept; it is answered by now."""
+    state = started(FIRST.opens(0), FIRST.reports(0, {"centroids": {0: records}}), asks(), every_epochs=5)
+
+    for event in (FIRST.triggers_after(0, 0), FIRST.completes(1)):
+        state = play(state, event)
+
+        assert (state, ()) == decide(state, asks(), NOW)
+
+
+def test_requests_of_an_earlier_answer_are_forgotten() -> None:
+    state = play(aligned(started(), 0), asks(1), FIRST.triggers(0), FIRST.completes(1))
+
+    state = play(aligned(state, 1), asks(2), FIRST.triggers(1), asks(3))
+
+    assert {asks(2).request_id: 2, asks(3).request_id: None} == state.requests
 
 
 def test_request_that_is_made_while_an_epoch_is_open_waits_for_it() -> None:

@@ -28,7 +28,7 @@ def test_parameters_are_numbered_and_their_values_come_in_that_order() -> None:
 def test_parameter_that_a_query_names_twice_is_given_once() -> None:
     call = Call("issue_token", GUARD, "[1,1]")
 
-    assert ("fencing_token", "run_id", "rows") == call.statement.parameters
+    assert ("fencing_token", "attempt_id", "run_id", "rows") == call.statement.parameters
     assert 2 == call.statement.prepare.count("$1")
 
 
