@@ -222,8 +222,7 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
         return run
     iteration = load_iteration(run.reference)
     graph = iteration.graph()
-    continuation = read_continuation(store, run, graph)
-    check_continuation(continuation, allow_dropped_state=drive.allow_dropped_state)
+    _checked_continuation(store, run, graph, drive)  # a refusal must not supersede a live attempt
     checkpointing = drive.checkpointing_of(graph)
     location = StateLocation(run.state_uri).below(run.run_id)
     coordinator = Coordinator(store)
@@ -235,6 +234,8 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     ):
         attempt.heartbeat.when_superseded(runner.cancel)
         settings.crash_plan.reach(CrashPoint.ATTEMPT_OPENED)
+        # The attempt before may have finished operators, or changed the definition, until this one was open.
+        continuation = _checked_continuation(store, find_run(store, run.run_id), graph, drive)
         if continuation.has_changed:
             _change_definition(attempt, continuation)
         context = RunContext(
@@ -257,8 +258,14 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     return find_run(store, run.run_id)
 
 
+def _checked_continuation(store: StoreWithHistory, run: RunRecord, graph: Graph, drive: Drive) -> Continuation:
+    continuation = read_continuation(store, run, graph)
+    check_continuation(continuation, allow_dropped_state=drive.allow_dropped_state)
+    return continuation
+
+
 def _change_definition(attempt: Attempt, continuation: Continuation) -> None:
-    """Go on with the operators as they are now; what another attempt finished meanwhile is checked by the next one."""
+    """Go on with the operators as they are now."""
     evolution = continuation.evolution
     changed = DefinitionChanged(
         **attempt.guard,
