@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import ExecutionLostError, ParameterError, UsageError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, open_store
 from iteration_lib.launch import open_run as find_or_create_run
-from iteration_lib.process import this_holder
+from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
@@ -110,7 +111,7 @@ class RunningEpochs:
         if self._driver is not None:
             self._driver.on_kill()
         else:
-            raise ExecutionLostError("the task was asked to end")
+            sys.exit(TERMINATED_EXIT_CODE)
 
     @property
     def _last_epoch(self) -> int:

@@ -34,20 +34,19 @@ from iteration_lib.launch import (
     open_run,
     open_store,
 )
-from iteration_lib.process import this_holder
+from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import RunRecord
 
 _INTERRUPTED = 130
-_TERMINATED = 143
 
 
 def main() -> None:
     """Run the command line; never returns."""
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - modules of the current folder, as python -m finds them
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # ends the attempt in order
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_EXIT_CODE))  # ends the attempt in order
     logging.basicConfig(level=os.environ.get("ITERATION_LOG_LEVEL", "WARNING"), format="%(levelname)s %(message)s")
     try:
         cli.main(standalone_mode=False)
