@@ -163,7 +163,10 @@ class EpochRunner:
             is_there = self._edges.is_noted(operator) or self._edges.complete(operator) is not None
             if stream is None or is_there or not self._edges.is_capturable(operator):
                 continue
-            if self._context.runner.is_computed(stream):
+            written = self._materialised.get(operator.name)
+            if written is not None and written.saved is not None:
+                self._edges.note(operator, written.saved, self._metrics.get(operator.name))
+            elif self._context.runner.is_computed(stream):
                 self._leave_files(operator, self._edges.begun(operator))
 
     def _compute(self, operator: Operator) -> Stream:

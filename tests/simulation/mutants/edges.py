@@ -229,8 +229,8 @@ EDGES = (
         name="attempt that is told to end computes what is left",
         rule="preemption",
         file=_EPOCH,
-        old="            if self._context.runner.is_computed(stream):\n",
-        new="            if stream is not None:\n",
+        old="            elif self._context.runner.is_computed(stream):\n",
+        new="            else:\n",
         in_short=True,
     ),
     Mutant(
