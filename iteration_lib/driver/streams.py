@@ -127,8 +127,6 @@ class Streams:
         folder = f"{self._attempt.folder}/finished/{operator.operator_id}"
         begun = self._edges.begun(operator)
         stream = self._compute(operator)
-        if begun is None and not self._edges.is_capturing:
-            return self._context.runner.materialise(stream, folder=folder)
         try:
             return self._context.runner.materialise(
                 stream, folder=folder, done=begun, on_part=lambda part: self._edges.note(operator, part)

@@ -140,7 +140,7 @@ def test_finished_parts_of_the_operator_that_is_told_to_end_are_captured(
     assert undisturbed.found.state_digest == run.state_digest
 
 
-@pytest.mark.parametrize("options", [LATER, AT_ONCE], ids=["timeout to come", "timeout 0"])
+@pytest.mark.parametrize("options", [NEVER, LATER, AT_ONCE], ids=["no timeout", "timeout to come", "timeout 0"])
 def test_finished_parts_of_an_operator_that_finishes_for_good_are_captured(
     here: Here, undisturbed: Here, options: dict[str, Any]
 ) -> None:
