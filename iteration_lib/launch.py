@@ -62,6 +62,7 @@ class Request:
     max_buckets: int | None = None
     state_uri: str | None = None
     allow_dropped_state: bool = False
+    ignore_edges: bool = False
 
 
 # Opens a runner for a run whose files go to a location, with a scratch folder below it, and closes it afterwards.
@@ -127,7 +128,7 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
         state_uri=StateLocation(request.state_uri).uri if request.state_uri is not None else None,
     )
     if found.status is not RunStatus.FINISHED:
-        continuation = read_continuation(store, found, graph)
+        continuation = read_continuation(store, found, graph, ignore_edges=request.ignore_edges)
         check_continuation(continuation, allow_dropped_state=request.allow_dropped_state)
     return found
 
@@ -203,6 +204,7 @@ class Drive:
     publish: bool = True
     takeover: bool = False
     allow_dropped_state: bool = False
+    ignore_edges: bool = False
     checkpointing: Mapping[str, object] = field(default_factory=dict)
     observer: Observer = field(default_factory=Silent)
 
@@ -259,7 +261,7 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
 
 
 def _checked_continuation(store: StoreWithHistory, run: RunRecord, graph: Graph, drive: Drive) -> Continuation:
-    continuation = read_continuation(store, run, graph)
+    continuation = read_continuation(store, run, graph, ignore_edges=drive.ignore_edges)
     check_continuation(continuation, allow_dropped_state=drive.allow_dropped_state)
     return continuation
 
@@ -291,6 +293,7 @@ def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive, checkpointing:
         holder=drive.holder,
         gone_attempt_id=gone[0] if gone else None,
         takeover=drive.takeover,
+        ignore_edges=drive.ignore_edges,
         policy=CheckpointPolicy(
             every_epochs=checkpointing.every_epochs,
             min_pause_seconds=checkpointing.min_pause_seconds,

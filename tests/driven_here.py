@@ -222,6 +222,7 @@ class Here:
         coordinator_class: type[MortalCoordinator] = MortalCoordinator,
         runner_class: type[SlowRunner] = SlowRunner,
         jobs: list[Job] | None = None,
+        ignore_edges: bool = False,
         **checkpointing: object,
     ) -> RunRecord:
         """Take the run over and drive it, to the end or up to `until_epoch`; return it as it is then."""
@@ -235,6 +236,7 @@ class Here:
             attempt_id=AttemptId(str(uuid.uuid4())),
             holder=this_holder(),
             takeover=True,
+            ignore_edges=ignore_edges,
             policy=CheckpointPolicy(
                 every_epochs=policy.every_epochs,
                 min_pause_seconds=policy.min_pause_seconds,

@@ -6,6 +6,7 @@ import importlib
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -116,14 +117,14 @@ class InMemory:
         request = Request(reference=f"{MODULE}:planned", run_key=KEY, params=params, max_buckets=4)
         return open_run(self.store, self._settings, request)
 
-    def drive(self, *, publish: bool = True, alignment_timeout_seconds: float | None = 0.0) -> RunRecord:
-        """Drive the run to its end."""
+    def drive(self, *, alignment_timeout_seconds: float | None = 0.0, **options: Any) -> RunRecord:
+        """Drive the run to its end, or as far as the fields of Drive say."""
         drive = Drive(
             holder=this_holder(),
             open_runner=Engine(kind=EngineKind.LOCAL).open_runner,
             parallelism=2,
-            publish=publish,
             checkpointing={"alignment_timeout_seconds": alignment_timeout_seconds},
+            **options,
         )
         return drive_run(self.store, self._settings, self.run, drive)
 

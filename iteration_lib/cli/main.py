@@ -83,6 +83,7 @@ def cli() -> None:
 )
 @click.option("--takeover", is_flag=True, help="Take the run from an attempt that you know is gone.")
 @click.option("--allow-dropped-state", is_flag=True, help="Let the state of operators that are gone go too.")
+@click.option("--ignore-edges", is_flag=True, help="Compute anew what is durable inside the open epoch.")
 @checkpointing_options
 @store_options
 def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
@@ -98,6 +99,7 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
         max_buckets=options["max_buckets"],
         state_uri=options["state_uri"],
         allow_dropped_state=options["allow_dropped_state"],
+        ignore_edges=options["ignore_edges"],
     )
     engine = Engine(kind=EngineKind(options["runner"]), master=options["master"], parallelism=options["parallelism"])
     with open_store(settings) as store:
@@ -122,6 +124,7 @@ def _drive(
             parallelism=engine.default_parallelism,
             takeover=options["takeover"],
             allow_dropped_state=options["allow_dropped_state"],
+            ignore_edges=options["ignore_edges"],
             checkpointing=options["checkpointing"],
             observer=observer,
         )

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
+from iteration_lib.errors import StateCorruptedError
 from iteration_lib.model.operator import Kind, Operator, Role
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.event import AlignmentTimedOut, FinishedPart, PartsFinished
@@ -177,6 +179,18 @@ class Edges:
 
     def _total(self, operator: Operator) -> int:
         return self._context.run.max_buckets if operator.kind is Kind.BUCKETS else 1
+
+
+@contextmanager
+def telling_of_ignore_edges(context: RunContext, saved: SavedStream | None) -> Iterator[None]:
+    """Have StateCorruptedError of an edge's file say that the attempt can do without it."""
+    try:
+        yield
+    except StateCorruptedError as err:
+        if err.uri not in [context.location.path(file.path) for file in (saved.files if saved is not None else ())]:
+            raise
+        way_out = "or compute anew what is durable inside the open epoch with --ignore-edges"
+        raise StateCorruptedError(err.uri, err.problem, way_out=way_out) from err
 
 
 def _join(parts: list[PartRecord]) -> Edge:

@@ -34,6 +34,7 @@ from iteration_lib.protocol.command import (
     TriggerCheckpoint,
     VoidEdges,
     VoidEpochs,
+    VoidParts,
 )
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store.row import decision_json, holder_json, operator_columns, policy_json, to_json
@@ -215,6 +216,10 @@ def _void_edges(command: VoidEdges, execute: Execute) -> None:
     _some(execute, "void_edges", {"after": command.after})
 
 
+def _void_parts(command: VoidParts, execute: Execute) -> None:
+    _some(execute, "void_dropped_parts", {"dropped": list(command.operators)})
+
+
 def _void_epochs(command: VoidEpochs, execute: Execute) -> None:
     _some(execute, "void_epochs", {"after": command.after})
 
@@ -323,6 +328,7 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     SwitchToUnaligned: _switch_to_unaligned,
     RecordParts: _record_parts,
     VoidEdges: _void_edges,
+    VoidParts: _void_parts,
     VoidEpochs: _void_epochs,
     MakeEpochsDurable: _make_epochs_durable,
     FinishOperator: _finish_operator,
