@@ -216,11 +216,14 @@ class Drive:
 def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive: Drive) -> RunRecord:
     """Run epochs up to `until_epoch` (exclusive), or to the end and then publish; return the run as it is then.
 
+    A run that FAILED with all of them durable has listeners left to call.
+
     Raises LeaseHeldError, SupersededError, and what the operators' execution raises; the run can be resumed after any.
     """
-    terminating = run.terminated_by is not None  # no epochs are left: publishing starts no Spark
+    terminating = run.terminated_by is not None
     reached = drive.until_epoch is not None and run.epochs >= drive.until_epoch
-    if run.status is RunStatus.FINISHED or reached or (terminating and not drive.publish):
+    done = reached or (terminating and not drive.publish)
+    if run.status is RunStatus.FINISHED or (done and run.status is not RunStatus.FAILED):
         return run
     iteration = load_iteration(run.reference)
     graph = iteration.graph()
@@ -228,7 +231,7 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     checkpointing = drive.checkpointing_of(graph)
     location = StateLocation(run.state_uri).below(run.run_id)
     coordinator = Coordinator(store)
-    open_runner = _open_idle if terminating else drive.open_runner
+    open_runner = _open_idle if terminating or reached else drive.open_runner  # no epochs are left: start no Spark
     with (
         suppress(RunFinishedError),  # another attempt finished it since `run` was read
         open_attempt(store, coordinator, run.run_id, _claim(store, run, drive, checkpointing)) as attempt,

@@ -201,7 +201,7 @@ class Here:
         new = NewRun(
             run_id=RunId(str(uuid.uuid4())),
             run_key=f"{iteration.name}-{desk.name}",
-            reference=f"tests.iterations:{iteration.name}",
+            reference=f"tests.iterations.{iteration.name}:{iteration.name}",
             definition=describe(iteration.graph()),
             params=params_json(parsed),
             state_uri=str(folder / "state"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 from dataclasses import dataclass, field
@@ -124,9 +125,8 @@ class InMemory:
             open_runner=Engine(kind=EngineKind.LOCAL).open_runner,
             parallelism=2,
             checkpointing={"alignment_timeout_seconds": alignment_timeout_seconds},
-            **options,
         )
-        return drive_run(self.store, self._settings, self.run, drive)
+        return drive_run(self.store, self._settings, self.run, dataclasses.replace(drive, **options))
 
     def drive_until_broken(self, *, alignment_timeout_seconds: float | None = 0.0) -> None:
         """Drive the run until `moved` fails in epoch 1; by then the edge of `sums` is durable, unless there is none."""

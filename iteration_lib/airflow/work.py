@@ -24,6 +24,7 @@ from iteration_lib.errors import ExecutionLostError, ParameterError, UsageError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, open_store
 from iteration_lib.launch import open_run as find_or_create_run
 from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
+from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
@@ -90,8 +91,9 @@ class RunningEpochs:
         with without_retry_of_mistakes(), _store_of(self._operator) as (store, settings):
             run = find_run(store, self._operator.run_key)
             action = self._action(run)
-            if action is Action.DRIVE:
-                self._drive(store, settings, run)
+            is_heard = run.status is not RunStatus.FAILED or action is Action.SKIP  # or were listeners left out?
+            if action is Action.DRIVE or not is_heard:
+                self._drive(store, settings, run, is_here=action is not Action.DRIVE)
                 run = find_run(store, run.run_id)
                 action = self._action(run)
                 if action is Action.DRIVE:
@@ -121,9 +123,9 @@ class RunningEpochs:
         progress = Progress(last_durable_epoch=run.last_durable_epoch, is_terminated=run.terminated_by is not None)
         return decide_action(progress, first_epoch=self._operator.first_epoch, end_epoch=self._operator.end_epoch)
 
-    def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord) -> None:
+    def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
         takeover = _is_left_by_this_dag_run(store, run, self._identity)
-        if self._operator.runner == EngineKind.LOCAL.value:
+        if is_here or self._operator.runner == EngineKind.LOCAL.value:
             drive = Drive(
                 holder=this_holder(self._identity.describe()),
                 open_runner=_LOCAL.open_runner,
