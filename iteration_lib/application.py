@@ -32,9 +32,8 @@ _logger = logging.getLogger("iteration_lib.application")
 @click.command()
 @click.argument("run_id")
 @click.option("--until-epoch", type=click.IntRange(min=1), help="Stop before this epoch [default: the run's end].")
-@click.option("--takeover", is_flag=True, help="Take the run from an attempt that is known to be given up.")
 @click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks per operator [default: the cores].")
-def main(run_id: str, *, until_epoch: int | None, takeover: bool, parallelism: int | None) -> None:
+def main(run_id: str, *, until_epoch: int | None, parallelism: int | None) -> None:
     """Drive a run on Spark; its outputs are left to whoever asked for the epochs."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_EXIT_CODE))  # ends the attempt in order
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
@@ -50,7 +49,6 @@ def main(run_id: str, *, until_epoch: int | None, takeover: bool, parallelism: i
                 parallelism=engine.default_parallelism,
                 until_epoch=until_epoch,
                 publish=False,
-                takeover=takeover,
             )
             drive_run(store, settings, find_run(store, run_id), drive)
     except IterationError as err:

@@ -64,7 +64,6 @@ def finish_run(operator: FinishRunOperator, *, task_instance: RuntimeTaskInstanc
             holder=this_holder(identity.describe()),
             open_runner=_LOCAL.open_runner,  # there is nothing left to compute
             parallelism=_LOCAL.default_parallelism,
-            takeover=_is_left_by_this_dag_run(store, run, identity),
         )
         run = drive_run(store, settings, run, drive)
     return {
@@ -124,7 +123,6 @@ class RunningEpochs:
         return decide_action(progress, first_epoch=self._operator.first_epoch, end_epoch=self._operator.end_epoch)
 
     def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
-        takeover = _is_left_by_this_dag_run(store, run, self._identity)
         if is_here or self._operator.runner == EngineKind.LOCAL.value:
             drive = Drive(
                 holder=this_holder(self._identity.describe()),
@@ -132,13 +130,10 @@ class RunningEpochs:
                 parallelism=_LOCAL.default_parallelism,
                 until_epoch=self._operator.end_epoch,
                 publish=False,
-                takeover=takeover,
             )
             drive_run(store, settings, run, drive)
             return
-        submission = make_submission(
-            self._operator, run, identity=self._identity, store_url=settings.store_url, takeover=takeover
-        )
+        submission = make_submission(self._operator, run, identity=self._identity, store_url=settings.store_url)
         self._driver = DriverProcess(submission)
         self._driver.run()
 
@@ -151,16 +146,6 @@ def _store_of(
     settings = read_settings(os.environ, store_url=url, state_uri=state_uri)
     with open_store(settings) as store:
         yield store, settings
-
-
-def _is_left_by_this_dag_run(store: StoreWithHistory, run: RunRecord, identity: TaskIdentity) -> bool:
-    """Tell whether the attempt that holds the run is one of this DAG run's own.
-
-    Its tasks run one after the other, so whoever of them still holds the run was given up by Airflow; if it is not
-    dead, its token stops it. An attempt of anybody else (a command line) keeps its lease.
-    """
-    live = [attempt for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
-    return any(attempt.holder.task is not None and identity.is_same_dag_run(attempt.holder.task) for attempt in live)
 
 
 def _check_length(params: Mapping[str, object], longest: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 from iteration_lib.airflow.chain import Action
 from iteration_lib.airflow.operators import EpochsOperator
 from iteration_lib.airflow.work import RunningEpochs
-from iteration_lib.errors import OperatorFailedError
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import LeaseHeldError, OperatorFailedError
+from iteration_lib.process import this_holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.postgres import PostgresStore
 from tests.driven_here import Here
 from tests.iterations.told import told
+from tests.protocol_script import claim
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
@@ -54,3 +58,15 @@ def test_retry_calls_the_listener_that_failed_on_the_tasks_last_epoch_and_starts
     assert (RunStatus.FAILED, 1) == (failed.status, failed.epochs)
     assert (Action.PASS, RunStatus.RUNNING) == (action, here.found.status)
     assert [0] == [notice.epoch for notice in here.store.list_notices(here.run.run_id, "heard")]
+
+
+def test_task_takes_the_run_from_another_task_of_its_dag_run_and_from_nobody_else(here: Here) -> None:
+    """The holder is alive, as far as can be proved: this very process. Airflow runs a DAG run's tasks one at a time."""
+    claimed = dataclasses.replace(claim(), holder=this_holder("dag/one/e000/1"))
+    Coordinator(here.store).apply(here.run.run_id, claimed)
+
+    with pytest.raises(LeaseHeldError):
+        task(here, dag_run_id="other").run()
+    action = task(here, dag_run_id="one").run()
+
+    assert (Action.PASS, 1) == (action, here.found.epochs)

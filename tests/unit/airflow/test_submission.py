@@ -35,13 +35,12 @@ def _operator() -> EpochsOperator:
     )
 
 
-def _submission(**changes: object) -> Submission:
-    return make_submission(_operator(), RUN, identity=IDENTITY, store_url=SECRET, **{"takeover": False, **changes})
+def _submission() -> Submission:
+    return make_submission(_operator(), RUN, identity=IDENTITY, store_url=SECRET)
 
 
 def test_driver_gets_the_run_and_the_end_of_its_epochs_as_arguments() -> None:
     assert ("0b5c", "--until-epoch", "20") == _submission().arguments
-    assert ("0b5c", "--until-epoch", "20", "--takeover") == _submission(takeover=True).arguments
     assert "application.py" == _submission().application.name
     assert _submission().application.is_file()
 
@@ -59,12 +58,6 @@ def test_stores_address_is_in_the_environment_and_nowhere_else() -> None:
 
 def test_name_tells_the_run_and_its_epochs() -> None:
     assert "kmeans/manual epochs 10-19 (run 0b5c)" == _submission().name
-
-
-def test_tasks_of_the_same_dag_run_know_each_other() -> None:
-    assert IDENTITY.is_same_dag_run("kmeans/manual/epochs.e000/1")
-    assert not IDENTITY.is_same_dag_run("kmeans/manual2/epochs.e000/1")
-    assert not IDENTITY.is_same_dag_run("kmeans2/manual/epochs.e000/1")
 
 
 def test_spark_is_found_beside_this_python_and_what_the_user_set_stays() -> None:
