@@ -81,7 +81,7 @@ class Continuation:
 def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool = False) -> Continuation:
     """Return how a run would go on with a graph; with `ignore_edges` without what is durable inside the open epoch."""
     epochs = store.list_epochs(run.run_id, run.last_durable_epoch + 1)
-    parts = () if ignore_edges else store.list_parts(run.run_id)
+    parts = () if ignore_edges else store.list_live_parts(run.run_id)
     markers = markers_of(run, store.list_operators(run.run_id), parts, epochs)
     return Continuation(run=run, graph=graph, evolution=evolution_of(run.definition, graph), markers=markers)
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.checkpoint import take_snapshot
 from iteration_lib.driver.context import RunContext
-from iteration_lib.driver.edge import Edges, read_edges
+from iteration_lib.driver.edge import Edges
 from iteration_lib.driver.epoch import EpochResult, EpochRunner
 from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.restore import restore_carried
@@ -172,7 +172,7 @@ class _Loop:
         return is_end or self._is_last(epoch) or bool(state.requests) or is_due
 
     def _edges(self, epoch: int) -> Edges:
-        return Edges(self._context, read_edges(self._streams.parts, epoch=epoch), epoch=epoch)
+        return Edges(self._context, self._streams.edges.get(epoch, {}), epoch=epoch)
 
     def _opened(self, epoch: int, *, if_ready: bool) -> EpochOpened:
         heads = self._context.heads()

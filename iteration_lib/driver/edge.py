@@ -46,13 +46,14 @@ class Edge:
         return sum(end - first for first, end in self.ranges) == self.total
 
 
-def read_edges(parts: Iterable[PartRecord], *, epoch: int) -> dict[str, Edge]:
-    """Join an epoch's live parts, as the store lists them, by operator id."""
-    found: dict[str, list[PartRecord]] = {}
+def read_edges(parts: Iterable[PartRecord]) -> dict[int, dict[str, Edge]]:
+    """Join live parts, by epoch and operator id."""
+    found: dict[int, dict[str, list[PartRecord]]] = {}
     for part in parts:
-        if part.epoch == epoch and part.voided_at is None:
-            found.setdefault(part.operator_id, []).append(part)
-    return {operator_id: _join(known) for operator_id, known in found.items()}
+        found.setdefault(part.epoch, {}).setdefault(part.operator_id, []).append(part)
+    return {
+        epoch: {operator_id: _join(parts) for operator_id, parts in known.items()} for epoch, known in found.items()
+    }
 
 
 class Edges:
@@ -66,7 +67,7 @@ class Edges:
         self._found = dict(found)
         self._noted: dict[str, list[SavedStream]] = {}
         self._metrics: dict[str, Mapping[str, float]] = {}
-        self._marked: dict[str, list[Range]] = {name: list(edge.ranges) for name, edge in found.items()}
+        self._marked: dict[str, set[Range]] = {name: set(edge.ranges) for name, edge in found.items()}
         self._is_unaligned = epoch == NO_EPOCH
         self._lock = threading.RLock()
         self._started_seconds = context.clock.monotonic_seconds()
@@ -113,7 +114,7 @@ class Edges:
     def mark(self, by: UnalignedBy) -> None:
         """Mark all that is noted and may be marked, in running order, in one transaction."""
         with self._lock:
-            marked = {operator_id: list(ranges) for operator_id, ranges in self._marked.items()}
+            marked = {operator_id: set(ranges) for operator_id, ranges in self._marked.items()}
             operators = self._context.graph.operators
             parts = [part for operator in operators for part in self._unmarked(operator, marked)]
             if not parts:
@@ -134,7 +135,7 @@ class Edges:
                 )
         self._context.crash_plan.reach(CrashPoint.EDGE_MARKED, self._epoch)
 
-    def _unmarked(self, operator: Operator, marked: dict[str, list[Range]]) -> list[FinishedPart]:
+    def _unmarked(self, operator: Operator, marked: dict[str, set[Range]]) -> list[FinishedPart]:
         """Return what is noted of an operator, is not in `marked` yet and may be now; and add it there."""
         noted = self._noted.get(operator.operator_id)
         if noted is None or not self.is_capturable(operator):
@@ -142,10 +143,10 @@ class Edges:
         before = self._before(operator)
         if not all(self._is_complete(source, marked) for source in before):
             return []
-        parts = [self._part(operator, file_of, before) for saved in noted for file_of in _one_by_one(saved)]
-        known = marked.setdefault(operator.operator_id, [])
-        new = [part for part in parts if (part.first_bucket, part.end_bucket) not in known]
-        known += [(part.first_bucket, part.end_bucket) for part in new]
+        known = marked.setdefault(operator.operator_id, set())
+        parts = {_range(saved_part): saved_part for saved in noted for saved_part in _one_by_one(saved)}
+        new = [self._part(operator, saved_part, before) for found, saved_part in parts.items() if found not in known]
+        known.update(parts)
         return new
 
     def _part(self, operator: Operator, saved: SavedStream, before: Sequence[Operator]) -> FinishedPart:
@@ -162,7 +163,7 @@ class Edges:
             metrics=dict(self._metrics[operator.operator_id]),
         )
 
-    def _is_complete(self, operator: Operator, marked: Mapping[str, list[Range]]) -> bool:
+    def _is_complete(self, operator: Operator, marked: Mapping[str, set[Range]]) -> bool:
         ranges = marked.get(operator.operator_id, ())
         return sum(end - first for first, end in ranges) == self._total(operator)
 

@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 class Streams:
     """The streams of one attempt that outlive an epoch.
 
-    `finished` names the files of finished operators; `parts` are the durable edges as the attempt found them.
+    `finished` names the files of finished operators; `edges` are the durable ones as the attempt found them, by epoch.
     """
 
     def __init__(self, context: RunContext) -> None:
@@ -44,8 +44,8 @@ class Streams:
             for operator in store.list_operators(run_id)
             if operator.output is not None
         }
-        self.parts = store.list_parts(run_id)
-        self._edges = Edges(context, read_edges(self.parts, epoch=NO_EPOCH), epoch=NO_EPOCH)
+        self.edges = read_edges(store.list_live_parts(run_id))
+        self._edges = Edges(context, self.edges.get(NO_EPOCH, {}), epoch=NO_EPOCH)
         self._kept: dict[str, Stream] = {}
         self._empty: dict[str, Stream] = {}
 
@@ -56,7 +56,7 @@ class Streams:
 
     def first_values(self) -> dict[str, Stream]:
         """Return the variables as epoch 0 receives them, each computed once; read back if its edge is durable."""
-        edges = read_edges(self.parts, epoch=0)
+        edges = self.edges.get(0, {})
         return {
             operator.name: self.restore_edge(edge)
             if (edge := edges.get(operator.operator_id)) is not None and edge.is_complete
