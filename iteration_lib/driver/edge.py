@@ -59,9 +59,14 @@ def read_edges(parts: Iterable[PartRecord]) -> dict[int, dict[str, Edge]]:
 class Edges:
     """The durable edges of one epoch; NO_EPOCH for operators that finish for good."""
 
-    def __init__(self, context: RunContext, found: Mapping[str, Edge], *, epoch: int) -> None:
-        """Begin with what is durable already; the time until the epoch switches begins now."""
+    def __init__(self, context: RunContext, found: Mapping[str, Edge], *, epoch: int, is_of_use: bool = True) -> None:
+        """Begin with what is durable already; the time until the epoch switches begins now.
+
+        Nothing is captured where it is of no use: no takeover keeps what was computed from variables that no
+        checkpoint holds, or is about to.
+        """
         self._context = context
+        self._is_of_use = is_of_use
         self._attempt = context.attempt
         self._epoch = epoch
         self._found = dict(found)
@@ -75,7 +80,7 @@ class Edges:
     @property
     def is_capturing(self) -> bool:
         """Whether operators leave files as they finish, so that they can be marked at any time."""
-        return self._context.alignment_timeout_seconds is not None
+        return self._is_of_use and self._context.alignment_timeout_seconds is not None
 
     def complete(self, operator: Operator) -> Edge | None:
         """Return an operator's edge, if it was complete when the epoch began."""
@@ -89,7 +94,8 @@ class Edges:
 
     def is_capturable(self, operator: Operator) -> bool:
         """Tell whether an operator's output may become a durable edge: neither it nor one before it is left out."""
-        return operator.capture and all(self.is_capturable(source) for source in self._before(operator))
+        is_asked = self._is_of_use and operator.capture
+        return is_asked and all(self.is_capturable(source) for source in self._before(operator))
 
     def is_noted(self, operator: Operator) -> bool:
         """Tell whether any file of an operator's output was noted."""

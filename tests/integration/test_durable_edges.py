@@ -353,6 +353,19 @@ def test_takeover_voids_the_edges_of_an_epoch_whose_predecessor_is_not_durable(h
     assert undisturbed.found.state_digest == run.state_digest
 
 
+def test_epoch_leaves_edges_only_behind_one_that_a_checkpoint_holds_or_is_about_to(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    """Checkpoints hold epochs 1 and 3: who resumes after a kill in epoch 1 begins with epoch 0."""
+    here = Here.begin(store, tmp_path, steered, epochs=5)
+
+    here.drive(every_epochs=2, **AT_ONCE)
+
+    parts = here.store.list_parts(here.run.run_id)
+    assert {NO_EPOCH, 0, 2, 4} == {part.epoch for part in parts}
+    assert {"ranked", "drifted", "paced"} >= {path.parent.name for path in here.folder.glob("*/epoch-000001/*/*")}
+
+
 def test_edges_of_the_epoch_after_the_last_durable_one_outlive_epochs_that_aligned_after_it(
     store: PostgresStore, tmp_path: Path
 ) -> None:

@@ -156,6 +156,13 @@ def test_finished_parts_of_an_operator_that_finishes_for_good_are_captured(
     assert undisturbed.found.state_digest == run.state_digest
 
 
+def test_nothing_is_captured_of_an_epoch_behind_one_that_no_checkpoint_holds(here: Here, undisturbed: Here) -> None:
+    tell_to_end(here, "paced 1 -", script={"epoch_opened@1": lambda: None}, every_epochs=2)
+
+    assert ({}, None) == (buckets_of(here, 1), here.epochs[1].unaligned_by)
+    assert undisturbed.found.state_digest == here.drive().state_digest
+
+
 def test_epoch_that_is_held_is_captured_whole_and_needs_no_body_again(here: Here, undisturbed: Here) -> None:
     """Its predecessor's checkpoint completes in the time that is left; tails in files are not written again."""
     latch = Latch()
