@@ -63,7 +63,8 @@ class Continuation:
         return check_evolution(
             self.evolution,
             finished=self.markers.finished.union(begun),
-            stateful=[*stateful, *captured],
+            stateful=stateful,
+            captured=captured,
             allow_dropped_state=allow_dropped_state,
         )
 

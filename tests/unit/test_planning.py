@@ -155,6 +155,29 @@ def test_first_values_of_variables_are_restored_with_the_edges_of_epoch_0(bench:
     } == actions(plan(fresh))
 
 
+def test_new_variable_is_no_refusal_where_first_values_are_captured_and_no_checkpoint_holds_any(
+    bench: InMemory,
+) -> None:
+    """The epoch that saw the first values is begun anew, with the new variable's."""
+    source = SOURCE.replace("epoch == 1", "epoch == 0")
+    bench.write_iteration(source)
+    fresh = InMemory(bench.folder)
+    fresh.open()
+    fresh.drive_until_broken()
+    bench.write_iteration(
+        source.replace(
+            "planned.feedback(centre=moved)",
+            '@planned.variable\ndef pace():\n    return {"at": np.zeros(1)}\n\n\n'
+            "@planned.operator\ndef paced(pace):\n    return pace\n\n\n"
+            "planned.feedback(centre=moved, pace=paced)",
+        )
+    )
+
+    planned = plan(fresh)
+
+    assert ("operator 'pace' is new", ()) == (planned.changes[0], planned.refusals)
+
+
 def test_input_that_changed_is_a_refusal_that_names_the_file(bench: InMemory) -> None:
     bench.drive_until_broken()
     bench.write_input(rows=9)
