@@ -114,7 +114,7 @@ class _Loop:
         aligned = SubtasksAligned(
             **self._attempt.guard, epoch=epoch, reports=result.reports, metrics=result.metrics, seconds=result.seconds
         )
-        state = self._attempt.apply(aligned, *follow)
+        state = self._attempt.apply(*self._uploads.expired(), aligned, *follow)
         self._uploads.check(state)
         while (held := state.epoch_state(epoch)) is not None and held.is_held:
             state = self._uploads.wait()
