@@ -196,13 +196,13 @@ def test_checkpoint_holds_what_the_epoch_returned_whatever_the_next_one_does_to_
 # Failures
 
 
-def put_in_the_way(here: Here, epoch: int) -> Callable[[], None]:
-    """Return what makes it impossible to write the value of `paced` after an epoch: a file where its folder goes."""
+def put_in_the_way(here: Here, epoch: int, operator_id: str = "paced") -> Callable[[], None]:
+    """Return what makes it impossible to write an operator's result after an epoch: a file where its folder goes."""
 
     def put() -> None:
         (attempt,) = here.folder.glob(f"{here.found.fencing_token:06d}-*")
         (attempt / f"epoch-{epoch:06d}").mkdir(parents=True, exist_ok=True)
-        (attempt / f"epoch-{epoch:06d}" / "paced").touch()
+        (attempt / f"epoch-{epoch:06d}" / operator_id).touch()
 
     return put
 
@@ -237,6 +237,17 @@ def test_as_many_failures_in_a_row_as_are_tolerable_do_not_end_the_attempt(
     assert (RunStatus.FINISHED if goes_on else RunStatus.FAILED) is run.status
     assert goes_on or isinstance(error, StateLocationError)
     assert list(failing) == [epoch for epoch, _, _, failure in ends_of_checkpoints(here) if failure == "DECLINED"]
+
+
+def test_failure_to_write_what_executors_hold_is_no_checkpoints_and_never_tolerable(here: Here) -> None:
+    """The synchronous part: the epoch itself has failed."""
+    script = {"epoch_opened@1": put_in_the_way(here, 1, "ranked")}
+
+    error = here.drive_and_fail(script=script, tolerable_failures=9)
+
+    assert isinstance(error, StateLocationError)
+    assert (RunStatus.FAILED, 0) == (here.found.status, here.found.last_durable_epoch)
+    assert [(0, "PERIODIC", "COMPLETED", None)] == ends_of_checkpoints(here)
 
 
 def test_failure_of_the_final_checkpoint_is_never_tolerable(here: Here) -> None:
