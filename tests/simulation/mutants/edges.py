@@ -178,16 +178,16 @@ EDGES = (
     Mutant(
         name="edges that are void are used",
         rule="I15",
-        file=_EDGES,
-        old="if part.epoch == epoch and part.voided_at is None:",
-        new="if part.epoch == epoch:",
+        file="store/memory.py",
+        old="if part.voided_at is None and not 0 <= part.epoch <= durable[0]",
+        new="if not 0 <= part.epoch <= durable[0]",
     ),
     Mutant(
         name="edges of any epoch are used",
         rule="I15",
-        file=_EDGES,
-        old="if part.epoch == epoch and part.voided_at is None:",
-        new="if part.voided_at is None:",
+        file="driver/drive.py",
+        old="self._streams.edges.get(epoch, {})",
+        new="{name: edge for known in self._streams.edges.values() for name, edge in known.items()}",
     ),
     Mutant(
         name="edge's files are joined in any order",
@@ -259,7 +259,7 @@ EDGES = (
         name="operator whose edge is complete for good runs again",
         rule="I15",
         file=_STREAMS,
-        old="        if edge is not None:\n            return self._context.runner.restore(edge.saved), edge.saved\n",
+        old="        if edge is not None:\n            return self.restore_edge(edge), edge.saved\n",
         new="",
     ),
     Mutant(
