@@ -21,12 +21,10 @@ from iteration_lib.config import read_settings
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import ExecutionLostError, IterationError
 from iteration_lib.launch import Drive, drive_run, find_run, open_store
-from iteration_lib.process import this_holder
+from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
 
 PARENT_PID_VARIABLE = "ITERATION_PARENT_PID"
 TASK_VARIABLE = "ITERATION_TASK"
-
-_TERMINATED = 143
 
 _logger = logging.getLogger("iteration_lib.application")
 
@@ -34,11 +32,10 @@ _logger = logging.getLogger("iteration_lib.application")
 @click.command()
 @click.argument("run_id")
 @click.option("--until-epoch", type=click.IntRange(min=1), help="Stop before this epoch [default: the run's end].")
-@click.option("--takeover", is_flag=True, help="Take the run from an attempt that is known to be given up.")
 @click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks per operator [default: the cores].")
-def main(run_id: str, *, until_epoch: int | None, takeover: bool, parallelism: int | None) -> None:
+def main(run_id: str, *, until_epoch: int | None, parallelism: int | None) -> None:
     """Drive a run on Spark; its outputs are left to whoever asked for the epochs."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # ends the attempt in order
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_EXIT_CODE))  # ends the attempt in order
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     parent = os.environ.get(PARENT_PID_VARIABLE)
@@ -52,7 +49,6 @@ def main(run_id: str, *, until_epoch: int | None, takeover: bool, parallelism: i
                 parallelism=engine.default_parallelism,
                 until_epoch=until_epoch,
                 publish=False,
-                takeover=takeover,
             )
             drive_run(store, settings, find_run(store, run_id), drive)
     except IterationError as err:

@@ -63,7 +63,8 @@ class Continuation:
         return check_evolution(
             self.evolution,
             finished=self.markers.finished.union(begun),
-            stateful=[*stateful, *captured],
+            stateful=stateful,
+            captured=captured,
             allow_dropped_state=allow_dropped_state,
         )
 
@@ -78,10 +79,11 @@ class Continuation:
         return tuple(offence.describe() for offence in check_restore(topology, self.kept))
 
 
-def read_continuation(store: History, run: RunRecord, graph: Graph) -> Continuation:
-    """Return how a run would go on with a graph."""
+def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool = False) -> Continuation:
+    """Return how a run would go on with a graph; with `ignore_edges` without what is durable inside the open epoch."""
     epochs = store.list_epochs(run.run_id, run.last_durable_epoch + 1)
-    markers = markers_of(run, store.list_operators(run.run_id), store.list_parts(run.run_id), epochs)
+    parts = () if ignore_edges else store.list_live_parts(run.run_id)
+    markers = markers_of(run, store.list_operators(run.run_id), parts, epochs)
     return Continuation(run=run, graph=graph, evolution=evolution_of(run.definition, graph), markers=markers)
 
 

@@ -310,10 +310,10 @@ class OperatorFailedError(IterationError):
 class StateCorruptedError(IterationError):
     """A state file is missing or its digest is not the one in the manifest."""
 
-    def __init__(self, uri: str, problem: str) -> None:
+    def __init__(self, uri: str, problem: str, *, way_out: str = "nothing was changed") -> None:
         self.uri = uri
         self.problem = problem
-        super().__init__(f"state file {uri} {problem}; restore the file, nothing was changed")
+        super().__init__(f"state file {uri} {problem}; restore the file, {way_out}")
 
 
 class ProtocolViolationError(IterationError):

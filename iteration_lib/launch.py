@@ -62,6 +62,7 @@ class Request:
     max_buckets: int | None = None
     state_uri: str | None = None
     allow_dropped_state: bool = False
+    ignore_edges: bool = False
 
 
 # Opens a runner for a run whose files go to a location, with a scratch folder below it, and closes it afterwards.
@@ -127,7 +128,7 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
         state_uri=StateLocation(request.state_uri).uri if request.state_uri is not None else None,
     )
     if found.status is not RunStatus.FINISHED:
-        continuation = read_continuation(store, found, graph)
+        continuation = read_continuation(store, found, graph, ignore_edges=request.ignore_edges)
         check_continuation(continuation, allow_dropped_state=request.allow_dropped_state)
     return found
 
@@ -203,6 +204,7 @@ class Drive:
     publish: bool = True
     takeover: bool = False
     allow_dropped_state: bool = False
+    ignore_edges: bool = False
     checkpointing: Mapping[str, object] = field(default_factory=dict)
     observer: Observer = field(default_factory=Silent)
 
@@ -214,20 +216,22 @@ class Drive:
 def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive: Drive) -> RunRecord:
     """Run epochs up to `until_epoch` (exclusive), or to the end and then publish; return the run as it is then.
 
+    A run that FAILED with all of them durable has listeners left to call.
+
     Raises LeaseHeldError, SupersededError, and what the operators' execution raises; the run can be resumed after any.
     """
-    terminating = run.terminated_by is not None  # no epochs are left: publishing starts no Spark
+    terminating = run.terminated_by is not None
     reached = drive.until_epoch is not None and run.epochs >= drive.until_epoch
-    if run.status is RunStatus.FINISHED or reached or (terminating and not drive.publish):
+    done = reached or (terminating and not drive.publish)
+    if run.status is RunStatus.FINISHED or (done and run.status is not RunStatus.FAILED):
         return run
     iteration = load_iteration(run.reference)
     graph = iteration.graph()
-    continuation = read_continuation(store, run, graph)
-    check_continuation(continuation, allow_dropped_state=drive.allow_dropped_state)
+    _checked_continuation(store, run, graph, drive)  # a refusal must not supersede a live attempt
     checkpointing = drive.checkpointing_of(graph)
     location = StateLocation(run.state_uri).below(run.run_id)
     coordinator = Coordinator(store)
-    open_runner = _open_idle if terminating else drive.open_runner
+    open_runner = _open_idle if terminating or reached else drive.open_runner  # no epochs are left: start no Spark
     with (
         suppress(RunFinishedError),  # another attempt finished it since `run` was read
         open_attempt(store, coordinator, run.run_id, _claim(store, run, drive, checkpointing)) as attempt,
@@ -235,6 +239,8 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     ):
         attempt.heartbeat.when_superseded(runner.cancel)
         settings.crash_plan.reach(CrashPoint.ATTEMPT_OPENED)
+        # The attempt before may have finished operators, or changed the definition, until this one was open.
+        continuation = _checked_continuation(store, find_run(store, run.run_id), graph, drive)
         if continuation.has_changed and attempt.opened.status is RunStatus.RUNNING:
             _change_definition(attempt, continuation)
         context = RunContext(
@@ -257,8 +263,14 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     return find_run(store, run.run_id)
 
 
+def _checked_continuation(store: StoreWithHistory, run: RunRecord, graph: Graph, drive: Drive) -> Continuation:
+    continuation = read_continuation(store, run, graph, ignore_edges=drive.ignore_edges)
+    check_continuation(continuation, allow_dropped_state=drive.allow_dropped_state)
+    return continuation
+
+
 def _change_definition(attempt: Attempt, continuation: Continuation) -> None:
-    """Go on with the operators as they are now; what another attempt finished meanwhile is checked by the next one."""
+    """Go on with the operators as they are now."""
     evolution = continuation.evolution
     changed = DefinitionChanged(
         **attempt.guard,
@@ -284,6 +296,7 @@ def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive, checkpointing:
         holder=drive.holder,
         gone_attempt_id=gone[0] if gone else None,
         takeover=drive.takeover,
+        ignore_edges=drive.ignore_edges,
         policy=checkpointing.policy,
     )
 

@@ -63,7 +63,9 @@ class RunPlan:
     live: AttemptRecord | None
 
 
-def plan_run(store: History, run: RunRecord, *, allow_dropped_state: bool = False) -> RunPlan:
+def plan_run(
+    store: History, run: RunRecord, *, allow_dropped_state: bool = False, ignore_edges: bool = False
+) -> RunPlan:
     """Return what the next attempt would do.
 
     Raises IterationNotFoundError or DefinitionError where there is no iteration to plan with.
@@ -74,7 +76,7 @@ def plan_run(store: History, run: RunRecord, *, allow_dropped_state: bool = Fals
     iteration = load_iteration(run.reference)
     graph = iteration.graph()
     location = StateLocation(run.state_uri).below(run.run_id)
-    continuation = read_continuation(store, run, graph)
+    continuation = read_continuation(store, run, graph, ignore_edges=ignore_edges)
     refusals = [
         *_tried(lambda: parse_params(iteration.params, run.params))[1],
         *continuation.refusals(allow_dropped_state=allow_dropped_state),

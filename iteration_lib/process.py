@@ -22,6 +22,7 @@ _logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 10.0
 LOST_EXIT_CODE = 4
+TERMINATED_EXIT_CODE = 143  # of a program that SIGTERM ends
 
 
 def this_holder(task: str | None = None) -> Holder:

@@ -52,7 +52,7 @@ def verify_run(store: History, run: RunRecord, *, checkpoint_id: int | None = No
     for operator in store.list_operators(run.run_id):
         if operator.output is not None:
             check.stream(f"operator {operator.operator_id!r}", SavedStream.from_json(operator.output))
-    for part in parts_in_force(run, store.list_operators(run.run_id), store.list_parts(run.run_id)):
+    for part in parts_in_force(run, store.list_operators(run.run_id), store.list_live_parts(run.run_id)):
         buckets = show_buckets(((part.first_bucket, part.end_bucket),))
         where = f"of epoch {part.epoch}" if part.epoch != NO_EPOCH else "for good"
         check.stream(f"edge of {part.operator_id!r} {where}, buckets {buckets}", SavedStream.from_json(part.output))

@@ -214,7 +214,7 @@ class Here:
         new = NewRun(
             run_id=RunId(str(uuid.uuid4())),
             run_key=f"{iteration.name}-{desk.name}",
-            reference=f"tests.iterations:{iteration.name}",
+            reference=f"tests.iterations.{iteration.name}:{iteration.name}",
             definition=describe(iteration.graph()),
             params=params_json(parsed),
             state_uri=str(folder / "state"),
@@ -235,6 +235,7 @@ class Here:
         coordinator_class: type[MortalCoordinator] = MortalCoordinator,
         runner_class: type[SlowRunner] = SlowRunner,
         jobs: list[Job] | None = None,
+        ignore_edges: bool = False,
         **checkpointing: object,
     ) -> RunRecord:
         """Take the run over and drive it, to the end or up to `until_epoch`; return it as it is then."""
@@ -248,6 +249,7 @@ class Here:
             attempt_id=AttemptId(str(uuid.uuid4())),
             holder=this_holder(),
             takeover=True,
+            ignore_edges=ignore_edges,
             policy=settings.policy,
         )
         with open_attempt(self.store, coordinator, self.run.run_id, claim) as attempt, closing(runner):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -116,16 +118,15 @@ class InMemory:
         request = Request(reference=f"{MODULE}:planned", run_key=KEY, params=params, max_buckets=4)
         return open_run(self.store, self._settings, request)
 
-    def drive(self, *, publish: bool = True, alignment_timeout_seconds: float | None = 0.0) -> RunRecord:
-        """Drive the run to its end."""
+    def drive(self, *, alignment_timeout_seconds: float | None = 0.0, **options: Any) -> RunRecord:
+        """Drive the run to its end, or as far as the fields of Drive say."""
         drive = Drive(
             holder=this_holder(),
             open_runner=Engine(kind=EngineKind.LOCAL).open_runner,
             parallelism=2,
-            publish=publish,
             checkpointing={"alignment_timeout_seconds": alignment_timeout_seconds},
         )
-        return drive_run(self.store, self._settings, self.run, drive)
+        return drive_run(self.store, self._settings, self.run, dataclasses.replace(drive, **options))
 
     def drive_until_broken(self, *, alignment_timeout_seconds: float | None = 0.0) -> None:
         """Drive the run until `moved` fails in epoch 1; by then the edge of `sums` is durable, unless there is none."""

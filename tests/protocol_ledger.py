@@ -36,8 +36,15 @@ from iteration_lib.protocol.command import (
     TriggerCheckpoint,
     VoidEdges,
     VoidEpochs,
+    VoidParts,
 )
-from iteration_lib.protocol.event import CheckpointTriggered, DefinitionChanged, FinishedPart, ListenerNotified
+from iteration_lib.protocol.event import (
+    AttemptOpened,
+    CheckpointTriggered,
+    DefinitionChanged,
+    FinishedPart,
+    ListenerNotified,
+)
 from iteration_lib.protocol.state import Decision, Reports
 from iteration_lib.protocol.status import (
     CheckpointFailure,
@@ -122,7 +129,9 @@ class Ledger(Rows):
                 self._write_epoch(command)
             case VoidEpochs() | MakeEpochsDurable():
                 self._end_epochs(command)
-            case SwitchToUnaligned() | RecordParts() | VoidEdges() | ReplaceDefinition() | FinishOperator():
+            case (
+                SwitchToUnaligned() | RecordParts() | VoidEdges() | VoidParts() | ReplaceDefinition() | FinishOperator()
+            ):
                 self._write_edge(event, command)
             case PinData():
                 assert command.name not in self.pins
@@ -204,7 +213,7 @@ class Ledger(Rows):
     def _write_edge(
         self,
         event: Event,
-        command: SwitchToUnaligned | RecordParts | VoidEdges | ReplaceDefinition | FinishOperator,
+        command: SwitchToUnaligned | RecordParts | VoidEdges | VoidParts | ReplaceDefinition | FinishOperator,
     ) -> None:
         match command:
             case SwitchToUnaligned():
@@ -214,11 +223,8 @@ class Ledger(Rows):
             case RecordParts():
                 for part in command.parts:
                     self._mark(command.epoch, part)
-            case VoidEdges():
-                keeps = 0 if isinstance(event, DefinitionChanged) else 1
-                assert command.after == self.last_durable_epoch + keeps, "I15: voids what it must keep, or too little"
-                for written in self.live_parts():
-                    written.is_live = written.epoch <= command.after
+            case VoidEdges() | VoidParts():
+                self._void(event, command)
             case ReplaceDefinition():
                 assert self.last_epoch() == self.last_durable_epoch, "an epoch has begun with other operators"
                 assert self.status is RunStatus.RUNNING, "no epoch will be computed with them"
@@ -234,6 +240,21 @@ class Ledger(Rows):
                 self.finished[command.operator_id] = command
                 for written in self.live_parts():
                     written.is_live = (written.epoch, written.part.operator_id) != (FOR_GOOD, command.operator_id)
+
+    def _void(self, event: Event, command: VoidEdges | VoidParts) -> None:
+        is_ignored = isinstance(event, AttemptOpened) and event.ignore_edges
+        match command:
+            case VoidEdges():
+                keeps = 0 if is_ignored or isinstance(event, DefinitionChanged) else 1
+                assert command.after == self.last_durable_epoch + keeps, "I15: voids what it must keep, or too little"
+                for written in self.live_parts():
+                    written.is_live = written.epoch <= command.after
+            case VoidParts():
+                assert is_ignored, "I15: parts are voided by nobody's word"
+                for written in self.live_parts():
+                    assert written.epoch == FOR_GOOD, "I15: an edge that was to be ignored"
+                    assert written.part.operator_id in command.operators, "I15: a part that was to be ignored"
+                    written.is_live = False
 
     def _mark(self, epoch: int, part: FinishedPart) -> None:
         if epoch != FOR_GOOD:

@@ -210,7 +210,12 @@ class EventMachine(RuleBasedStateMachine):
             tolerable_failures=self.chance.choice([0, 1, 2]),
         )
         event = claim(self.claims, takeover=takeover, gone=gone, family=self.family)
-        event = dataclasses.replace(event, policy=policy, lease_ttl_seconds=self.lease_ttl_seconds)
+        event = dataclasses.replace(
+            event,
+            policy=policy,
+            lease_ttl_seconds=self.lease_ttl_seconds,
+            ignore_edges=self.chance.random() < 0.2,
+        )
         if not self.send(event):
             return None
         self.senders.append(self.sender(self.claims, self.state.fencing_token))

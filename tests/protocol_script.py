@@ -240,6 +240,7 @@ def claim(
     number: int = 1,
     *,
     takeover: bool = False,
+    ignore_edges: bool = False,
     gone: int | None = None,
     lease_ttl_seconds: float = LEASE_SECONDS,
     family: int = 0,
@@ -252,6 +253,7 @@ def claim(
         lease_ttl_seconds=lease_ttl_seconds,
         gone_attempt_id=attempt_id(gone, family) if gone is not None else None,
         takeover=takeover,
+        ignore_edges=ignore_edges,
         policy=CheckpointPolicy(**policy),  # type: ignore[arg-type]  # whole numbers, where its fields are
     )
 

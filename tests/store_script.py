@@ -103,7 +103,7 @@ def _second_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
     return (
         (claim(2, takeover=True, family=family, max_pending=2),),
         (two.changes("points", "centroids", "z", "x", dropped=("scaled", "y")),),
-        (two.finishes("z"),),
+        (two.finishes("z"), two.marks(NO_EPOCH, part("x", 0, 1, total=2))),
         (asks(1, family),),
         (two.opens(4), two.reports(4, {"centroids": {0: 1}}), two.triggers(4)),
         (two.opens(5), two.reports(5), two.triggers(5)),
@@ -121,7 +121,7 @@ def _third_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
     """It brings the run to its end; the first final checkpoint expires."""
     three = Sender(3, 3, family)
     return (
-        (claim(3, family=family),),
+        (claim(3, ignore_edges=True, family=family),),
         (three.opens(8),),
         (three.reports(8, {"centroids": {0: 0}}), three.triggers(8)),
         (three.lets_expire(12), three.triggers(8)),

@@ -19,11 +19,13 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from iteration_lib.airflow.submission import Submission
 from iteration_lib.errors import ExecutionLostError, UsageError
+from iteration_lib.process import TERMINATED_EXIT_CODE
 from iteration_lib.runner.java import find_java_home
 
 _GRACE_SECONDS = 3  # Airflow kills a task that takes longer to end than five
@@ -75,14 +77,25 @@ class DriverProcess(SparkSubmitHook):
                 raise UsageError(str(error)) from error
             raise ExecutionLostError(str(error)) from error
         finally:
-            self.on_kill()
+            self._end()
 
     def on_kill(self) -> None:
-        """End the driver with its JVM and its Python; harmless when they have ended."""
+        """End the driver; raises SystemExit when there is none yet, so that none is started any more."""
+        if self._submit_sp is None:
+            sys.exit(TERMINATED_EXIT_CODE)
+        self._end()
+
+    def _end(self) -> None:
+        """End the driver's Python and its JVM; harmless when they have ended."""
         submitted = self._submit_sp
         if submitted is None:
             return
-        _signal_group(submitted.pid, signal.SIGTERM)
+        drivers = _processes_that_run(self._submission.application, below=submitted.pid)
+        for driver in drivers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                driver.terminate()  # alone: what it captures now, it may need the JVM for
+        if not drivers:
+            _signal_group(submitted.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             submitted.wait(_GRACE_SECONDS)
         _signal_group(submitted.pid, signal.SIGKILL)
@@ -117,6 +130,20 @@ def _own_folders() -> list[str]:
     installed |= {Path(entry).resolve() for entry in site.getsitepackages()}
     folders = [Path(entry).resolve() for entry in sys.path if entry and Path(entry).is_dir()]
     return [str(folder) for folder in folders if not installed & {folder, *folder.parents}]
+
+
+def _processes_that_run(application: Path, *, below: int) -> list[psutil.Process]:
+    """Return the Python of a submission's driver: Spark's launcher starts it as `python APPLICATION ARGUMENTS`."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        children = psutil.Process(below).children(recursive=True)
+        return [child for child in children if _command(child)[1:2] == [str(application)]]
+    return []
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
 
 
 def _signal_group(pid: int, signal_number: signal.Signals) -> None:

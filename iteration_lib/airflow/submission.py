@@ -44,10 +44,6 @@ class TaskIdentity:
         """Return it in one word, as attempts are recorded: dag/dag_run/task/try."""
         return f"{self.dag_id}/{self.dag_run_id}/{self.task_id}/{self.try_number}"
 
-    def is_same_dag_run(self, described: str) -> bool:
-        """Tell whether another task of the same DAG run was described so."""
-        return described.startswith(f"{self.dag_id}/{self.dag_run_id}/")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
@@ -62,19 +58,14 @@ class Submission:
 
 
 def make_submission(
-    operator: EpochsOperator, run: RunRecord, *, identity: TaskIdentity, store_url: str | None, takeover: bool
+    operator: EpochsOperator, run: RunRecord, *, identity: TaskIdentity, store_url: str | None
 ) -> Submission:
     """Return the application that drives a run up to the end of the operator's epochs."""
     last = operator.end_epoch - 1
     epochs = f"epoch {last}" if last == operator.first_epoch else f"epochs {operator.first_epoch}-{last}"
     return Submission(
         application=Path(application.__file__),
-        arguments=(
-            run.run_id,
-            "--until-epoch",
-            str(operator.end_epoch),
-            *(("--takeover",) if takeover else ()),
-        ),
+        arguments=(run.run_id, "--until-epoch", str(operator.end_epoch)),
         name=f"{run.run_key} {epochs} (run {run.run_id})",
         conn_id=operator.conn_id,
         conf=operator.spark_conf,

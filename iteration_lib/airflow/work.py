@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -22,7 +23,8 @@ from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import ExecutionLostError, ParameterError, UsageError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, open_store
 from iteration_lib.launch import open_run as find_or_create_run
-from iteration_lib.process import this_holder
+from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
+from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
@@ -62,7 +64,6 @@ def finish_run(operator: FinishRunOperator, *, task_instance: RuntimeTaskInstanc
             holder=this_holder(identity.describe()),
             open_runner=_LOCAL.open_runner,  # there is nothing left to compute
             parallelism=_LOCAL.default_parallelism,
-            takeover=_is_left_by_this_dag_run(store, run, identity),
         )
         run = drive_run(store, settings, run, drive)
     return {
@@ -89,8 +90,9 @@ class RunningEpochs:
         with without_retry_of_mistakes(), _store_of(self._operator) as (store, settings):
             run = find_run(store, self._operator.run_key)
             action = self._action(run)
-            if action is Action.DRIVE:
-                self._drive(store, settings, run)
+            is_heard = run.status is not RunStatus.FAILED or action is Action.SKIP  # or were listeners left out?
+            if action is Action.DRIVE or not is_heard:
+                self._drive(store, settings, run, is_here=action is not Action.DRIVE)
                 run = find_run(store, run.run_id)
                 action = self._action(run)
                 if action is Action.DRIVE:
@@ -110,7 +112,7 @@ class RunningEpochs:
         if self._driver is not None:
             self._driver.on_kill()
         else:
-            raise ExecutionLostError("the task was asked to end")
+            sys.exit(TERMINATED_EXIT_CODE)
 
     @property
     def _last_epoch(self) -> int:
@@ -120,22 +122,18 @@ class RunningEpochs:
         progress = Progress(last_durable_epoch=run.last_durable_epoch, is_terminated=run.terminated_by is not None)
         return decide_action(progress, first_epoch=self._operator.first_epoch, end_epoch=self._operator.end_epoch)
 
-    def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord) -> None:
-        takeover = _is_left_by_this_dag_run(store, run, self._identity)
-        if self._operator.runner == EngineKind.LOCAL.value:
+    def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
+        if is_here or self._operator.runner == EngineKind.LOCAL.value:
             drive = Drive(
                 holder=this_holder(self._identity.describe()),
                 open_runner=_LOCAL.open_runner,
                 parallelism=_LOCAL.default_parallelism,
                 until_epoch=self._operator.end_epoch,
                 publish=False,
-                takeover=takeover,
             )
             drive_run(store, settings, run, drive)
             return
-        submission = make_submission(
-            self._operator, run, identity=self._identity, store_url=settings.store_url, takeover=takeover
-        )
+        submission = make_submission(self._operator, run, identity=self._identity, store_url=settings.store_url)
         self._driver = DriverProcess(submission)
         self._driver.run()
 
@@ -148,16 +146,6 @@ def _store_of(
     settings = read_settings(os.environ, store_url=url, state_uri=state_uri)
     with open_store(settings) as store:
         yield store, settings
-
-
-def _is_left_by_this_dag_run(store: StoreWithHistory, run: RunRecord, identity: TaskIdentity) -> bool:
-    """Tell whether the attempt that holds the run is one of this DAG run's own.
-
-    Its tasks run one after the other, so whoever of them still holds the run was given up by Airflow; if it is not
-    dead, its token stops it. An attempt of anybody else (a command line) keeps its lease.
-    """
-    live = [attempt for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
-    return any(attempt.holder.task is not None and identity.is_same_dag_run(attempt.holder.task) for attempt in live)
 
 
 def _check_length(params: Mapping[str, object], longest: int | None) -> None:

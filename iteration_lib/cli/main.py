@@ -34,20 +34,19 @@ from iteration_lib.launch import (
     open_run,
     open_store,
 )
-from iteration_lib.process import this_holder
+from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import RunRecord
 
 _INTERRUPTED = 130
-_TERMINATED = 143
 
 
 def main() -> None:
     """Run the command line; never returns."""
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - modules of the current folder, as python -m finds them
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))  # ends the attempt in order
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_EXIT_CODE))  # ends the attempt in order
     logging.basicConfig(level=os.environ.get("ITERATION_LOG_LEVEL", "WARNING"), format="%(levelname)s %(message)s")
     try:
         cli.main(standalone_mode=False)
@@ -84,6 +83,7 @@ def cli() -> None:
 )
 @click.option("--takeover", is_flag=True, help="Take the run from an attempt that you know is gone.")
 @click.option("--allow-dropped-state", is_flag=True, help="Let the state of operators that are gone go too.")
+@click.option("--ignore-edges", is_flag=True, help="Compute anew what is durable inside the open epoch.")
 @checkpointing_options
 @store_options
 def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
@@ -99,6 +99,7 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
         max_buckets=options["max_buckets"],
         state_uri=options["state_uri"],
         allow_dropped_state=options["allow_dropped_state"],
+        ignore_edges=options["ignore_edges"],
     )
     engine = Engine(kind=EngineKind(options["runner"]), master=options["master"], parallelism=options["parallelism"])
     with open_store(settings) as store:
@@ -123,6 +124,7 @@ def _drive(
             parallelism=engine.default_parallelism,
             takeover=options["takeover"],
             allow_dropped_state=options["allow_dropped_state"],
+            ignore_edges=options["ignore_edges"],
             checkpointing=options["checkpointing"],
             observer=observer,
         )

@@ -21,11 +21,13 @@ from iteration_lib.view import Json, instant
 @click.command()
 @click.argument("run_name", metavar="RUN")
 @click.option("--allow-dropped-state", is_flag=True, help="Plan as if the state of operators that are gone may go too.")
+@click.option("--ignore-edges", is_flag=True, help="Plan as if what is durable inside the open epoch were not.")
 @store_options
-def plan(run_name: str, store_url: str | None, *, allow_dropped_state: bool, as_json: bool) -> None:
+def plan(run_name: str, store_url: str | None, *, allow_dropped_state: bool, ignore_edges: bool, as_json: bool) -> None:
     """Say what the next attempt would skip, restore and run, and whether it would be let; nothing is started."""
     with open_store(settings_of(store_url)) as store:
-        planned = plan_run(store, find_run(store, run_name), allow_dropped_state=allow_dropped_state)
+        run = find_run(store, run_name)
+        planned = plan_run(store, run, allow_dropped_state=allow_dropped_state, ignore_edges=ignore_edges)
     if as_json:
         print_json(plan_json(planned))
     else:

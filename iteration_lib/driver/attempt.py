@@ -38,6 +38,7 @@ class Claim:
     holder: Holder
     gone_attempt_id: AttemptId | None = None
     takeover: bool = False
+    ignore_edges: bool = False
     lease_ttl_seconds: float = 30.0
     policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
 
@@ -105,6 +106,7 @@ def open_attempt(
             lease_ttl_seconds=claim.lease_ttl_seconds,
             gone_attempt_id=claim.gone_attempt_id,
             takeover=claim.takeover,
+            ignore_edges=claim.ignore_edges,
             policy=claim.policy,
         ),
     )

@@ -26,15 +26,15 @@ from iteration_lib.state.saved import SavedStream
 class Snapshot:
     """A pending checkpoint, as the next epoch may not change it any more.
 
-    By the names of variables, `saved` holds the carried streams that are in files, `held` those that the driver still
-    has to write. `finished` holds the operators that finished for good, by name.
+    By the names of variables, `saved` holds the carried streams that are in files, `unsaved` those that the driver
+    still has to write. `finished` holds the operators that finished for good, by name.
     """
 
     checkpoint_id: int
     epoch: int
     participants: Mapping[str, int]
     saved: Mapping[str, SavedStream]
-    held: Mapping[str, Stream]
+    unsaved: Mapping[str, Stream]
     finished: Mapping[str, SavedStream]
     outputs: Mapping[str, SavedStream]
 
@@ -49,12 +49,12 @@ def take_snapshot(
 ) -> Snapshot:
     """Pin what a checkpoint consists of; what executors hold and have not written yet is written now."""
     saved = dict(result.saved)
-    held: dict[str, Stream] = {}
+    unsaved: dict[str, Stream] = {}
     for variable, stream in result.variables.items():
         if variable in saved:
             continue
         if stream.kind is Kind.VALUE:
-            held[variable] = stream
+            unsaved[variable] = stream
         else:
             saved[variable] = _save(context, variable, stream, epoch=result.epoch)
     return Snapshot(
@@ -62,7 +62,7 @@ def take_snapshot(
         epoch=checkpoint.epoch,
         participants={known.name: known.expected for known in checkpoint.participants},
         saved=saved,
-        held=held,
+        unsaved=unsaved,
         finished=dict(finished),
         outputs=dict(outputs),
     )
@@ -71,7 +71,7 @@ def take_snapshot(
 def write_manifest(context: RunContext, snapshot: Snapshot) -> CheckpointAcknowledged:
     """Write what the driver holds, then the manifest, and return what completes the checkpoint."""
     graph, run = context.graph, context.run
-    written = {name: _save(context, name, stream, epoch=snapshot.epoch) for name, stream in snapshot.held.items()}
+    written = {name: _save(context, name, stream, epoch=snapshot.epoch) for name, stream in snapshot.unsaved.items()}
     carried = {**snapshot.saved, **written}
     is_finished = {
         operator.operator_id: bool(snapshot.outputs) or operator.name in snapshot.finished

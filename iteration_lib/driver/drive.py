@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.checkpoint import take_snapshot
 from iteration_lib.driver.context import RunContext
-from iteration_lib.driver.edge import Edges, read_edges
+from iteration_lib.driver.edge import Edges
 from iteration_lib.driver.epoch import EpochResult, EpochRunner
 from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.restore import restore_carried
@@ -34,7 +34,7 @@ from iteration_lib.driver.upload import Uploads
 from iteration_lib.errors import CheckpointFailedError, ProtocolViolationError, SupersededError
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointTriggered, EpochOpened, SubtasksAligned
-from iteration_lib.protocol.pacing import has_paused, is_paced
+from iteration_lib.protocol.pacing import has_paused, is_paced, last_covered
 from iteration_lib.protocol.state import EpochState
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.seam import Stream
@@ -79,9 +79,10 @@ class _Loop:
         epoch = state.last_durable_epoch + 1
         state = self._attempt.apply(self._opened(epoch, if_ready=False))
         while True:
+            edges = self._edges(state, epoch)
             state = self._announce(state)
             self._context.crash_plan.reach(CrashPoint.EPOCH_OPENED, epoch)
-            runner = EpochRunner(self._context, self._streams, carried, edges=self._edges(epoch), epoch=epoch)
+            runner = EpochRunner(self._context, self._streams, carried, edges=edges, epoch=epoch)
             with runner.capturing():
                 result = runner.run(is_saved=self._expects_checkpoint(state, epoch))
                 self._context.crash_plan.reach(CrashPoint.EPOCH_WRITTEN, epoch)
@@ -113,7 +114,7 @@ class _Loop:
         aligned = SubtasksAligned(
             **self._attempt.guard, epoch=epoch, reports=result.reports, metrics=result.metrics, seconds=result.seconds
         )
-        state = self._attempt.apply(aligned, *follow)
+        state = self._attempt.apply(*self._uploads.expired(), aligned, *follow)
         self._uploads.check(state)
         while (held := state.epoch_state(epoch)) is not None and held.is_held:
             state = self._uploads.wait()
@@ -171,8 +172,9 @@ class _Loop:
         is_due = is_paced(state, epoch) and has_paused(state, self._context.clock.now())
         return is_end or self._is_last(epoch) or state.is_asked or is_due
 
-    def _edges(self, epoch: int) -> Edges:
-        return Edges(self._context, read_edges(self._streams.parts, epoch=epoch), epoch=epoch)
+    def _edges(self, state: RunState, epoch: int) -> Edges:
+        found, is_of_use = self._streams.edges.get(epoch, {}), last_covered(state) >= epoch - 1
+        return Edges(self._context, found, epoch=epoch, is_of_use=is_of_use)
 
     def _opened(self, epoch: int, *, if_ready: bool) -> EpochOpened:
         heads = self._context.heads()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
-from iteration_lib.errors import IterationError
+from iteration_lib.errors import IterationError, StateCorruptedError
 from iteration_lib.model.operator import Kind, Operator, Role
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.event import AlignmentTimedOut, FinishedPart, PartsFinished
@@ -46,27 +46,33 @@ class Edge:
         return sum(end - first for first, end in self.ranges) == self.total
 
 
-def read_edges(parts: Iterable[PartRecord], *, epoch: int) -> dict[str, Edge]:
-    """Join an epoch's live parts, as the store lists them, by operator id."""
-    found: dict[str, list[PartRecord]] = {}
+def read_edges(parts: Iterable[PartRecord]) -> dict[int, dict[str, Edge]]:
+    """Join live parts, by epoch and operator id."""
+    found: dict[int, dict[str, list[PartRecord]]] = {}
     for part in parts:
-        if part.epoch == epoch and part.voided_at is None:
-            found.setdefault(part.operator_id, []).append(part)
-    return {operator_id: _join(known) for operator_id, known in found.items()}
+        found.setdefault(part.epoch, {}).setdefault(part.operator_id, []).append(part)
+    return {
+        epoch: {operator_id: _join(parts) for operator_id, parts in known.items()} for epoch, known in found.items()
+    }
 
 
 class Edges:
     """The durable edges of one epoch; NO_EPOCH for operators that finish for good."""
 
-    def __init__(self, context: RunContext, found: Mapping[str, Edge], *, epoch: int) -> None:
-        """Begin with what is durable already; the time until the epoch switches begins now."""
+    def __init__(self, context: RunContext, found: Mapping[str, Edge], *, epoch: int, is_of_use: bool = True) -> None:
+        """Begin with what is durable already; the time until the epoch switches begins now.
+
+        Nothing is captured where it is of no use: no takeover keeps what was computed from variables that no
+        checkpoint holds, or is about to.
+        """
         self._context = context
+        self._is_of_use = is_of_use
         self._attempt = context.attempt
         self._epoch = epoch
         self._found = dict(found)
         self._noted: dict[str, list[SavedStream]] = {}
         self._metrics: dict[str, Mapping[str, float]] = {}
-        self._marked: dict[str, list[Range]] = {name: list(edge.ranges) for name, edge in found.items()}
+        self._marked: dict[str, set[Range]] = {name: set(edge.ranges) for name, edge in found.items()}
         self._is_unaligned = epoch == NO_EPOCH
         self._lock = threading.RLock()
         self._started_seconds = context.clock.monotonic_seconds()
@@ -74,7 +80,7 @@ class Edges:
     @property
     def is_capturing(self) -> bool:
         """Whether operators leave files as they finish, so that they can be marked at any time."""
-        return self._context.alignment_timeout_seconds is not None
+        return self._is_of_use and self._context.alignment_timeout_seconds is not None
 
     def complete(self, operator: Operator) -> Edge | None:
         """Return an operator's edge, if it was complete when the epoch began."""
@@ -88,7 +94,8 @@ class Edges:
 
     def is_capturable(self, operator: Operator) -> bool:
         """Tell whether an operator's output may become a durable edge: neither it nor one before it is left out."""
-        return operator.capture and all(self.is_capturable(source) for source in self._before(operator))
+        is_asked = self._is_of_use and operator.capture
+        return is_asked and all(self.is_capturable(source) for source in self._before(operator))
 
     def is_noted(self, operator: Operator) -> bool:
         """Tell whether any file of an operator's output was noted."""
@@ -100,11 +107,8 @@ class Edges:
 
     def is_whole(self, operator: Operator) -> bool:
         """Tell whether all of an operator's output was noted, or is durable."""
-        noted = self._noted.get(operator.operator_id, ())
-        files = [file_of for saved in noted for file_of in _one_by_one(saved)]
-        total = self._total(operator)
-        ranges: set[Range] = {*self._marked.get(operator.operator_id, ()), *(_range(one, total) for one in files)}
-        return sum(end - first for first, end in ranges) == total
+        ranges = self._marked.get(operator.operator_id, set()) | self._parts(operator).keys()
+        return self._is_complete(operator, {operator.operator_id: ranges})
 
     def note_consumed(self, operator: Operator, metrics: Mapping[str, float] | None) -> None:
         """Note that an operator's output needs no files: all who take it are whole (not in-flight, FLIP-76)."""
@@ -133,7 +137,7 @@ class Edges:
 
         Without a time to wait for there is nothing to do here: a timeout of 0 marks each part as it is noted.
         """
-        timeout = self._context.alignment_timeout_seconds
+        timeout = self._context.alignment_timeout_seconds if self._is_of_use else None
         cancel = self._context.background.after(timeout, self._time_out) if timeout else None
         try:
             yield
@@ -150,7 +154,7 @@ class Edges:
     def mark(self, by: UnalignedBy) -> None:
         """Mark all that is noted and may be marked, in running order, in one transaction."""
         with self._lock:
-            marked = {operator_id: list(ranges) for operator_id, ranges in self._marked.items()}
+            marked = {operator_id: set(ranges) for operator_id, ranges in self._marked.items()}
             operators = self._context.graph.operators
             parts = [part for operator in operators for part in self._unmarked(operator, marked)]
             if not parts:
@@ -171,19 +175,23 @@ class Edges:
                 )
         self._context.crash_plan.reach(CrashPoint.EDGE_MARKED, self._epoch)
 
-    def _unmarked(self, operator: Operator, marked: dict[str, list[Range]]) -> list[FinishedPart]:
+    def _unmarked(self, operator: Operator, marked: dict[str, set[Range]]) -> list[FinishedPart]:
         """Return what is noted of an operator, is not in `marked` yet and may be now; and add it there."""
-        noted = self._noted.get(operator.operator_id)
-        if noted is None or not self.is_capturable(operator):
+        if not (self.is_noted(operator) and self.is_capturable(operator)):
             return []
         before = self._before(operator)
         if not all(self._is_complete(source, marked) for source in before):
             return []
-        parts = [self._part(operator, file_of, before) for saved in noted for file_of in _one_by_one(saved)]
-        known = marked.setdefault(operator.operator_id, [])
-        new = [part for part in parts if (part.first_bucket, part.end_bucket) not in known]
-        known += [(part.first_bucket, part.end_bucket) for part in new]
+        known = marked.setdefault(operator.operator_id, set())
+        parts = self._parts(operator)
+        new = [self._part(operator, saved_part, before) for found, saved_part in parts.items() if found not in known]
+        known.update(parts)
         return new
+
+    def _parts(self, operator: Operator) -> dict[Range, SavedStream]:
+        """Return what was noted of an operator, part by part."""
+        noted, total = self._noted.get(operator.operator_id, ()), self._total(operator)
+        return {_range(part, total): part for saved in noted for part in _one_by_one(saved)}
 
     def _part(self, operator: Operator, saved: SavedStream, before: Sequence[Operator]) -> FinishedPart:
         first, end = _range(saved, self._total(operator))
@@ -199,7 +207,7 @@ class Edges:
             metrics=dict(self._metrics[operator.operator_id]),
         )
 
-    def _is_complete(self, operator: Operator, marked: Mapping[str, list[Range]]) -> bool:
+    def _is_complete(self, operator: Operator, marked: Mapping[str, set[Range]]) -> bool:
         ranges = marked.get(operator.operator_id, ())
         return sum(end - first for first, end in ranges) == self._total(operator)
 
@@ -216,6 +224,18 @@ class Edges:
 
     def _total(self, operator: Operator) -> int:
         return self._context.run.max_buckets if operator.kind is Kind.BUCKETS else 1
+
+
+@contextmanager
+def telling_of_ignore_edges(context: RunContext, saved: SavedStream | None) -> Iterator[None]:
+    """Have StateCorruptedError of an edge's file say that the attempt can do without it."""
+    try:
+        yield
+    except StateCorruptedError as err:
+        if err.uri not in [context.location.path(file.path) for file in (saved.files if saved is not None else ())]:
+            raise
+        way_out = "or compute anew what is durable inside the open epoch with --ignore-edges"
+        raise StateCorruptedError(err.uri, err.problem, way_out=way_out) from err
 
 
 def _join(parts: list[PartRecord]) -> Edge:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from iteration_lib.driver.context import RunContext
-from iteration_lib.driver.edge import Edges
+from iteration_lib.driver.edge import Edges, telling_of_ignore_edges
 from iteration_lib.driver.streams import Streams
 from iteration_lib.driver.sweep import FRESH_STATE
 from iteration_lib.errors import IterationError, SchemaMismatchError
@@ -118,12 +118,13 @@ class EpochRunner:
         def note(part: SavedStream) -> None:
             self._edges.note(operator, part, self._metrics.get(operator.name))
 
-        self._materialised[operator.name] = self._context.runner.materialise(
-            self._results[operator.name],
-            folder=self._context.epoch_folder(operator, self._epoch),
-            done=begun,
-            on_part=note,
-        )
+        with telling_of_ignore_edges(self._context, begun):
+            self._materialised[operator.name] = self._context.runner.materialise(
+                self._results[operator.name],
+                folder=self._context.epoch_folder(operator, self._epoch),
+                done=begun,
+                on_part=note,
+            )
 
     def _leave_first_values(self) -> None:
         """Leave files of the variables before epoch 0, each as a whole: what is computed from them needs them."""
@@ -164,7 +165,10 @@ class EpochRunner:
             is_there = self._edges.is_noted(operator) or self._edges.complete(operator) is not None
             if stream is None or is_there or not self._edges.is_capturable(operator):
                 continue
-            if self._context.runner.is_computed(stream):
+            written = self._materialised.get(operator.name)
+            if written is not None and written.saved is not None:
+                self._edges.note(operator, written.saved, self._metrics.get(operator.name))
+            elif self._context.runner.is_computed(stream):
                 self._leave_files(operator, self._edges.begun(operator))
         for operator in reversed(self._context.graph.per_epoch()):
             if self._is_consumed(operator):
@@ -213,7 +217,7 @@ class EpochRunner:
         edge = self._edges.complete(self._context.graph.operator(name))
         if edge is None:
             return self._streams.get(name, epoch=self._epoch)
-        self._results[name] = self._context.runner.restore(edge.saved)
+        self._results[name] = self._streams.restore_edge(edge)
         return self._results[name]
 
     def _carry(self, variable: str, *, is_saved: bool) -> Materialised:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
-from iteration_lib.driver.edge import Edges, read_edges
+from iteration_lib.driver.edge import Edge, Edges, read_edges, telling_of_ignore_edges
 from iteration_lib.errors import IterationError
 from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.operator import Operator, Role
@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 class Streams:
     """The streams of one attempt that outlive an epoch.
 
-    `finished` names the files of finished operators; `parts` are the durable edges as the attempt found them.
+    `finished` names the files of finished operators; `edges` are the durable ones as the attempt found them, by epoch.
     """
 
     def __init__(self, context: RunContext) -> None:
@@ -44,8 +44,8 @@ class Streams:
             for operator in store.list_operators(run_id)
             if operator.output is not None
         }
-        self.parts = store.list_parts(run_id)
-        self._edges = Edges(context, read_edges(self.parts, epoch=NO_EPOCH), epoch=NO_EPOCH)
+        self.edges = read_edges(store.list_live_parts(run_id))
+        self._edges = Edges(context, self.edges.get(NO_EPOCH, {}), epoch=NO_EPOCH)
         self._kept: dict[str, Stream] = {}
         self._empty: dict[str, Stream] = {}
 
@@ -56,13 +56,18 @@ class Streams:
 
     def first_values(self) -> dict[str, Stream]:
         """Return the variables as epoch 0 receives them, each computed once; read back if its edge is durable."""
-        edges = read_edges(self.parts, epoch=0)
+        edges = self.edges.get(0, {})
         return {
-            operator.name: self._context.runner.restore(edge.saved)
+            operator.name: self.restore_edge(edge)
             if (edge := edges.get(operator.operator_id)) is not None and edge.is_complete
             else self.first_value(operator)
             for operator in self._context.graph.variables
         }
+
+    def restore_edge(self, edge: Edge) -> Stream:
+        """Return the output whose edge is complete."""
+        with telling_of_ignore_edges(self._context, edge.saved):
+            return self._context.runner.restore(edge.saved)
 
     def first_value(self, operator: Operator) -> Stream:
         """Return a variable, or a state, as it is before it was ever fed back."""
@@ -118,7 +123,7 @@ class Streams:
         """Return an operator's whole output and its files, which may all be durable already, but for the marker."""
         edge = self._edges.complete(operator)
         if edge is not None:
-            return self._context.runner.restore(edge.saved), edge.saved
+            return self.restore_edge(edge), edge.saved
         materialised = self._compute_for_good(operator)
         return materialised.stream, cast("SavedStream", materialised.saved)  # a folder was given
 
@@ -127,12 +132,11 @@ class Streams:
         folder = f"{self._attempt.folder}/finished/{operator.operator_id}"
         begun = self._edges.begun(operator)
         stream = self._compute(operator)
-        if begun is None and not self._edges.is_capturing:
-            return self._context.runner.materialise(stream, folder=folder)
         try:
-            return self._context.runner.materialise(
-                stream, folder=folder, done=begun, on_part=lambda part: self._edges.note(operator, part)
-            )
+            with telling_of_ignore_edges(self._context, begun):
+                return self._context.runner.materialise(
+                    stream, folder=folder, done=begun, on_part=lambda part: self._edges.note(operator, part)
+                )
         except (SystemExit, KeyboardInterrupt):
             try:
                 self._edges.mark(UnalignedBy.PREEMPTION)

@@ -11,6 +11,7 @@ import logging
 from iteration_lib.driver.attempt import attempt_folder
 from iteration_lib.driver.context import RunContext
 from iteration_lib.errors import StateLocationError
+from iteration_lib.protocol.status import AttemptOutcome
 
 _logger = logging.getLogger(__name__)
 
@@ -19,9 +20,13 @@ FRESH_STATE = "fresh"
 
 
 def sweep_scratch(context: RunContext) -> None:
-    """Remove the scratch folders of ended attempts; what cannot be removed now is left to the next attempt."""
+    """Remove the scratch folders of ended attempts; what cannot be removed now is left to the next attempt.
+
+    One that was released without a word has removed its own.
+    """
     for attempt in context.store.list_attempts(context.run.run_id):
-        if attempt.ended_at is None:
+        has_cleaned_up = attempt.outcome is AttemptOutcome.RELEASED and attempt.reason is None
+        if attempt.ended_at is None or has_cleaned_up:
             continue
         for name in (RUNNER_SCRATCH, FRESH_STATE):
             folder = f"{attempt_folder(attempt.fencing_token, attempt.attempt_id)}/{name}"

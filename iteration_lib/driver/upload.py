@@ -53,8 +53,8 @@ class Uploads:
     def start(self, snapshot: Snapshot) -> None:
         """Write a pending checkpoint beside what comes next."""
         name = f"checkpoint-{snapshot.checkpoint_id}"
-        job = self._context.background.start(name, lambda: self._write(snapshot))
         started = self._context.clock.monotonic_seconds()
+        job = self._context.background.start(name, lambda: self._write(snapshot, started_seconds=started))
         self._uploads.append(_Upload(snapshot=snapshot, job=job, started_seconds=started))
 
     def wait(self) -> RunState:
@@ -62,7 +62,7 @@ class Uploads:
         jobs = [upload.job for upload in self._uploads]
         self._context.background.wait(jobs, timeout_seconds=_POLL_SECONDS)
         self._raise_errors()
-        expired = self._expired()
+        expired = self.expired()
         return self._attempt.apply(*expired) if expired else self._attempt.look()
 
     def wait_for_all(self, state: RunState) -> RunState:
@@ -84,6 +84,10 @@ class Uploads:
     def check(self, state: RunState) -> None:
         """Forget what has ended; raise what ended the attempt, or CheckpointFailedError when too many have failed."""
         self._raise_errors()
+        pending = {known.checkpoint_id for known in state.pending}
+        self._uploads = [
+            upload for upload in self._uploads if upload.job.done() or upload.snapshot.checkpoint_id in pending
+        ]
         if has_failed(state):
             failure = self._failure
             if isinstance(failure, IterationError):
@@ -97,24 +101,27 @@ class Uploads:
         for upload in ended:
             upload.job.result()
 
-    def _expired(self) -> list[CheckpointDeclined]:
+    def expired(self) -> list[CheckpointDeclined]:
         """Return what declines the checkpoints that have taken too long; a job that hangs is left to itself."""
-        now, timeout = self._context.clock.monotonic_seconds(), self._context.policy.timeout_seconds
-        late = [upload for upload in self._uploads if now - upload.started_seconds >= timeout]
+        writing = [upload for upload in self._uploads if not upload.job.done()]
+        late = [upload for upload in writing if self._is_late(upload.started_seconds)]
         self._uploads = [upload for upload in self._uploads if upload not in late]
         if late:
             self._failure = None  # of an earlier one, which was tolerated
-        return [
-            CheckpointDeclined(
-                **self._attempt.guard,
-                checkpoint_id=upload.snapshot.checkpoint_id,
-                reason=f"it took longer than {timeout:g} seconds",
-                failure=CheckpointFailure.EXPIRED,
-            )
-            for upload in late
-        ]
+        return [self._expiry(upload.snapshot) for upload in late]
 
-    def _write(self, snapshot: Snapshot) -> RunState:
+    def _is_late(self, started_seconds: float) -> bool:
+        return self._context.clock.monotonic_seconds() - started_seconds >= self._context.policy.timeout_seconds
+
+    def _expiry(self, snapshot: Snapshot) -> CheckpointDeclined:
+        return CheckpointDeclined(
+            **self._attempt.guard,
+            checkpoint_id=snapshot.checkpoint_id,
+            reason=f"it took longer than {self._context.policy.timeout_seconds:g} seconds",
+            failure=CheckpointFailure.EXPIRED,
+        )
+
+    def _write(self, snapshot: Snapshot, *, started_seconds: float) -> RunState:
         """Write a checkpoint and complete it; runs beside the next epoch."""
         try:
             acknowledged = write_manifest(self._context, snapshot)
@@ -124,6 +131,9 @@ class Uploads:
             self._failure = err
             return self._decline(snapshot, err)
         self._context.crash_plan.reach(CrashPoint.MANIFEST_WRITTEN, snapshot.epoch)
+        if self._is_late(started_seconds):
+            self._failure = None
+            return self._attempt.apply(self._expiry(snapshot))
         state = self._attempt.apply(acknowledged)
         self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
         return state

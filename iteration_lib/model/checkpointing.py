@@ -18,7 +18,8 @@ class Checkpointing(CheckpointPolicy):
     `every_epochs` is how many epochs one checkpoint covers, `min_pause_seconds` the least time from the completion of
     one to the next; the last epoch of a run or of an attempt always gets one. While `max_pending` are being written,
     the next epoch may compute but not align. One that takes longer than `timeout_seconds` has failed; after more than
-    `tolerable_failures` in a row the attempt stops.
+    `tolerable_failures` in a row the attempt stops. That is for what is written beside the next epoch: where executors
+    cannot write what they hold, the epoch has failed, and the attempt ends, as in Flink.
 
     With `alignment_timeout_seconds` an epoch that takes longer keeps what its operators finish as they finish it, so
     that a retry goes on inside the epoch; 0 keeps it from the start, None only when the process is told to end.

@@ -100,18 +100,23 @@ def compare_definitions(before: Mapping[str, object], after: Mapping[str, object
 
 
 def check_evolution(
-    evolution: Evolution, *, finished: Collection[str], stateful: Collection[str], allow_dropped_state: bool = False
+    evolution: Evolution,
+    *,
+    finished: Collection[str],
+    stateful: Collection[str],
+    captured: Collection[str] = (),
+    allow_dropped_state: bool = False,
 ) -> tuple[str, ...]:
     """Return why a run may not go on with another definition, a sentence each that says what to do; none if it may.
 
     `finished` are the ids of the operators that finished for good, `stateful` of those whose state the last checkpoint
-    holds, none where there is no checkpoint yet.
+    holds, none where there is no checkpoint yet, and `captured` of those with a durable edge.
     """
     return (
         *_changed_ones(evolution),
         *_moved_ones(evolution, finished),
         *_added_ones(evolution, stateful),
-        *(_removed_ones(evolution, {*finished, *stateful}) if not allow_dropped_state else ()),
+        *(_removed_ones(evolution, {*finished, *stateful, *captured}) if not allow_dropped_state else ()),
     )
 
 

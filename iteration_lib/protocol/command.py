@@ -123,6 +123,13 @@ class VoidEdges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VoidParts:
+    """Void the live parts of operators that would finish for good, whoever wrote them."""
+
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VoidEpochs:
     """Every epoch after the last durable one → VOIDED."""
 
@@ -250,6 +257,7 @@ Command: TypeAlias = (
     | RecordParts
     | VoidEpochs
     | VoidEdges
+    | VoidParts
     | MakeEpochsDurable
     | FinishOperator
     | TriggerCheckpoint

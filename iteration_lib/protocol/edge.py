@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from iteration_lib.errors import ProtocolViolationError
-from iteration_lib.protocol.command import Command, RecordParts, SwitchToUnaligned, VoidEdges
+from iteration_lib.protocol.command import Command, RecordParts, SwitchToUnaligned, VoidEdges, VoidParts
 from iteration_lib.protocol.event import AlignmentTimedOut, FinishedPart, PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH, EdgeState, RunState
 from iteration_lib.protocol.status import EpochStatus, OperatorStatus
@@ -53,11 +53,16 @@ def finish_parts(state: RunState, event: PartsFinished) -> tuple[RunState, tuple
     return state, ((RecordParts(epoch=event.epoch, parts=tuple(marked)),) if marked else ())
 
 
-def keep_edges(state: RunState) -> tuple[RunState, tuple[Command, ...]]:
+def keep_edges(state: RunState, *, ignore_edges: bool) -> tuple[RunState, tuple[Command, ...]]:
     """Keep, for a new attempt, the edges of the epoch that it will run; void those of later ones.
 
-    A later epoch computed from variables that are not durable, and that may come out differently.
+    A later epoch computed from variables that are not durable, and that may come out differently. With `ignore_edges`
+    none is kept, nor any part of an operator that has not finished for good.
     """
+    if ignore_edges:
+        state, voided = void_edges(state)
+        begun = tuple(edge.operator_id for edge in state.edges)
+        return replace(state, edges=()), (*voided, *((VoidParts(operators=begun),) if begun else ()))
     kept = tuple(edge for edge in state.edges if edge.epoch <= state.last_durable_epoch + 1)
     if kept == state.edges:
         return state, ()

@@ -16,7 +16,8 @@ class AttemptOpened:
     """A process wants to drive the run.
 
     `gone_attempt_id` names an attempt whose holder was proved to be gone (its process, by its own machine; its task
-    instance, by Airflow). `takeover` is a person's word for it.
+    instance, by Airflow). `takeover` is a person's word for it. With `ignore_edges` the attempt begins without what the
+    ones before it left of operators that had not finished.
     """
 
     attempt_id: AttemptId
@@ -24,6 +25,7 @@ class AttemptOpened:
     lease_ttl_seconds: float
     gone_attempt_id: AttemptId | None = None
     takeover: bool = False
+    ignore_edges: bool = False
     policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
 
 

@@ -65,7 +65,7 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
         )
     )
     state, aborted = _abort_all(state, "its attempt was superseded")
-    state, voided = keep_edges(state)
+    state, voided = keep_edges(state, ignore_edges=event.ignore_edges)
     commands += [*aborted, *voided]
     if state.epochs:
         commands.append(VoidEpochs(after=state.last_durable_epoch))

@@ -7,7 +7,7 @@ buckets is computed where it is first used, as on Spark.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -139,11 +139,13 @@ class LocalRunner:
         ranges = target.ranges(parallelism=stream.parallelism, count=stream.count)
         parts = []
         if target.done is not None:
-            if ranges and stream.is_computed:
+            durable = list(self._load(target.done))
+            if ranges:
                 first = ranges[0][0].start
                 schema = dump_schema(stream.bucket(first).schema)
                 target.check_columns(schema, bucket=first, operator_id=stream.operator_id)
-            self._keep(stream, target.done)
+            for index, batch in durable:
+                stream.keep(index, batch)
             parts.append(target.done)
         for subtask, owned in enumerate(ranges):
             for buckets in owned:
@@ -152,9 +154,12 @@ class LocalRunner:
         return join_parts(parts)
 
     def _keep(self, stream: LocalBuckets, saved: SavedStream) -> None:
+        for index, batch in self._load(saved):
+            stream.keep(index, batch)
+
+    def _load(self, saved: SavedStream) -> Iterator[tuple[int, pa.RecordBatch]]:
         for file in saved.files:
-            for index, batch in zip(file.buckets, load_buckets(self._location, saved, file), strict=True):
-                stream.keep(index, batch)
+            yield from zip(file.buckets, load_buckets(self._location, saved, file), strict=True)
 
     def _check_not_cancelled(self) -> None:
         if self._cancelled.is_set():

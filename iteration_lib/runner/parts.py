@@ -9,9 +9,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from iteration_lib.errors import OperatorResultError
 from iteration_lib.model.bucket import subtask_ranges
 from iteration_lib.model.operator import Kind
-from iteration_lib.runner.calling import check_one_schema
+from iteration_lib.runner.pair import describe_result
 from iteration_lib.runner.seam import PartListener
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
@@ -57,9 +58,16 @@ class Target:
 
     def check_columns(self, schema: str, *, bucket: int, operator_id: str) -> None:
         """Raise OperatorResultError where a bucket has other columns than what is done."""
-        if self.done is not None:
-            first = self.done.files[0].buckets.start
-            check_one_schema(operator_id, {first: load_schema(self.done), bucket: read_schema(schema)})
+        if self.done is None:
+            return
+        known, found = load_schema(self.done), read_schema(schema)
+        if not found.equals(known, check_metadata=True):
+            raise OperatorResultError(
+                operator_id=operator_id,
+                problem=f"returned ({describe_result(found)}) for bucket {bucket}, but ({describe_result(known)}) for "
+                f"bucket {self.done.files[0].buckets.start}, which is durable; return the same columns for every "
+                "bucket, or compute all of them anew with --ignore-edges",
+            )
 
     def write(
         self, kind: Kind, batches: Sequence[pa.RecordBatch], *, subtask: int = 0, buckets: range | None = None

@@ -128,14 +128,14 @@ class SparkRunner:
         on_part: PartListener | None = None,
     ) -> Materialised:
         """Compute a stream, count it, and with a folder write it there; DataFrames are always written as Parquet."""
-        self._jobs.check_not_cancelled()
         target = target_of(stream.kind, self._location, folder, file_format, done=done, on_part=on_part)
+        if isinstance(stream, ValueStream):  # the driver has it, also when Spark is cancelled
+            saved = target.write(stream.kind, [stream.batch]) if target is not None else None
+            return Materialised(stream=stream, records=(stream.batch.num_rows,), saved=saved)
+        self._jobs.check_not_cancelled()
         if isinstance(stream, FrameStream):
             saved = self._save_frame(stream, target)
             return Materialised(stream=stream, records=stream.records, saved=saved)
-        if isinstance(stream, ValueStream):
-            saved = target.write(stream.kind, [stream.batch]) if target is not None else None
-            return Materialised(stream=stream, records=(stream.batch.num_rows,), saved=saved)
         if isinstance(stream, BucketStream):
             saved = self._save_buckets(stream, target) if target is not None else None
             return Materialised(stream=stream, records=self._buckets.records(stream), saved=saved)

@@ -33,6 +33,7 @@ from iteration_lib.protocol.command import (
     TriggerCheckpoint,
     VoidEdges,
     VoidEpochs,
+    VoidParts,
 )
 from iteration_lib.protocol.state import Reports
 from iteration_lib.protocol.status import CheckpointStatus
@@ -206,6 +207,10 @@ def _void_edges(command: VoidEdges, execute: Execute) -> None:
     _some(execute, "void_edges", {"after": command.after})
 
 
+def _void_parts(command: VoidParts, execute: Execute) -> None:
+    _some(execute, "void_dropped_parts", {"dropped": list(command.operators)})
+
+
 def _void_epochs(command: VoidEpochs, execute: Execute) -> None:
     _some(execute, "void_epochs", {"after": command.after})
 
@@ -313,6 +318,7 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     SwitchToUnaligned: _switch_to_unaligned,
     RecordParts: _record_parts,
     VoidEdges: _void_edges,
+    VoidParts: _void_parts,
     VoidEpochs: _void_epochs,
     MakeEpochsDurable: _make_epochs_durable,
     FinishOperator: _finish_operator,

@@ -139,6 +139,13 @@ class MemoryStore:
         by = itemgetter("epoch", "operator_id", "first_bucket", "fencing_token")
         return self._read(run_id, lambda run: [rows.part_record(p) for p in sorted(run.parts, key=by)])
 
+    def list_live_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
+        """Return the parts that whoever drives a run finds; see History."""
+        durable = self._read(run_id, lambda run: [run.run["last_durable_epoch"]])
+        return tuple(
+            part for part in self.list_parts(run_id) if part.voided_at is None and not 0 <= part.epoch <= durable[0]
+        )
+
     def list_requests(self, run_id: RunId) -> tuple[RequestRecord, ...]:
         """Return which checkpoints persons asked for; see History."""
         by = itemgetter("requested_at", "request_id")

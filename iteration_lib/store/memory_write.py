@@ -35,6 +35,7 @@ from iteration_lib.protocol.command import (
     TriggerCheckpoint,
     VoidEdges,
     VoidEpochs,
+    VoidParts,
 )
 from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.state import NO_EPOCH
@@ -202,6 +203,12 @@ def _void_edges(run: MemoryRun, command: VoidEdges, _token: int, now: datetime) 
     parts = run.parts
     run.void_parts(lambda part: part["epoch"] > command.after, now)
     refuse_if(parts == run.parts, f"no edge is live after epoch {command.after}")
+
+
+def _void_parts(run: MemoryRun, command: VoidParts, _token: int, now: datetime) -> None:
+    parts = run.parts
+    run.void_parts(lambda part: part["epoch"] == NO_EPOCH and part["operator_id"] in command.operators, now)
+    refuse_if(parts == run.parts, f"no part of {command.operators} is live")
 
 
 def _void_epochs(run: MemoryRun, command: VoidEpochs, _token: int, _now: datetime) -> None:
@@ -385,6 +392,7 @@ _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] =
     SwitchToUnaligned: _switch_to_unaligned,
     RecordParts: _record_parts,
     VoidEdges: _void_edges,
+    VoidParts: _void_parts,
     VoidEpochs: _void_epochs,
     MakeEpochsDurable: _make_epochs_durable,
     FinishOperator: _finish_operator,

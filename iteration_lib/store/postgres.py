@@ -189,6 +189,10 @@ class PostgresStore:
         """Return the parts of a run's durable edges; see History."""
         return self._read("list_parts", rows.part_record, run_id=run_id)
 
+    def list_live_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
+        """Return the parts that whoever drives a run finds; see History."""
+        return self._read("list_live_parts", rows.part_record, run_id=run_id)
+
     def list_requests(self, run_id: RunId) -> tuple[RequestRecord, ...]:
         """Return which checkpoints persons asked for; see History."""
         return self._read("list_requests", rows.request_record, run_id=run_id)

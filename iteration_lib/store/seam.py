@@ -118,6 +118,10 @@ class History(Protocol):
         """Return the parts of a run's durable edges, voided ones too, by epoch, operator and bucket."""
         ...
 
+    def list_live_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
+        """Return those that are not voided, of epochs that are not durable and of operators that finish for good."""
+        ...
+
     def list_requests(self, run_id: RunId) -> tuple[RequestRecord, ...]:
         """Return which checkpoints of a run persons asked for, by time."""
         ...

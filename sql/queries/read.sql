@@ -120,6 +120,26 @@ SELECT epoch, operator_id, first_bucket, end_bucket, total, fencing_token, outpu
 FROM edge_parts WHERE run_id = :run_id
 ORDER BY epoch, operator_id COLLATE "C", first_bucket, fencing_token, part_id;
 
+-- list_live_parts: the parts of durable edges of the epochs after the last durable one, and of operators that finish for
+-- good (the second bound is as in select_edges_state)
+SELECT epoch, operator_id, first_bucket, end_bucket, total, fencing_token, output, metrics, finished_at, voided_at
+FROM (
+    SELECT epoch, operator_id, first_bucket, end_bucket, total, fencing_token, output, metrics, finished_at, voided_at
+    FROM edge_parts
+    WHERE run_id = :run_id AND voided_at IS NULL
+        AND epoch > (SELECT last_durable_epoch FROM runs WHERE runs.run_id = :run_id)
+        AND epoch <= greatest(
+            (SELECT last_durable_epoch + 1 FROM runs WHERE runs.run_id = :run_id),
+            (SELECT max(epochs.epoch) FROM epochs WHERE epochs.run_id = :run_id AND epochs.status = 'OPEN'),
+            (SELECT max(epochs.epoch) FROM epochs WHERE epochs.run_id = :run_id AND epochs.status = 'ALIGNED')
+        )
+    UNION ALL
+    SELECT epoch, operator_id, first_bucket, end_bucket, total, fencing_token, output, metrics, finished_at, voided_at
+    FROM edge_parts
+    WHERE run_id = :run_id AND voided_at IS NULL AND epoch = -1
+) AS live
+ORDER BY epoch, operator_id COLLATE "C", first_bucket;
+
 -- list_requests: which checkpoints persons asked for
 SELECT request_id, requested_by, requested_at, checkpoint_id
 FROM checkpoint_requests WHERE run_id = :run_id ORDER BY requested_at, request_id;

@@ -483,6 +483,18 @@ def test_cancelled_runner_refuses_what_comes(make: MakeHarness) -> None:
         harness.rows(harness.buckets(cases.sums, points=points))
 
 
+def test_cancelled_runner_still_writes_a_value_that_the_driver_holds(make: MakeHarness) -> None:
+    """What is computed can be captured, also when Spark is gone."""
+    harness = make()
+    value = harness.value(cases.weights)
+    harness.runner.cancel()
+
+    saved = harness.write(value).saved
+
+    assert saved is not None
+    assert [1] == [file.rows for file in saved.files]
+
+
 def test_cancelling_stops_what_is_running(make: MakeHarness, tmp_path: Path) -> None:
     log = tmp_path / "log"
     harness = make(log=str(log))

@@ -107,7 +107,7 @@ def plan(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", [*(f"select_{part_of_state}_state" for part_of_state in STATE_PARTS), "select_completed"]
+    "name", [*(f"select_{part_of_state}_state" for part_of_state in STATE_PARTS), "select_completed", "list_live_parts"]
 )
 def test_reading_a_state_touches_no_more_pages_after_many_epochs(
     engine: Engine, runs: dict[int, RunId], plan: str, name: str

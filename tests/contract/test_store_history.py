@@ -227,6 +227,7 @@ def test_edges_tell_what_was_durable_inside_an_epoch(told: dict[str, tuple[Any, 
     assert (
         edge_part(NO_EPOCH, "scaled", 0, 8, total=16, voided=True),
         edge_part(NO_EPOCH, "scaled", 8, 16, total=16, voided=True),
+        edge_part(NO_EPOCH, "x", 0, 1, total=2, voided=True, token=2),
         edge_part(NO_EPOCH, "y", 0, 2, total=4, voided=True),
         edge_part(1, "x", 0, 4, total=8),
         edge_part(1, "x", 4, 8, total=8),
@@ -237,7 +238,14 @@ def test_edges_tell_what_was_durable_inside_an_epoch(told: dict[str, tuple[Any, 
 
 
 def edge_part(
-    epoch: int, operator_id: str, first_bucket: int, end_bucket: int, *, total: int, voided: bool = False
+    epoch: int,
+    operator_id: str,
+    first_bucket: int,
+    end_bucket: int,
+    *,
+    total: int,
+    voided: bool = False,
+    token: int = 1,
 ) -> PartRecord:
     return PartRecord(
         epoch=epoch,
@@ -245,7 +253,7 @@ def edge_part(
         first_bucket=first_bucket,
         end_bucket=end_bucket,
         total=total,
-        fencing_token=1,
+        fencing_token=token,
         output={"files": [f"{operator_id}-{first_bucket}.arrow"]},
         metrics={"rows": 2.0},
         finished_at=SOME_TIME,
@@ -309,6 +317,19 @@ def test_completed_checkpoint_is_found_at_every_step(store: StoreWithHistory, fa
         assert next(iter(completed), None) == store.find_completed(run_id)
         found += [known.checkpoint_id for known in completed]
     assert {1, 5, 9, 11, 13} == set(found)
+
+
+def test_live_parts_are_those_that_an_attempt_finds_at_every_step(store: StoreWithHistory, family: int) -> None:
+    run_id, coordinator = added(store), Coordinator(store)
+    seen = set()
+    for events in whole_story(family):
+        durable = coordinator.apply(run_id, *events).last_durable_epoch
+        parts = store.list_parts(run_id)
+        live = tuple(part for part in parts if part.voided_at is None and not 0 <= part.epoch <= durable)
+
+        assert live == store.list_live_parts(run_id)
+        seen |= {(part.epoch == NO_EPOCH, part in live) for part in parts}
+    assert {(True, True), (True, False), (False, True), (False, False)} == seen
 
 
 def test_instant_never_changes_once_it_is_there(store: StoreWithHistory, family: int) -> None:

@@ -37,6 +37,7 @@ from iteration_lib.protocol.command import (
     TriggerCheckpoint,
     VoidEdges,
     VoidEpochs,
+    VoidParts,
 )
 from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.policy import CheckpointPolicy
@@ -195,6 +196,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a part behind the last bucket": (parts(2, part("y", 0, 2)),),
     "a part without buckets": (parts(2, part("y", 1, 1)),),
     "voiding edges where there are none": (VoidEdges(after=2),),
+    "voiding parts of an operator that has none": (VoidParts(operators=("x",)),),
     "voiding epochs where there are none": (VoidEpochs(after=2),),
     "durable epochs taken back": (MakeEpochsDurable(through=-1),),
     "durable epochs again": (MakeEpochsDurable(through=0),),
@@ -251,6 +253,7 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (*NEXT, SWITCH),
     (parts(2),),
     (VoidEdges(after=1),),
+    (VoidParts(operators=("centroids",)),),
     (VOID,),
     (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, MakeEpochsDurable(through=1)),
     (ABORT, triggered(3, 1)),

@@ -198,6 +198,17 @@ def test_scratch_of_an_attempt_that_failed_is_swept_by_the_next_one(here: Here, 
     assert undisturbed.found.state_digest == run.state_digest
 
 
+def test_attempt_that_was_released_is_not_swept(here: Here) -> None:
+    """It has removed its own scratch: what attempts leave costs nothing for each attempt that there ever was."""
+    here.drive(until_epoch=1)
+    (attempt,) = here.folder.glob("000001-*")
+    (attempt / "fresh" / "epoch-000007").mkdir(parents=True)
+
+    here.drive()
+
+    assert (attempt / "fresh" / "epoch-000007").exists()
+
+
 def test_told_end_leaves_a_scratch_that_the_next_attempt_sweeps(here: Here) -> None:
     here.drive_and_fail(script={"epoch_written@1": be_told_to_end})
 

@@ -7,6 +7,7 @@ way; the epochs beside it go on as far as they may, and the run ends with the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
@@ -14,6 +15,7 @@ from uuid import uuid4
 import pytest
 
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.driver.background import Job
 from iteration_lib.errors import CheckpointFailedError, OperatorFailedError, StateLocationError, SupersededError
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointDeclined, CheckpointRequested
@@ -194,13 +196,13 @@ def test_checkpoint_holds_what_the_epoch_returned_whatever_the_next_one_does_to_
 # Failures
 
 
-def put_in_the_way(here: Here, epoch: int) -> Callable[[], None]:
-    """Return what makes it impossible to write the value of `paced` after an epoch: a file where its folder goes."""
+def put_in_the_way(here: Here, epoch: int, operator_id: str = "paced") -> Callable[[], None]:
+    """Return what makes it impossible to write an operator's result after an epoch: a file where its folder goes."""
 
     def put() -> None:
         (attempt,) = here.folder.glob(f"{here.found.fencing_token:06d}-*")
         (attempt / f"epoch-{epoch:06d}").mkdir(parents=True, exist_ok=True)
-        (attempt / f"epoch-{epoch:06d}" / "paced").touch()
+        (attempt / f"epoch-{epoch:06d}" / operator_id).touch()
 
     return put
 
@@ -237,6 +239,17 @@ def test_as_many_failures_in_a_row_as_are_tolerable_do_not_end_the_attempt(
     assert list(failing) == [epoch for epoch, _, _, failure in ends_of_checkpoints(here) if failure == "DECLINED"]
 
 
+def test_failure_to_write_what_executors_hold_is_no_checkpoints_and_never_tolerable(here: Here) -> None:
+    """The synchronous part: the epoch itself has failed."""
+    script = {"epoch_opened@1": put_in_the_way(here, 1, "ranked")}
+
+    error = here.drive_and_fail(script=script, tolerable_failures=9)
+
+    assert isinstance(error, StateLocationError)
+    assert (RunStatus.FAILED, 0) == (here.found.status, here.found.last_durable_epoch)
+    assert [(0, "PERIODIC", "COMPLETED", None)] == ends_of_checkpoints(here)
+
+
 def test_failure_of_the_final_checkpoint_is_never_tolerable(here: Here) -> None:
     error = here.drive_and_fail(script={"epoch_aligned@2": put_in_the_way(here, 2)}, tolerable_failures=9)
 
@@ -265,6 +278,45 @@ def test_expiry_is_the_error_that_is_shown_also_after_a_write_that_failed_and_wa
 
     assert isinstance(error, CheckpointFailedError)
     assert "took too long" in str(error)
+
+
+def test_checkpoint_that_hangs_is_a_failure_also_where_nobody_waits_for_it(here: Here) -> None:
+    """Another may be pending beside it, which would subsume it."""
+    latch = Latch()
+    options = {"max_pending": 2, "timeout_seconds": 5.0, "tolerable_failures": 1}
+    with here.driving(script={MANIFEST_0: latch}, seconds={1: 5.0}, **options) as driving, latch:
+        driving.result(DEADLINE_SECONDS)
+
+    assert (0, "PERIODIC", "ABORTED", "EXPIRED") == ends_of_checkpoints(here)[0]
+
+
+def test_checkpoint_that_is_written_after_its_time_has_expired(here: Here) -> None:
+    def take_long() -> None:
+        here.clock.seconds += 5.0
+
+    jobs: list[Job] = []
+    script = {MANIFEST_0: take_long, "epoch_opened@1": lambda: wait(jobs, timeout=DEADLINE_SECONDS)}
+
+    here.drive(script=script, jobs=jobs, max_pending=2, timeout_seconds=5.0, tolerable_failures=1)
+
+    assert (0, "PERIODIC", "ABORTED", "EXPIRED") == ends_of_checkpoints(here)[0]
+
+
+def test_expiry_of_a_checkpoint_that_a_person_has_aborted_hides_no_error(here: Here, elsewhere: Coordinator) -> None:
+    latch = Latch()
+    jobs: list[Job] = []
+    script = {
+        MANIFEST_0: latch,
+        "waiting": lambda: elsewhere.apply(here.run.run_id, CheckpointAborted(checkpoint_id=1, aborted_by="somebody")),
+        "epoch_aligned@1": put_in_the_way(here, 1),
+        "epoch_opened@2": lambda: wait(jobs[1:], timeout=DEADLINE_SECONDS),
+    }
+
+    error = here.drive_and_fail(script=script, seconds={2: 5.0}, jobs=jobs, timeout_seconds=5.0)
+    latch.open()
+    wait(jobs, timeout=DEADLINE_SECONDS)
+
+    assert isinstance(error, StateLocationError), error
 
 
 def test_failure_that_comes_while_another_checkpoint_releases_the_epoch_ends_the_attempt_before_the_next_one(

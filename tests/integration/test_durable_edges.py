@@ -373,6 +373,19 @@ def test_takeover_voids_the_edges_of_an_epoch_whose_predecessor_is_not_durable(h
     assert undisturbed.found.state_digest == run.state_digest
 
 
+def test_epoch_leaves_edges_only_behind_one_that_a_checkpoint_holds_or_is_about_to(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    """Checkpoints hold epochs 1 and 3: who resumes after a kill in epoch 1 begins with epoch 0."""
+    here = Here.begin(store, tmp_path, steered, epochs=5)
+
+    here.drive(every_epochs=2, **AT_ONCE)
+
+    parts = here.store.list_parts(here.run.run_id)
+    assert {NO_EPOCH, 0, 2, 4} == {part.epoch for part in parts}
+    assert {"ranked", "drifted", "paced"} >= {path.parent.name for path in here.folder.glob("*/epoch-000001/*/*")}
+
+
 def test_edges_of_the_epoch_after_the_last_durable_one_outlive_epochs_that_aligned_after_it(
     store: PostgresStore, tmp_path: Path
 ) -> None:
@@ -404,17 +417,32 @@ def test_first_values_of_variables_are_not_computed_again_where_an_operator_is_k
     assert (0.5 + 0.25) * (1.0 + 0.01 * total) + 0.75 == pytest.approx(pace)
 
 
-def test_edge_whose_file_is_gone_is_an_error_that_names_the_file(here: Here) -> None:
-    """What is marked is never computed again in silence."""
-    end(here, "fail ranked 1 2", **AT_ONCE)
-    (part,) = (part for part in here.parts if part.epoch == 1 and part.operator_id == "total")
+@pytest.mark.parametrize(
+    ("place", "epoch", "operator_id"),
+    [
+        ("fail ranked 1 2", 1, "total"),
+        ("fail ranked 1 2", 1, "ranked"),
+        ("fail total 0 -", 0, "ranks"),
+        ("fail scaled - 3", NO_EPOCH, "scaled"),
+    ],
+    ids=["whole", "in part", "first values", "for good"],
+)
+def test_edge_whose_file_is_gone_is_an_error_that_names_the_file_and_the_way_out(
+    here: Here, undisturbed: Here, place: str, epoch: int, operator_id: str
+) -> None:
+    """What is marked is never computed again in silence; a person may say that it is."""
+    end(here, place, **AT_ONCE)
+    part = next(part for part in here.parts if (part.epoch, part.operator_id) == (epoch, operator_id))
     path = part.output["files"][0]["path"]
     (here.folder / path).unlink()
 
     error = here.drive_and_fail(**AT_ONCE)
+    run = here.drive(ignore_edges=True, **AT_ONCE)
 
     assert isinstance(error, StateCorruptedError)
     assert path in str(error)
+    assert str(error).endswith("compute anew what is durable inside the open epoch with --ignore-edges")
+    assert undisturbed.found.state_digest == run.state_digest
 
 
 def test_operator_that_fails_is_the_error_that_is_shown(here: Here) -> None:

@@ -180,7 +180,7 @@ def test_finished_parts_of_the_operator_that_is_told_to_end_are_captured(
     assert undisturbed.found.state_digest == run.state_digest
 
 
-@pytest.mark.parametrize("options", [LATER, AT_ONCE], ids=["timeout to come", "timeout 0"])
+@pytest.mark.parametrize("options", [NEVER, LATER, AT_ONCE], ids=["no timeout", "timeout to come", "timeout 0"])
 def test_finished_parts_of_an_operator_that_finishes_for_good_are_captured(
     here: Here, undisturbed: Here, options: dict[str, Any]
 ) -> None:
@@ -196,8 +196,15 @@ def test_finished_parts_of_an_operator_that_finishes_for_good_are_captured(
     assert undisturbed.found.state_digest == run.state_digest
 
 
+def test_nothing_is_captured_of_an_epoch_behind_one_that_no_checkpoint_holds(here: Here, undisturbed: Here) -> None:
+    tell_to_end(here, "paced 1 -", script={"epoch_opened@1": lambda: None}, every_epochs=2)
+
+    assert ({}, None) == (buckets_of(here, 1), here.epochs[1].unaligned_by)
+    assert undisturbed.found.state_digest == here.drive().state_digest
+
+
 def test_epoch_that_is_held_is_captured_whole_and_needs_no_body_again(here: Here, undisturbed: Here) -> None:
-    """Its predecessor's checkpoint completes in the time that is left."""
+    """Its predecessor's checkpoint completes in the time that is left; tails in files are not written again."""
     latch = Latch()
     script = {
         "epoch_opened@1": lambda: None,  # epoch 0 is not durable by then
@@ -208,11 +215,14 @@ def test_epoch_that_is_held_is_captured_whole_and_needs_no_body_again(here: Here
 
     tell_to_end(here, script=script, patience_seconds=2.0)
     marked, durable = buckets_of(here, 1), here.found.last_durable_epoch
+    written = Counter(path.parent.name for path in here.folder.glob("*/epoch-000001/*/*"))
+    parts = Counter(part.operator_id for part in here.parts if part.epoch == 1)
     here.log()
 
     run = here.drive()
 
     assert (ALL, 0) == (marked, durable)
+    assert parts == written
     assert {} == runs_of(here, 1)
     assert undisturbed.found.state_digest == run.state_digest
 

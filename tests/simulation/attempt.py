@@ -191,6 +191,7 @@ class SimulatedAttempt:
             holder=self.holder,
             gone_attempt_id=gone,
             takeover=self.right is Right.WORD,
+            ignore_edges=self.pace.ignore_edges,
             lease_ttl_seconds=LEASE_SECONDS,
             policy=self.pace.policy,
         )

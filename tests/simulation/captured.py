@@ -1,7 +1,7 @@
 """Did an attempt that was told to end, and had the time for it, leave what it had computed as durable edges?
 
 Asked of attempts that leave no edges before that: all that they ran of the open epoch has to be there then, as far as
-it may be captured and what it was computed from is there too.
+it may be captured and what it was computed from is there too, the variables by a checkpoint that had begun.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tests.simulation.change import of_status
 from tests.simulation.edge_rows import computed_before, finished_buckets, total_buckets
 
 if TYPE_CHECKING:
+    from iteration_lib.store.memory_rows import MemoryRun
     from tests.simulation.attempt import SimulatedAttempt
     from tests.simulation.oracle import Oracle
     from tests.simulation.world import World
@@ -26,6 +27,8 @@ def check_captured(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> N
     if rows.attempts[life.token]["outcome"] != "RELEASED" or attempt.was_cancelled:
         return
     for epoch in (e["epoch"] for e in of_status(rows.epochs, "OPEN") if e["fencing_token"] == life.token):
+        if not _is_covered(rows, epoch - 1, life.token):
+            continue
         captured: set[str] = set()
         for operator in world.program.graph.operators:
             if _is_whole(oracle, attempt, operator, epoch) and captured >= {
@@ -38,6 +41,12 @@ def check_captured(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> N
             if lacking and operator.role is Role.OPERATOR:
                 text = f"attempt {attempt.number} had computed {operator_id} in epoch {epoch}, and captured it not"
                 oracle.violate("preemption", text)
+
+
+def _is_covered(rows: MemoryRun, epoch: int, token: int) -> bool:
+    """Tell whether an epoch is durable, or had a checkpoint when the one after it was opened."""
+    begun = [c for c in rows.checkpoints.values() if (c["epoch"], c["fencing_token"]) == (epoch, token)]
+    return rows.run["last_durable_epoch"] >= epoch or any(c["failure"] != "ABORTED_BY_USER" for c in begun)
 
 
 def _is_whole(oracle: Oracle, attempt: SimulatedAttempt, operator: Operator, epoch: int) -> bool:

@@ -98,7 +98,12 @@ class CheckpointOracle(Checks):
     def _paused(self, change: Change) -> bool:
         pause = timedelta(seconds=change.policy["min_pause_seconds"])
         completed = [c["ended_at"] for c in of_status(change.before.checkpoints, "COMPLETED")]
-        pending = of_status(change.before.checkpoints, "PENDING")
+        ended = change.after.checkpoints
+        pending = [  # what has expired is declined first in a commit
+            c
+            for c in of_status(change.before.checkpoints, "PENDING")
+            if ended[c["checkpoint_id"]]["failure"] != "EXPIRED"
+        ]
         if not pause or (not pending and not (completed and completed[0] + pause > change.now)):
             return True
         self._counters["checkpoint put off by the pause"] += 1

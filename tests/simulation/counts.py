@@ -56,6 +56,7 @@ SOMETIMES: tuple[str, ...] = (
     "marker committed by preemption",
     "part of an operator that finishes marked",
     "edge voided by a takeover",
+    "edge ignored by a takeover",
     "edge restored",
     "part continued",
     "listener called again",

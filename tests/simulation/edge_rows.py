@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from iteration_lib.model.operator import Kind, Operator, Role
+from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.change import Change, Checks, Row, Violate
 from tests.simulation.programs import BUCKETS, Program
@@ -30,16 +31,20 @@ class EdgeOracle(Checks):
         if before is after:
             return
         self._require(len(before) <= len(after), "I15", "a part is gone")
-        kept_through = change.after.run["last_durable_epoch"] + 1
+        durable = change.after.run["last_durable_epoch"]
+        claim = change.attempt.claim if change.is_takeover and change.attempt is not None else None
+        ignored = claim is not None and claim.ignore_edges
+        kept_through = durable if ignored else durable + 1
         for known, part in zip(before, after, strict=False):
             if known is not part and known != part:
                 void = {**known, "voided_at": part["voided_at"]} == part and known["voided_at"] is None
                 self._require(void, "I15", "a part became another: {} to {}", known, part)
-                rightly = change.is_takeover and part["epoch"] > kept_through
+                rightly = change.is_takeover and (part["epoch"] > kept_through or (ignored and _is_begun(change, part)))
                 self._require(rightly, "I15", "a part of epoch {} was voided, and should be kept", part["epoch"])
-                self._counters["edge voided by a takeover"] += 1
+                self._counters[f"edge {'ignored' if ignored else 'voided'} by a takeover"] += 1
         if change.is_takeover:
-            late = [part for part in after if part["voided_at"] is None and part["epoch"] > kept_through]
+            live = [part for part in after if part["voided_at"] is None]
+            late = [part for part in live if part["epoch"] > kept_through or (ignored and _is_begun(change, part))]
             self._require(not late, "I15", "parts of epochs after {} are kept over a takeover", kept_through)
         new = after[len(before) :]
         for part in new:
@@ -128,3 +133,8 @@ def _is_capturable(program: Program, operator: Operator, epoch: int) -> bool:
     return operator.capture and all(
         _is_capturable(program, s, epoch) for s in computed_before(program, operator, epoch)
     )
+
+
+def _is_begun(change: Change, part: Row) -> bool:
+    """Tell whether a part is one of an operator that would finish for good, and has not."""
+    return part["epoch"] == NO_EPOCH and change.before.operators[part["operator_id"]]["finished_at"] is None

@@ -134,10 +134,10 @@ class SimulatedStore:
         self._read("epochs")
         return self._inner.list_epochs(run_id, first_epoch)
 
-    def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
+    def list_live_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
         """See History."""
         self._read("parts")
-        return self._inner.list_parts(run_id)
+        return self._inner.list_live_parts(run_id)
 
     def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
         """See History."""

@@ -78,6 +78,7 @@ class Pace:
 
     policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     alignment_timeout_seconds: float | None = None
+    ignore_edges: bool = False
 
     def patient(self) -> Pace:
         """Return a pace that no slowness of a healthy world is too slow for; it leaves no edges, only finds them."""
@@ -151,6 +152,7 @@ def _draw_pace(random: Random) -> Pace:
             tolerable_failures=random.choice((0, 0, 1, 3)),
         ),
         alignment_timeout_seconds=random.choice((None, None, 0.0, 0.0, 3.0)),
+        ignore_edges=random.random() < 0.1,
     )
 
 

@@ -30,13 +30,30 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
     return made
 
 
-def plan(bench: InMemory, *, allow_dropped_state: bool = False) -> RunPlan:
-    return plan_run(bench.store, bench.run, allow_dropped_state=allow_dropped_state)
+def plan(bench: InMemory, **options: bool) -> RunPlan:
+    return plan_run(bench.store, bench.run, **options)
 
 
 def actions(planned: RunPlan) -> dict[str, tuple[Action, Ranges]]:
     assert planned.resume is not None
     return {step.vertex.operator_id: (step.action, step.running) for step in planned.resume.steps}
+
+
+def test_plan_that_ignores_edges_is_what_an_attempt_does_that_ignores_them(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    bench.mend()
+
+    planned = actions(plan(bench, ignore_edges=True))
+    bench.drive(ignore_edges=True)
+
+    assert {
+        "scaled": (Action.SKIPPED, ()),
+        "centre": (Action.RESTORED, ()),
+        "sums": (Action.RUN, ALL),
+        "moved": (Action.RUN, ((0, 1),)),
+    } == planned
+    voided = [part for part in bench.store.list_parts(bench.run.run_id) if part.voided_at is not None]
+    assert {(1, "sums")} == {(part.epoch, part.operator_id) for part in voided}
 
 
 def test_run_that_nobody_has_driven_begins_at_epoch_0_with_nothing(bench: InMemory) -> None:
@@ -136,6 +153,29 @@ def test_first_values_of_variables_are_restored_with_the_edges_of_epoch_0(bench:
         "sums": (Action.RESTORED, ()),
         "moved": (Action.RUN, ((0, 1),)),
     } == actions(plan(fresh))
+
+
+def test_new_variable_is_no_refusal_where_first_values_are_captured_and_no_checkpoint_holds_any(
+    bench: InMemory,
+) -> None:
+    """The epoch that saw the first values is begun anew, with the new variable's."""
+    source = SOURCE.replace("epoch == 1", "epoch == 0")
+    bench.write_iteration(source)
+    fresh = InMemory(bench.folder)
+    fresh.open()
+    fresh.drive_until_broken()
+    bench.write_iteration(
+        source.replace(
+            "planned.feedback(centre=moved)",
+            '@planned.variable\ndef pace():\n    return {"at": np.zeros(1)}\n\n\n'
+            "@planned.operator\ndef paced(pace):\n    return pace\n\n\n"
+            "planned.feedback(centre=moved, pace=paced)",
+        )
+    )
+
+    planned = plan(fresh)
+
+    assert ("operator 'pace' is new", ()) == (planned.changes[0], planned.refusals)
 
 
 def test_input_that_changed_is_a_refusal_that_names_the_file(bench: InMemory) -> None:

@@ -193,7 +193,7 @@ LEASES = (
         name="edges of every epoch are kept over a takeover",
         rule="I15",
         file=_LEASE,
-        old="    state, voided = keep_edges(state)\n",
+        old="    state, voided = keep_edges(state, ignore_edges=event.ignore_edges)\n",
         new="    voided: tuple[Command, ...] = ()\n",
         in_short=True,
     ),

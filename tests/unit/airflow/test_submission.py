@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from iteration_lib.airflow.driver_process import DriverProcess, spark_environment
 from iteration_lib.airflow.operators import EpochsOperator
 from iteration_lib.airflow.submission import Submission, TaskIdentity, make_submission
+from iteration_lib.airflow.work import RunningEpochs
 from iteration_lib.errors import ExecutionLostError, UsageError
+from tests.failover.driven import wait_until
 from tests.unit.plugin.test_page import RUN
 
 pytestmark = pytest.mark.airflow
@@ -19,8 +24,8 @@ SECRET = "postgresql://user:hidden-word@db/iteration"
 IDENTITY = TaskIdentity(dag_id="kmeans", dag_run_id="manual", task_id="epochs.e010", map_index=-1, try_number=2)
 
 
-def _submission(**changes: object) -> Submission:
-    operator = EpochsOperator(
+def _operator() -> EpochsOperator:
+    return EpochsOperator(
         task_id="e010",
         reference="my_team.kmeans:kmeans",
         run_key="kmeans/manual",
@@ -28,12 +33,14 @@ def _submission(**changes: object) -> Submission:
         end_epoch=20,
         spark_conf={"spark.executor.memory": "2g"},
     )
-    return make_submission(operator, RUN, identity=IDENTITY, store_url=SECRET, **{"takeover": False, **changes})
+
+
+def _submission() -> Submission:
+    return make_submission(_operator(), RUN, identity=IDENTITY, store_url=SECRET)
 
 
 def test_driver_gets_the_run_and_the_end_of_its_epochs_as_arguments() -> None:
     assert ("0b5c", "--until-epoch", "20") == _submission().arguments
-    assert ("0b5c", "--until-epoch", "20", "--takeover") == _submission(takeover=True).arguments
     assert "application.py" == _submission().application.name
     assert _submission().application.is_file()
 
@@ -51,12 +58,6 @@ def test_stores_address_is_in_the_environment_and_nowhere_else() -> None:
 
 def test_name_tells_the_run_and_its_epochs() -> None:
     assert "kmeans/manual epochs 10-19 (run 0b5c)" == _submission().name
-
-
-def test_tasks_of_the_same_dag_run_know_each_other() -> None:
-    assert IDENTITY.is_same_dag_run("kmeans/manual/epochs.e000/1")
-    assert not IDENTITY.is_same_dag_run("kmeans/manual2/epochs.e000/1")
-    assert not IDENTITY.is_same_dag_run("kmeans2/manual/epochs.e000/1")
 
 
 def test_spark_is_found_beside_this_python_and_what_the_user_set_stays() -> None:
@@ -102,6 +103,49 @@ def test_drivers_exit_code_says_whether_a_retry_would_help(
 
     with pytest.raises(error, match="the reason"):
         process.run(environ={**os.environ, "SPARK_HOME": str(tmp_path)})
+
+
+def test_drivers_python_is_told_to_end_alone_and_has_its_launcher_for_as_long_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it computed it captures through the JVM."""
+    application = tmp_path / "driver.py"
+    application.write_text(
+        "import signal, sys, time\nfrom pathlib import Path\nhere = Path(sys.argv[1])\n"
+        "def end(*_):\n    (here / 'captured').touch()\n    sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, end)\n(here / 'ready').touch()\ntime.sleep(60)\n"
+    )
+    _fake_spark(tmp_path, f"trap 'touch {tmp_path}/launcher_told' TERM; {sys.executable} {application} {tmp_path}")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+    process = DriverProcess(dataclasses.replace(_submission(), application=application))
+
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(process.run, environ={**os.environ, "SPARK_HOME": str(tmp_path)})
+        wait_until((tmp_path / "ready").exists, "the driver")
+        process.on_kill()
+        error = run.exception()
+
+    assert isinstance(error, ExecutionLostError)
+    assert (True, False) == ((tmp_path / "captured").exists(), (tmp_path / "launcher_told").exists())
+
+
+def test_task_that_is_told_to_end_before_it_has_a_driver_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[1]"}')
+
+    with pytest.raises(SystemExit) as caught:
+        DriverProcess(_submission()).on_kill()
+
+    assert 143 == caught.value.code
+
+
+def test_task_that_drives_by_itself_ends_like_a_program_that_is_told_to() -> None:
+    """By an exit the epochs capture what they have computed, and the run has not failed."""
+    identity = SimpleNamespace(dag_id="kmeans", run_id="manual", task_id="e010", map_index=-1, try_number=1)
+
+    with pytest.raises(SystemExit) as caught:
+        RunningEpochs(_operator(), task_instance=identity).kill()
+
+    assert 143 == caught.value.code
 
 
 def _fake_spark(home: Path, script: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol import Event, RunState, decide
-from iteration_lib.protocol.command import RecordParts, SwitchToUnaligned, VoidEdges
+from iteration_lib.protocol.command import RecordParts, SwitchToUnaligned, VoidEdges, VoidParts
 from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.state import NO_EPOCH, EdgeState
 from iteration_lib.protocol.status import EpochStatus, OperatorStatus, UnalignedBy
@@ -296,6 +296,26 @@ def test_takeover_keeps_edges_of_the_epoch_after_a_durable_one() -> None:
 
     assert {FINISHING, (1, "pairs"), (1, "sums")} == set(edges(play(durable, claim(2, takeover=True))))
     assert not is_written(VoidEdges, written)
+
+
+def test_takeover_that_ignores_edges_keeps_none_and_no_part_of_what_has_not_finished_for_good() -> None:
+    """What has finished for good stays so."""
+    durable = play(ahead(FIRST.triggers(0)), FIRST.completes(1), FIRST.finishes("scaled"))
+    ignoring = claim(2, takeover=True, ignore_edges=True)
+
+    state, written = play(durable, ignoring), commands_of(durable, ignoring)
+
+    assert (set(), {"scaled"}) == (set(edges(state)), set(state.finished_operators))
+    assert [VoidEdges(after=0), VoidParts(operators=("words",))] == [
+        command for command in written if isinstance(command, VoidEdges | VoidParts)
+    ]
+
+
+def test_takeover_that_ignores_edges_voids_nothing_where_there_are_none() -> None:
+    ignoring = claim(2, takeover=True, ignore_edges=True)
+
+    assert not is_written(VoidEdges, commands_of(SWITCHED, ignoring))
+    assert not is_written(VoidParts, commands_of(SWITCHED, ignoring))
 
 
 def test_edges_outlive_any_number_of_attempts() -> None:

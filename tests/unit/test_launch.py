@@ -1,0 +1,99 @@
+"""What does whoever drives a run find out about it, and when? On a store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iteration_lib.clock import SystemClock
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import OperatorFailedError, RunMismatchError
+from iteration_lib.process import this_holder
+from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.memory import MemoryStore
+from iteration_lib.store.record import AttemptRecord
+from tests.driven_in_memory import SOURCE, InMemory
+from tests.protocol_script import FIRST, claim
+
+MOVED = SOURCE.replace(
+    "@planned.map_buckets(finishes=True)\ndef scaled(points, made):",
+    "@planned.data\ndef other():\n    return records(y=[5.0, 6.0])\n\n\n"
+    "@planned.map_buckets(finishes=True)\ndef scaled(points, other):",
+).replace('made["y"]', 'other["y"]')
+
+
+TOLD = (
+    SOURCE
+    + """
+
+@planned.on_epoch_durable
+def heard(epoch, params):
+    if Path(params.broken).exists():
+        raise RuntimeError("broken")
+    with Path(params.broken + "-heard").open("a") as log:
+        log.write(f"{epoch} ")
+"""
+)
+
+
+class StoreThatIsWrittenMeanwhile(MemoryStore):
+    """Somebody else writes, once, between the check of a run and the opening of an attempt."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def list_attempts(self, run_id: RunId) -> tuple[AttemptRecord, ...]:
+        """See History."""
+        act, self.meanwhile = self.meanwhile, None
+        if act is not None:
+            act()
+        return super().list_attempts(run_id)
+
+
+def test_what_the_attempt_before_finished_until_it_was_superseded_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its output was computed from other inputs, and would be taken for that of the operator as it is now."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    store = StoreThatIsWrittenMeanwhile(SystemClock())
+    bench = InMemory(tmp_path, store)
+    bench.write_input()
+    bench.write_iteration()
+    run, coordinator = bench.open(), Coordinator(store)
+    gone = replace(this_holder(), process_started=this_holder().process_started + "0")
+    coordinator.apply(run.run_id, replace(claim(), holder=gone))
+    bench.write_iteration(MOVED)
+    store.meanwhile = lambda: coordinator.apply(run.run_id, FIRST.finishes("scaled"))
+
+    with pytest.raises(RunMismatchError) as caught:
+        bench.drive()
+
+    assert "finished for good with the inputs points, made" in str(caught.value)
+    assert run.definition == bench.run.definition
+
+
+def test_listener_that_failed_on_the_last_epoch_that_was_asked_for_is_called_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left to compute, so nothing that computes is started."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration(TOLD)
+    bench.open()
+    (tmp_path / "broken").touch()
+    asked: dict[str, Any] = {"until_epoch": 1, "publish": False}
+    with pytest.raises(OperatorFailedError):
+        bench.drive(**asked)
+    failed = bench.run
+    bench.mend()
+
+    again = bench.drive(**asked, open_runner=None)
+
+    assert (RunStatus.FAILED, 1) == (failed.status, failed.epochs)
+    assert (RunStatus.RUNNING, 1) == (again.status, again.epochs)
+    assert "0 " == (tmp_path / "broken-heard").read_text()
