@@ -23,35 +23,16 @@ CREATE TABLE runs (
     finished_at          timestamptz,
     aborted_through      bigint NOT NULL DEFAULT 0,
     attempt_id           uuid,
-    CONSTRAINT runs_run_key_key UNIQUE (run_key),
-    CONSTRAINT runs_run_key_check CHECK (run_key <> ''),
-    CONSTRAINT runs_max_buckets_check CHECK (max_buckets >= 1),
-    CONSTRAINT runs_max_epochs_check CHECK (max_epochs >= 1),
-    CONSTRAINT runs_status_check CHECK (status IN ('RUNNING', 'TERMINATING', 'FINISHED', 'FAILED')),
-    CONSTRAINT runs_fencing_token_check CHECK (fencing_token >= 0),
-    CONSTRAINT runs_last_durable_epoch_check CHECK (last_durable_epoch >= -1),
-    CONSTRAINT runs_aborted_through_check CHECK (aborted_through BETWEEN 0 AND last_checkpoint_id + 1),
-    CONSTRAINT runs_terminated_by_check CHECK (terminated_by IN ('criteria', 'empty_feedback', 'max_epochs')),
-    CONSTRAINT runs_terminating_check CHECK (
-        status NOT IN ('TERMINATING', 'FINISHED') OR (terminated_by IS NOT NULL AND last_durable_epoch >= 0)
-    ),
-    CONSTRAINT runs_running_check CHECK (status <> 'RUNNING' OR terminated_by IS NULL),
-    CONSTRAINT runs_finished_check CHECK (
-        (status = 'FINISHED') = (outputs IS NOT NULL)
-        AND (status = 'FINISHED') = (state_digest IS NOT NULL)
-        AND (status = 'FINISHED') = (finished_at IS NOT NULL)
-    ),
-    CONSTRAINT runs_failure_check CHECK ((status = 'FAILED') = (failure IS NOT NULL))
+    CONSTRAINT runs_run_key_key UNIQUE (run_key)
 ) WITH (fillfactor = 50);
 
 COMMENT ON TABLE runs IS 'One execution of an iteration; its row is locked first by every transaction that changes it.';
 
--- A run's identity never changes, and its token, its durable epochs and its checkpoint ids only grow (I1, I6, I7).
+-- A run's token, its durable epochs and its checkpoint ids only grow (I1, I6, I7).
 CREATE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.run_id, NEW.run_key, NEW.reference, NEW.max_buckets, NEW.created_at)
-       IS DISTINCT FROM (OLD.run_id, OLD.run_key, OLD.reference, OLD.max_buckets, OLD.created_at) THEN
-        RAISE EXCEPTION 'the identity of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+    IF OLD.status = 'FINISHED' AND NEW.status = 'FINISHED' THEN
+        RAISE EXCEPTION 'run % is finished and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.fencing_token < OLD.fencing_token OR NEW.last_durable_epoch < OLD.last_durable_epoch
        OR NEW.last_checkpoint_id < OLD.last_checkpoint_id OR NEW.aborted_through < OLD.aborted_through
@@ -59,41 +40,78 @@ BEGIN
         RAISE EXCEPTION 'run %: tokens, durable epochs and checkpoint ids only grow', OLD.run_id
             USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.attempt_id IS DISTINCT FROM OLD.attempt_id AND NEW.fencing_token = OLD.fencing_token THEN
-        RAISE EXCEPTION 'who holds the token of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
-    END IF;
-    IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
-        ('RUNNING', 'TERMINATING'), ('TERMINATING', 'FINISHED'), ('RUNNING', 'FAILED'),
-        ('TERMINATING', 'FAILED'), ('FAILED', 'RUNNING'), ('FAILED', 'TERMINATING')) THEN
-        RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
-            USING ERRCODE = 'check_violation';
-    END IF;
-    IF OLD.status = 'FINISHED' THEN
-        RAISE EXCEPTION 'run % is finished and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
-    END IF;
-    IF OLD.terminated_by IS NOT NULL AND NEW.terminated_by IS DISTINCT FROM OLD.terminated_by THEN
-        RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
-            USING ERRCODE = 'check_violation';
-    END IF;
-    IF NEW.last_durable_epoch <> OLD.last_durable_epoch AND (
-        NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
-                    AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch = NEW.last_durable_epoch)
-        OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'OPEN'
-                   AND epochs.epoch <= NEW.last_durable_epoch)
-        OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'ALIGNED'
-                   AND epochs.epoch <= NEW.last_durable_epoch)) THEN
-        RAISE EXCEPTION 'run %: no completed checkpoint makes every epoch up to % durable', OLD.run_id,
-            NEW.last_durable_epoch USING ERRCODE = 'check_violation';
-    END IF;
-    IF NEW.status = 'FINISHED' AND (
-        EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'PENDING')
-        OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'OPEN')
-        OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'ALIGNED')) THEN
-        RAISE EXCEPTION 'run % has something that is not durable', OLD.run_id USING ERRCODE = 'check_violation';
+    IF NEW.last_durable_epoch <> OLD.last_durable_epoch THEN
+        IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                       AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch = NEW.last_durable_epoch)
+           OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                      AND epochs.epoch BETWEEN OLD.last_durable_epoch + 1 AND NEW.last_durable_epoch
+                      AND epochs.status IN ('OPEN', 'ALIGNED')) THEN
+            RAISE EXCEPTION 'run %: no completed checkpoint makes every epoch up to % durable', OLD.run_id,
+                NEW.last_durable_epoch USING ERRCODE = 'check_violation';
+        END IF;
     END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER runs_guard BEFORE UPDATE ON runs FOR EACH ROW EXECUTE FUNCTION runs_guard();
+
+-- What else a run's row may hold, and its steps; on the columns alone that the updates of every epoch leave alone.
+CREATE FUNCTION runs_row_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    broken text;
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF (NEW.run_id, NEW.run_key, NEW.reference, NEW.max_buckets, NEW.created_at)
+           IS DISTINCT FROM (OLD.run_id, OLD.run_key, OLD.reference, OLD.max_buckets, OLD.created_at) THEN
+            RAISE EXCEPTION 'the identity of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.attempt_id IS DISTINCT FROM OLD.attempt_id AND NEW.fencing_token = OLD.fencing_token THEN
+            RAISE EXCEPTION 'who holds the token of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
+            ('RUNNING', 'TERMINATING'), ('TERMINATING', 'FINISHED'), ('RUNNING', 'FAILED'),
+            ('TERMINATING', 'FAILED'), ('FAILED', 'RUNNING'), ('FAILED', 'TERMINATING')) THEN
+            RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.terminated_by IS NOT NULL AND NEW.terminated_by IS DISTINCT FROM OLD.terminated_by THEN
+            RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.status = 'FINISHED' THEN
+            IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'PENDING')
+               OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'OPEN')
+               OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'ALIGNED') THEN
+                RAISE EXCEPTION 'run % has something that is not durable', OLD.run_id USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+    END IF;
+    broken := CASE
+        WHEN NEW.run_key = '' THEN 'runs_run_key_check'
+        WHEN NEW.max_buckets < 1 THEN 'runs_max_buckets_check'
+        WHEN NEW.max_epochs < 1 THEN 'runs_max_epochs_check'
+        WHEN NEW.status NOT IN ('RUNNING', 'TERMINATING', 'FINISHED', 'FAILED') THEN 'runs_status_check'
+        WHEN NEW.fencing_token < 0 THEN 'runs_fencing_token_check'
+        WHEN NEW.last_durable_epoch < -1 THEN 'runs_last_durable_epoch_check'
+        WHEN NEW.aborted_through NOT BETWEEN 0 AND NEW.last_checkpoint_id + 1 THEN 'runs_aborted_through_check'
+        WHEN NEW.terminated_by NOT IN ('criteria', 'empty_feedback', 'max_epochs') THEN 'runs_terminated_by_check'
+        WHEN NEW.status IN ('TERMINATING', 'FINISHED')
+            AND (NEW.terminated_by IS NULL OR NEW.last_durable_epoch < 0) THEN 'runs_terminating_check'
+        WHEN NEW.status = 'RUNNING' AND NEW.terminated_by IS NOT NULL THEN 'runs_running_check'
+        WHEN (NEW.status = 'FINISHED') <> (NEW.outputs IS NOT NULL)
+            OR (NEW.status = 'FINISHED') <> (NEW.state_digest IS NOT NULL)
+            OR (NEW.status = 'FINISHED') <> (NEW.finished_at IS NOT NULL) THEN 'runs_finished_check'
+        WHEN (NEW.status = 'FAILED') <> (NEW.failure IS NOT NULL) THEN 'runs_failure_check'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION 'run % breaks %', NEW.run_id, broken
+            USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'runs';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER runs_row_guard BEFORE INSERT OR UPDATE OF
+    run_id, run_key, reference, max_buckets, max_epochs, created_at, status, fencing_token, attempt_id, aborted_through,
+    terminated_by, failure, outputs, state_digest, finished_at ON runs
+    FOR EACH ROW EXECUTE FUNCTION runs_row_guard();
 
 -- What is written once; on its columns alone, so that the updates of every epoch do not compare them.
 CREATE FUNCTION unchangeable_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -221,6 +239,8 @@ CREATE TABLE epochs (
     epoch             bigint NOT NULL,
     fencing_token     bigint NOT NULL,
     status            text NOT NULL DEFAULT 'OPEN',
+    expected_reports  integer NOT NULL,
+    reports           integer NOT NULL,
     decision          jsonb,
     metrics           jsonb NOT NULL DEFAULT '{}',
     seconds           double precision,
@@ -231,24 +251,8 @@ CREATE TABLE epochs (
     unaligned_at      timestamptz,
     held_at           timestamptz,
     records           jsonb NOT NULL,
-    expected_reports  integer NOT NULL
-        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(records, '$.*[*]'))) STORED,
-    reports           integer NOT NULL
-        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(records, '$.*[*] ? (@ != null)'))) STORED,
     CONSTRAINT epochs_pkey PRIMARY KEY (run_id, epoch, fencing_token),
-    CONSTRAINT epochs_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts,
-    CONSTRAINT epochs_epoch_check CHECK (epoch >= 0),
-    CONSTRAINT epochs_status_check CHECK (status IN ('OPEN', 'ALIGNED', 'DURABLE', 'VOIDED')),
-    CONSTRAINT epochs_reports_check CHECK (expected_reports >= 1),
-    CONSTRAINT epochs_held_check CHECK ((held_at IS NOT NULL) = (reports = expected_reports)),
-    CONSTRAINT epochs_unaligned_by_check CHECK (unaligned_by IN ('timeout', 'preemption')),
-    CONSTRAINT epochs_unaligned_check CHECK ((unaligned_by IS NULL) = (unaligned_at IS NULL)),
-    CONSTRAINT epochs_open_check CHECK (status <> 'OPEN' OR (aligned_at IS NULL AND decision IS NULL)),
-    CONSTRAINT epochs_aligned_check CHECK (
-        status NOT IN ('ALIGNED', 'DURABLE')
-        OR (reports = expected_reports AND decision IS NOT NULL AND aligned_at IS NOT NULL)
-    ),
-    CONSTRAINT epochs_durable_check CHECK ((status = 'DURABLE') = (durable_at IS NOT NULL))
+    CONSTRAINT epochs_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts
 ) WITH (fillfactor = 70);
 -- An epoch exists once, whatever was voided before (I3), and at most one of a run is open.
 CREATE UNIQUE INDEX epochs_epoch_key ON epochs (run_id, epoch) WHERE status <> 'VOIDED';
@@ -260,57 +264,74 @@ COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DU
 
 -- An epoch follows one that is aligned or durable and does not end the run (I3, I9); what it was decided from stays (I5).
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    broken text;
 BEGIN
+    IF TG_OP = 'INSERT' OR NEW.records <> OLD.records THEN
+        IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+           OR jsonb_path_exists(NEW.records, '$.*[*] ? (@.type() != "null" && (@.type() != "number" || @ < 0))') THEN
+            RAISE EXCEPTION 'the reports of epoch % are no counts of subtasks', NEW.epoch
+                USING ERRCODE = 'check_violation';
+        END IF;
+        NEW.expected_reports := jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*]'));
+        NEW.reports := jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*] ? (@ != null)'));
+        IF TG_OP = 'UPDATE' AND (OLD.status <> 'OPEN'
+               OR jsonb_path_query_array(NEW.records, '$.keyvalue().key')
+                  <> jsonb_path_query_array(OLD.records, '$.keyvalue().key')
+               OR jsonb_path_query_array(NEW.records, '$.*.size()')
+                  <> jsonb_path_query_array(OLD.records, '$.*.size()')) THEN
+            RAISE EXCEPTION 'the reports of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+        END IF;
+    ELSIF (NEW.reports, NEW.expected_reports) IS DISTINCT FROM (OLD.reports, OLD.expected_reports) THEN
+        RAISE EXCEPTION 'the reports of epoch % are counted, not told', OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
     IF TG_OP = 'INSERT' THEN
         IF NEW.epoch > 0 AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
                AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
                AND epochs.decision ->> 'terminated_by' IS NULL) THEN
             RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
         END IF;
-        RETURN NEW;
+    ELSE
+        IF (NEW.run_id, NEW.epoch, NEW.fencing_token) IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token) THEN
+            RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
+            ('OPEN', 'ALIGNED'), ('ALIGNED', 'DURABLE'), ('OPEN', 'VOIDED'), ('ALIGNED', 'VOIDED')) THEN
+            RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.decision IS NOT NULL AND NEW.decision IS DISTINCT FROM OLD.decision THEN
+            RAISE EXCEPTION 'the decision of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+        END IF;
+        IF (NEW.unaligned_by, NEW.unaligned_at) IS DISTINCT FROM (OLD.unaligned_by, OLD.unaligned_at)
+           AND (OLD.unaligned_by IS NOT NULL OR NEW.status <> 'OPEN') THEN
+            RAISE EXCEPTION 'epoch % switches to unaligned once, while it is open', OLD.epoch
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.held_at IS NOT NULL AND (NEW.held_at, NEW.metrics, NEW.seconds)
+           IS DISTINCT FROM (OLD.held_at, OLD.metrics, OLD.seconds) THEN
+            RAISE EXCEPTION 'what epoch % measured cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+        END IF;
     END IF;
-    IF (NEW.run_id, NEW.epoch, NEW.fencing_token) IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token) THEN
-        RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
-    END IF;
-    IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
-        ('OPEN', 'ALIGNED'), ('ALIGNED', 'DURABLE'), ('OPEN', 'VOIDED'), ('ALIGNED', 'VOIDED')) THEN
-        RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
-            USING ERRCODE = 'check_violation';
-    END IF;
-    IF OLD.decision IS NOT NULL AND NEW.decision IS DISTINCT FROM OLD.decision THEN
-        RAISE EXCEPTION 'the decision of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
-    END IF;
-    IF (NEW.unaligned_by, NEW.unaligned_at) IS DISTINCT FROM (OLD.unaligned_by, OLD.unaligned_at)
-       AND (OLD.unaligned_by IS NOT NULL OR NEW.status <> 'OPEN') THEN
-        RAISE EXCEPTION 'epoch % switches to unaligned once, while it is open', OLD.epoch
-            USING ERRCODE = 'check_violation';
-    END IF;
-    IF OLD.held_at IS NOT NULL AND (NEW.held_at, NEW.metrics, NEW.seconds)
-       IS DISTINCT FROM (OLD.held_at, OLD.metrics, OLD.seconds) THEN
-        RAISE EXCEPTION 'what epoch % measured cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+    broken := CASE
+        WHEN NEW.epoch < 0 THEN 'epochs_epoch_check'
+        WHEN NEW.status NOT IN ('OPEN', 'ALIGNED', 'DURABLE', 'VOIDED') THEN 'epochs_status_check'
+        WHEN NEW.expected_reports < 1 THEN 'epochs_reports_check'
+        WHEN NEW.status = 'OPEN' AND (NEW.aligned_at IS NOT NULL OR NEW.decision IS NOT NULL) THEN 'epochs_open_check'
+        WHEN NEW.status IN ('ALIGNED', 'DURABLE') AND (NEW.reports <> NEW.expected_reports
+            OR NEW.decision IS NULL OR NEW.aligned_at IS NULL) THEN 'epochs_aligned_check'
+        WHEN (NEW.held_at IS NOT NULL) <> (NEW.reports = NEW.expected_reports) THEN 'epochs_held_check'
+        WHEN NEW.unaligned_by NOT IN ('timeout', 'preemption') THEN 'epochs_unaligned_by_check'
+        WHEN (NEW.unaligned_by IS NULL) <> (NEW.unaligned_at IS NULL) THEN 'epochs_unaligned_check'
+        WHEN (NEW.status = 'DURABLE') <> (NEW.durable_at IS NOT NULL) THEN 'epochs_durable_check'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION 'epoch % breaks %', NEW.epoch, broken
+            USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'epochs';
     END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
-
--- What the heads of an epoch reported: counts per subtask, NULL until it has reported (I4); then they stay (I5).
-CREATE FUNCTION epochs_records_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
-       OR jsonb_path_exists(NEW.records, '$.*[*] ? (@.type() != "null" && (@.type() != "number" || @ < 0))') THEN
-        RAISE EXCEPTION 'the reports of epoch % are no counts of subtasks', NEW.epoch USING ERRCODE = 'check_violation';
-    END IF;
-    IF TG_OP = 'UPDATE' AND (OLD.status <> 'OPEN'
-           OR jsonb_path_query_array(NEW.records, '$.keyvalue().key')
-              <> jsonb_path_query_array(OLD.records, '$.keyvalue().key')
-           OR jsonb_path_query_array(NEW.records, '$.*.size()')
-              <> jsonb_path_query_array(OLD.records, '$.*.size()')) THEN
-        RAISE EXCEPTION 'the reports of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER epochs_records_guard BEFORE INSERT OR UPDATE OF records ON epochs
-    FOR EACH ROW EXECUTE FUNCTION epochs_records_guard();
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
@@ -319,6 +340,8 @@ CREATE TABLE checkpoints (
     fencing_token    bigint NOT NULL,
     kind             text NOT NULL,
     status           text NOT NULL DEFAULT 'PENDING',
+    expected         integer NOT NULL,
+    acknowledged     integer NOT NULL,
     manifest_path    text,
     manifest_sha256  text,
     size_bytes       bigint,
@@ -327,31 +350,8 @@ CREATE TABLE checkpoints (
     ended_at         timestamptz,
     failure          text,
     acknowledgements jsonb NOT NULL,
-    expected         integer NOT NULL
-        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(acknowledgements, '$.*[*]'))) STORED,
-    acknowledged     integer NOT NULL
-        GENERATED ALWAYS AS (jsonb_array_length(jsonb_path_query_array(acknowledgements, '$.*[*] ? (@ != null)'))) STORED,
     CONSTRAINT checkpoints_pkey PRIMARY KEY (run_id, checkpoint_id),
-    CONSTRAINT checkpoints_epoch_fkey FOREIGN KEY (run_id, epoch, fencing_token) REFERENCES epochs,
-    CONSTRAINT checkpoints_checkpoint_id_check CHECK (checkpoint_id >= 1),
-    CONSTRAINT checkpoints_kind_check CHECK (kind IN ('PERIODIC', 'MANUAL', 'FINAL')),
-    CONSTRAINT checkpoints_status_check CHECK (
-        status IN ('PENDING', 'COMPLETED', 'ABORTED', 'SUBSUMED', 'DISCARDED')
-    ),
-    CONSTRAINT checkpoints_acknowledged_check CHECK (expected >= 1),
-    CONSTRAINT checkpoints_completed_check CHECK (
-        status IN ('PENDING', 'ABORTED')
-        OR (acknowledged = expected AND manifest_path IS NOT NULL AND size_bytes IS NOT NULL)
-    ),
-    CONSTRAINT checkpoints_manifest_check CHECK (
-        (manifest_path IS NULL) = (manifest_sha256 IS NULL) AND manifest_sha256 ~ '^[0-9a-f]{64}$'
-    ),
-    CONSTRAINT checkpoints_aborted_check CHECK ((status = 'ABORTED') = (reason IS NOT NULL)),
-    CONSTRAINT checkpoints_failure_check CHECK (
-        failure IN ('DECLINED', 'EXPIRED', 'ABORTED_BY_USER', 'SUBSUMED', 'ATTEMPT_ENDED')
-    ),
-    CONSTRAINT checkpoints_failed_check CHECK ((status = 'ABORTED') = (failure IS NOT NULL)),
-    CONSTRAINT checkpoints_ended_check CHECK ((status = 'PENDING') = (ended_at IS NULL))
+    CONSTRAINT checkpoints_epoch_fkey FOREIGN KEY (run_id, epoch, fencing_token) REFERENCES epochs
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX checkpoints_completed_key ON checkpoints (run_id) WHERE status = 'COMPLETED';
 CREATE INDEX checkpoints_pending_idx ON checkpoints (run_id) WHERE status = 'PENDING';
@@ -360,51 +360,75 @@ CREATE UNIQUE INDEX checkpoints_epoch_key ON checkpoints (epoch, run_id, fencing
 COMMENT ON TABLE checkpoints IS 'Pending, completed, aborted, subsumed, discarded; at most one of a run is COMPLETED (I8).';
 
 CREATE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    broken text;
 BEGIN
-    IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind)
-       IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind) THEN
-        RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
+    IF TG_OP = 'INSERT' OR NEW.acknowledgements <> OLD.acknowledgements THEN
+        IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+           OR jsonb_path_exists(NEW.acknowledgements, '$.*[*] ? (@ != null && @ != 1)') THEN
+            RAISE EXCEPTION 'the acknowledgements of checkpoint % are not those of subtasks', NEW.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        NEW.expected := jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*]'));
+        NEW.acknowledged := jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*] ? (@ != null)'));
+        IF TG_OP = 'UPDATE' AND (OLD.status <> 'PENDING'
+               OR jsonb_path_query_array(NEW.acknowledgements, '$.keyvalue().key')
+                  <> jsonb_path_query_array(OLD.acknowledgements, '$.keyvalue().key')
+               OR jsonb_path_query_array(NEW.acknowledgements, '$.*.size()')
+                  <> jsonb_path_query_array(OLD.acknowledgements, '$.*.size()')) THEN
+            RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+    ELSIF (NEW.acknowledged, NEW.expected) IS DISTINCT FROM (OLD.acknowledged, OLD.expected) THEN
+        RAISE EXCEPTION 'the acknowledgements of checkpoint % are counted, not told', OLD.checkpoint_id
             USING ERRCODE = 'check_violation';
     END IF;
-    IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
-        ('PENDING', 'COMPLETED'), ('PENDING', 'ABORTED'), ('PENDING', 'SUBSUMED'), ('COMPLETED', 'SUBSUMED'),
-        ('SUBSUMED', 'DISCARDED')) THEN
-        RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
-            USING ERRCODE = 'check_violation';
+    IF TG_OP = 'UPDATE' THEN
+        IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind)
+           IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind) THEN
+            RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
+            ('PENDING', 'COMPLETED'), ('PENDING', 'ABORTED'), ('PENDING', 'SUBSUMED'), ('COMPLETED', 'SUBSUMED'),
+            ('SUBSUMED', 'DISCARDED')) THEN
+            RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.manifest_sha256 IS NOT NULL AND (NEW.manifest_path, NEW.manifest_sha256)
+           IS DISTINCT FROM (OLD.manifest_path, OLD.manifest_sha256) THEN
+            RAISE EXCEPTION 'the manifest of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.ended_at IS NOT NULL AND (NEW.ended_at, NEW.failure, NEW.reason)
+           IS DISTINCT FROM (OLD.ended_at, OLD.failure, OLD.reason) THEN
+            RAISE EXCEPTION 'how checkpoint % ended cannot change', OLD.checkpoint_id USING ERRCODE = 'check_violation';
+        END IF;
     END IF;
-    IF OLD.manifest_sha256 IS NOT NULL AND (NEW.manifest_path, NEW.manifest_sha256)
-       IS DISTINCT FROM (OLD.manifest_path, OLD.manifest_sha256) THEN
-        RAISE EXCEPTION 'the manifest of checkpoint % cannot change', OLD.checkpoint_id
-            USING ERRCODE = 'check_violation';
-    END IF;
-    IF OLD.ended_at IS NOT NULL AND (NEW.ended_at, NEW.failure, NEW.reason)
-       IS DISTINCT FROM (OLD.ended_at, OLD.failure, OLD.reason) THEN
-        RAISE EXCEPTION 'how checkpoint % ended cannot change', OLD.checkpoint_id USING ERRCODE = 'check_violation';
+    broken := CASE
+        WHEN NEW.checkpoint_id < 1 THEN 'checkpoints_checkpoint_id_check'
+        WHEN NEW.kind NOT IN ('PERIODIC', 'MANUAL', 'FINAL') THEN 'checkpoints_kind_check'
+        WHEN NEW.status NOT IN ('PENDING', 'COMPLETED', 'ABORTED', 'SUBSUMED', 'DISCARDED')
+            THEN 'checkpoints_status_check'
+        WHEN NEW.expected < 1 THEN 'checkpoints_acknowledged_check'
+        WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
+            OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
+        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
+            OR NEW.manifest_sha256 !~ '^[0-9a-f]{64}$' THEN 'checkpoints_manifest_check'
+        WHEN (NEW.status = 'ABORTED') <> (NEW.reason IS NOT NULL) THEN 'checkpoints_aborted_check'
+        WHEN NEW.failure NOT IN ('DECLINED', 'EXPIRED', 'ABORTED_BY_USER', 'SUBSUMED', 'ATTEMPT_ENDED')
+            THEN 'checkpoints_failure_check'
+        WHEN (NEW.status = 'ABORTED') <> (NEW.failure IS NOT NULL) THEN 'checkpoints_failed_check'
+        WHEN (NEW.status = 'PENDING') <> (NEW.ended_at IS NULL) THEN 'checkpoints_ended_check'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION 'checkpoint % breaks %', NEW.checkpoint_id, broken
+            USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'checkpoints';
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER checkpoints_guard BEFORE UPDATE ON checkpoints FOR EACH ROW EXECUTE FUNCTION checkpoints_guard();
-
--- Which subtasks of the participants have acknowledged: 1, or NULL for not yet (I8).
-CREATE FUNCTION checkpoints_acknowledgements_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
-       OR jsonb_path_exists(NEW.acknowledgements, '$.*[*] ? (@ != null && @ != 1)') THEN
-        RAISE EXCEPTION 'the acknowledgements of checkpoint % are not those of subtasks', NEW.checkpoint_id
-            USING ERRCODE = 'check_violation';
-    END IF;
-    IF TG_OP = 'UPDATE' AND (OLD.status <> 'PENDING'
-           OR jsonb_path_query_array(NEW.acknowledgements, '$.keyvalue().key')
-              <> jsonb_path_query_array(OLD.acknowledgements, '$.keyvalue().key')
-           OR jsonb_path_query_array(NEW.acknowledgements, '$.*.size()')
-              <> jsonb_path_query_array(OLD.acknowledgements, '$.*.size()')) THEN
-        RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
-            USING ERRCODE = 'check_violation';
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER checkpoints_acknowledgements_guard BEFORE INSERT OR UPDATE OF acknowledgements ON checkpoints
-    FOR EACH ROW EXECUTE FUNCTION checkpoints_acknowledgements_guard();
+CREATE TRIGGER checkpoints_guard BEFORE INSERT OR UPDATE ON checkpoints
+    FOR EACH ROW EXECUTE FUNCTION checkpoints_guard();
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,

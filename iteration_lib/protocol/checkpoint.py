@@ -71,10 +71,10 @@ def acknowledge_checkpoint(
     commands: list[Command] = []
     if participants != checkpoint.participants:
         commands.append(RecordAcknowledgements(checkpoint_id=checkpoint.checkpoint_id, participants=participants))
-    acknowledged = replace(checkpoint, participants=participants)
-    state = replace(state, pending=tuple(acknowledged if c is checkpoint else c for c in state.pending))
     if event.manifest_path is None or event.manifest_sha256 is None:
-        return state, tuple(commands)
+        acknowledged = replace(checkpoint, participants=participants)
+        pending = tuple(acknowledged if known is checkpoint else known for known in state.pending)
+        return replace(state, pending=pending), tuple(commands)
     if any(reports.reported != reports.expected for reports in participants):
         raise ProtocolViolationError(
             f"checkpoint {checkpoint.checkpoint_id} has a manifest, but not every acknowledgement (I8)"
@@ -91,12 +91,13 @@ def acknowledge_checkpoint(
         )
     )
     completed = replace(
-        acknowledged,
+        checkpoint,
+        participants=participants,
         status=CheckpointStatus.COMPLETED,
         manifest_sha256=event.manifest_sha256,
         completed_at=now,
     )
-    state = replace(state, pending=tuple(c for c in state.pending if c.checkpoint_id != completed.checkpoint_id))
+    state = replace(state, pending=tuple(known for known in state.pending if known is not checkpoint))
     state, done = (state, tuple(commands)) if is_late else _complete(state, completed, commands)
     state, released = release_alignment(state)
     return state, (*done, *released)

@@ -55,7 +55,8 @@ _NO_ADDRESS = "it is no address such as postgresql://user:password@host/database
 _UUIDS = ("run_id", "attempt_id", "request_id")
 # A statement's plan is kept while the tables grow: every one of them goes by an index, however small they were.
 _SERVER_OPTIONS = (
-    "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC -c enable_seqscan=off -c jit=off"
+    "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC -c enable_seqscan=off -c jit=off "
+    "-c default_transaction_isolation=read\\ committed"
 )
 
 
@@ -73,6 +74,7 @@ def open_engine(url: str, *, isolation_level: IsolationLevel = "READ COMMITTED")
         isolation_level=isolation_level,
         pool_size=2,
         max_overflow=4,
+        pool_reset_on_return=None if isolation_level == "AUTOCOMMIT" else "rollback",  # which leaves nothing to undo
         connect_args={
             "options": f"{_SERVER_OPTIONS} {options if isinstance(options, str) else ' '.join(options)}",
             "application_name": "iteration_lib",

@@ -30,14 +30,16 @@ _DEEPER = 12
 # What epochs leave behind: everything that has a row for each of them.
 GROW = """
 SET LOCAL session_replication_role = replica;
-INSERT INTO epochs (run_id, epoch, fencing_token, status, records, decision, held_at, aligned_at, durable_at)
-SELECT :run_id, epoch, 1, 'DURABLE', jsonb_build_object('centroids', jsonb_build_array(3)), '{}', now(), now(), now()
+INSERT INTO epochs (run_id, epoch, fencing_token, status, records, expected_reports, reports, decision, held_at,
+    aligned_at, durable_at)
+SELECT :run_id, epoch, 1, 'DURABLE', jsonb_build_object('centroids', jsonb_build_array(3)), 1, 1, '{}', now(), now(),
+    now()
 FROM generate_series(1, :epochs) AS epoch;
 UPDATE checkpoints SET status = 'SUBSUMED' WHERE run_id = :run_id AND checkpoint_id = 1;
-INSERT INTO checkpoints (run_id, checkpoint_id, epoch, fencing_token, kind, status, acknowledgements,
-    manifest_path, manifest_sha256, size_bytes, ended_at)
+INSERT INTO checkpoints (run_id, checkpoint_id, epoch, fencing_token, kind, status, acknowledgements, expected,
+    acknowledged, manifest_path, manifest_sha256, size_bytes, ended_at)
 SELECT :run_id, epoch + 1, epoch, 1, 'PERIODIC', CASE epoch WHEN :epochs THEN 'COMPLETED' ELSE 'SUBSUMED' END,
-    jsonb_build_object('centroids', jsonb_build_array(1)), 'p', repeat('ab', 32), 1, now()
+    jsonb_build_object('centroids', jsonb_build_array(1)), 1, 1, 'p', repeat('ab', 32), 1, now()
 FROM generate_series(1, :epochs) AS epoch;
 INSERT INTO checkpoint_requests (request_id, run_id, requested_by, checkpoint_id)
 SELECT gen_random_uuid(), :run_id, 'ann', epoch + 1 FROM generate_series(1, :epochs) AS epoch;

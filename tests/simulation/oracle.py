@@ -182,7 +182,7 @@ class Oracle:
             run = (operator.operator_id, epoch, bucket)
             if run in life.ran:
                 self.violate("runs", f"{what} ran bucket {bucket} twice in epoch {epoch}")
-            if run in life.kept:
+            if run in life.kept and life.token == self.rows.run["fencing_token"]:  # else it wastes, which it may
                 self.violate("I15", f"{what} ran bucket {bucket} in epoch {epoch}, which its edge holds")
             life.ran.add(run)
         if attempt.grace_calls is not None:

@@ -38,15 +38,15 @@ def test_transition_passes_only_if_it_is_in_the_table(pair: tuple[RunStatus, Run
 
 
 @pytest.mark.parametrize(
-    ("table", "transitions"),
-    [("runs", RUN_TRANSITIONS), ("epochs", EPOCH_TRANSITIONS), ("checkpoints", CHECKPOINT_TRANSITIONS)],
+    ("guard", "transitions"),
+    [("runs_row", RUN_TRANSITIONS), ("epochs", EPOCH_TRANSITIONS), ("checkpoints", CHECKPOINT_TRANSITIONS)],
 )
-def test_database_knows_the_same_transitions(table: str, transitions: frozenset[tuple[RunStatus, RunStatus]]) -> None:
+def test_database_knows_the_same_transitions(guard: str, transitions: frozenset[tuple[RunStatus, RunStatus]]) -> None:
     schema = (sql_folder() / "schema.sql").read_text(encoding="utf-8")
-    guard = schema[schema.index(f"CREATE FUNCTION {table}_guard()") :].partition("END $$;")[0]
+    source = schema[schema.index(f"CREATE FUNCTION {guard}_guard()") :].partition("END $$;")[0]
 
     assert {(before.value, after.value) for before, after in transitions} == set(
-        re.findall(r"\('([A-Z]+)', '([A-Z]+)'\)", guard)
+        re.findall(r"\('([A-Z]+)', '([A-Z]+)'\)", source)
     )
 
 
