@@ -18,7 +18,8 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import psycopg2
@@ -39,7 +40,7 @@ from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import NewRun
 
-SUBTASKS, REPORTS, SLICES, WARM_UP = 16, 10_000, 20, 50
+SUBTASKS, REPORTS, SLICES, WARM_UP, TURNS = 16, 10_000, 20, 50, 50
 Timings = dict[str, list[float]]
 Ways = Mapping[str, Callable[[int], object]]
 
@@ -209,24 +210,37 @@ def measure_reports(database: Database, rounds: int) -> None:
 def measure_growth(old: Database, young: Database, epochs: int) -> None:
     """Drive one run, then alternate between its late epochs and the early ones of a run in a database of its own."""
     attempt = open_attempt(old.store, centroids=SUBTASKS)
-    width = min(500, epochs // 4)
+    width = min(1500, epochs // 4)
     timings = alternate({"bare insert": old.bare.insert, "epoch": attempt.record}, epochs - width)["epoch"]
     print(f"epochs 10 to {10 + width}: {_quantiles(timings[10 : 10 + width])}")
     print(f"epochs {epochs - 2 * width} to {epochs - width}: {_quantiles(timings[-width:])}")
-    print("the last, in rounds that alternate with the first of a run in a database of its own:")
+    print(f"the last, in rounds with the first of a run in a database of its own; {TURNS} connections of each:")
     fresh = open_attempt(young.store, centroids=SUBTASKS)
     for number in range(10):
         fresh.record(number)
-    ways = {
-        "late": lambda number: attempt.record(epochs - width + number),
-        "early": lambda number: fresh.record(10 + number),
-    }
-    report(alternate(ways, width), "late", over=("early",))
+    late, early, rounds = epochs - width, 10, width // TURNS
+    ratios = []
+    for _ in range(TURNS):  # a connection of each alone may be some way faster or slower than the other for good
+        with closing(PostgresStore(old.url)) as of_old, closing(PostgresStore(young.url)) as of_young:
+            ways = {
+                "late": partial(record_at, replace(attempt, coordinator=Coordinator(of_old)), late),
+                "early": partial(record_at, replace(fresh, coordinator=Coordinator(of_young)), early),
+            }
+            timings = alternate(ways, rounds)
+        late, early = late + rounds, early + rounds
+        ratios.append(statistics.median(timings["late"][5:]) / statistics.median(timings["early"][5:]))
+    ratios.sort()
+    print(f"late / early: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
     old.bare.show(
         "SELECT relname, 'live', n_live_tup, 'dead', n_dead_tup, 'updates', n_tup_upd, 'HOT', n_tup_hot_upd, "
         "pg_size_pretty(pg_total_relation_size(relid)) FROM pg_stat_user_tables "
         "WHERE n_tup_ins > 0 AND relname NOT LIKE 'bare%' ORDER BY relname"
     )
+
+
+def record_at(attempt: Attempt, first: int, number: int) -> None:
+    """Record an epoch that is counted from `first`."""
+    attempt.record(first + number)
 
 
 def alternate(ways: Ways, rounds: int, after: Callable[[int], object] = lambda _: None) -> Timings:
