@@ -500,6 +500,15 @@ GUARDS = (
         "if vertex.is_capturable:",
     ),
     _guard(
+        "B5.5",
+        "what somebody still asks for is passed over",
+        "integration/test_preemption.py"
+        "::test_operator_that_was_computed_inside_what_takes_it_needs_no_files_once_that_is_whole",
+        "iteration_lib/driver/epoch.py",
+        "            and all(self._edges.is_whole(consumer) for consumer in consumers)\n",
+        "",
+    ),
+    _guard(
         "B5.6",
         "an abort drops the open epoch's edges",
         f"{_UNIT}/test_abort.py::test_abort_leaves_the_edges_of_the_open_epoch",
