@@ -492,6 +492,9 @@ GUARDS = {
             "words": '{"centroids": [1, null, "many"]}',
             "no list": '{"centroids": 1}',
             "no subtask": '{"centroids": []}',
+            "half a record": '{"centroids": [1, null, 1.5]}',
+            "truth": '{"centroids": [1, null, true]}',
+            "lists of lists": '{"centroids": [[5, 5], null, null]}',
         }.items()
     },
     "other acknowledgements of a completed checkpoint": Illegal(
@@ -506,9 +509,15 @@ GUARDS = {
         "the acknowledgements of checkpoint 2 cannot change",
         set_checkpoint(2, "acknowledgements = '{\"centroids\": [1, null]}'"),
     ),
-    "an acknowledgement that is none": Illegal(
-        "the acknowledgements of checkpoint 2 are not those",
-        set_checkpoint(2, "acknowledgements = '{\"centroids\": [2]}'"),
+    **{
+        f"{what} as an acknowledgement": Illegal(
+            "the acknowledgements of checkpoint 2 are not those",
+            set_checkpoint(2, f"acknowledgements = '{{\"centroids\": [{value}]}}'"),
+        )
+        for what, value in {"another number": "2", "a word": '"x"', "truth": "true", "a list": "[1]"}.items()
+    },
+    "a token that another attempt does not take": Illegal(
+        "who holds the token of run", set_run("fresh", "fencing_token = fencing_token + 1")
     ),
     "a decision taken back": Illegal("the decision of epoch 0 cannot change", set_epoch(0, "decision = NULL", 1)),
     **{

@@ -71,6 +71,7 @@ class Edges:
         self._epoch = epoch
         self._found = dict(found)
         self._noted: dict[str, list[SavedStream]] = {}
+        self._used_up: set[str] = set()
         self._metrics: dict[str, Mapping[str, float]] = {}
         self._marked: dict[str, set[Range]] = {name: set(edge.ranges) for name, edge in found.items()}
         self._is_unaligned = epoch == NO_EPOCH
@@ -111,7 +112,8 @@ class Edges:
         return self._is_complete(operator, {operator.operator_id: ranges})
 
     def note_consumed(self, operator: Operator, metrics: Mapping[str, float] | None) -> None:
-        """Note that an operator's output needs no files: all who take it are whole (not in-flight, FLIP-76)."""
+        """Note that an operator's output needs no files where all who take it are marked (not in-flight, FLIP-76)."""
+        self._used_up.add(operator.operator_id)
         nothing = SavedStream(kind=operator.kind.value, format=FileFormat.ARROW, schema="", files=())
         self.note(operator, nothing, metrics)
 
@@ -154,9 +156,7 @@ class Edges:
     def mark(self, by: UnalignedBy) -> None:
         """Mark all that is noted and may be marked, in running order, in one transaction."""
         with self._lock:
-            marked = {operator_id: set(ranges) for operator_id, ranges in self._marked.items()}
-            operators = self._context.graph.operators
-            parts = [part for operator in operators for part in self._unmarked(operator, marked)]
+            marked, parts = self._markable()
             if not parts:
                 return
             events: list[Event] = []
@@ -174,6 +174,24 @@ class Edges:
                     part.end_bucket,
                 )
         self._context.crash_plan.reach(CrashPoint.EDGE_MARKED, self._epoch)
+
+    def _markable(self) -> tuple[dict[str, set[Range]], list[FinishedPart]]:
+        """Return what will be marked, and the new parts; what was used up, with all who took it or not at all."""
+        graph = self._context.graph
+        left_out: set[str] = set()
+        while True:
+            marked = {operator_id: set(ranges) for operator_id, ranges in self._marked.items()}
+            operators = [operator for operator in graph.operators if operator.operator_id not in left_out]
+            parts = [part for operator in operators for part in self._unmarked(operator, marked)]
+            used_up = [operator for operator in operators if operator.operator_id in self._used_up]
+            asked = {
+                operator.operator_id
+                for operator in used_up
+                if not all(self._is_complete(consumer, marked) for consumer in graph.consumers(operator.name))
+            }
+            if not asked:
+                return marked, parts
+            left_out |= asked
 
     def _unmarked(self, operator: Operator, marked: dict[str, set[Range]]) -> list[FinishedPart]:
         """Return what is noted of an operator, is not in `marked` yet and may be now; and add it there."""

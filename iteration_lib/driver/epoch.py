@@ -182,6 +182,7 @@ class EpochRunner:
         return (
             not (is_asked_later or self._edges.is_noted(operator) or self._edges.is_begun(operator))
             and self._edges.is_capturable(operator)
+            and bool(consumers)
             and all(self._edges.is_whole(consumer) for consumer in consumers)
         )
 

@@ -133,7 +133,7 @@ class Streams:
         begun = self._edges.begun(operator)
         stream = self._compute(operator)
         try:
-            with telling_of_ignore_edges(self._context, begun):
+            with self._edges.timed(), telling_of_ignore_edges(self._context, begun):
                 return self._context.runner.materialise(
                     stream, folder=folder, done=begun, on_part=lambda part: self._edges.note(operator, part)
                 )

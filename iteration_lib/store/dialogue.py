@@ -26,7 +26,7 @@ class Dialogue:
         """Talk through a connection in autocommit mode; nothing is said yet."""
         self._prepared: set[str] = connection.info.setdefault("prepared", set())  # as long as the server's session
         self._cursor = connection.cursor()
-        self._first = "BEGIN"
+        self._first = "BEGIN ISOLATION LEVEL READ COMMITTED"  # said, so that no session's default counts
         self._held: list[Call] = []
 
     def fetch(self, call: Call) -> list[dict[str, Any]]:  # Any: what columns hold

@@ -20,7 +20,18 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, RunStatus
 from iteration_lib.store.postgres import PostgresStore
-from tests.illegal_row import CONSTRAINTS, DONE, GUARDS, SHA, Illegal, checkpoint_with, set_checkpoint, set_run
+from tests.illegal_row import (
+    ALL,
+    CONSTRAINTS,
+    DONE,
+    GUARDS,
+    SHA,
+    Illegal,
+    checkpoint_with,
+    set_checkpoint,
+    set_epoch,
+    set_run,
+)
 from tests.protocol_script import Sender, asks, claim, part
 from tests.store_script import added, new_family
 
@@ -106,7 +117,9 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
 
 @pytest.fixture
 def rows(legal_rows: Rows) -> Iterator[Rows]:
-    legal_rows.execute("UPDATE runs SET fencing_token = 3 WHERE run_id = %(run)s")  # the next attempt's, as in NEW_ROWS
+    legal_rows.execute(
+        "UPDATE runs SET fencing_token = 3, attempt_id = gen_random_uuid() WHERE run_id = %(run)s"  # as in NEW_ROWS
+    )
     yield legal_rows
     legal_rows.connection.rollback()
 
@@ -247,6 +260,13 @@ def test_run_that_left_something_cannot_be_finished(rows: Rows, gone: tuple[str,
 
     with pytest.raises(psycopg2.errors.CheckViolation, match="has something that is not durable"):
         rows.execute(set_run("run", "status = 'FINISHED', outputs = '{}', state_digest = 'd', finished_at = now()"))
+
+
+def test_reports_of_an_epoch_that_is_held_cannot_change(rows: Rows) -> None:
+    rows.execute(set_epoch(2, f"{ALL}, held_at = now()"))
+
+    with pytest.raises(psycopg2.errors.CheckViolation, match="the reports of epoch 2 cannot change"):
+        rows.execute(set_epoch(2, "records = '{\"centroids\": [0, 0, 0]}'"))
 
 
 def test_run_cannot_advance_over_an_epoch_that_is_aligned_or_open(rows: Rows) -> None:

@@ -33,6 +33,7 @@ from tests.driven_here import (
     be_told_to_end,
 )
 from tests.failover.driven import wait_until
+from tests.iterations.fused import fused
 from tests.iterations.steered import PER_EPOCH, steered
 
 pytestmark = pytest.mark.postgres
@@ -126,7 +127,7 @@ def test_what_an_open_epoch_has_computed_is_captured_and_the_retry_starts_behind
 
 
 class FusingRunner(SlowRunner):
-    """Computes `shares` inside what takes it, as Spark does, so that nothing of it is there to capture."""
+    """Computes some operators inside what takes them, as Spark does, so that nothing of them is there to capture."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -135,7 +136,7 @@ class FusingRunner(SlowRunner):
     def compute(self, invocation: Invocation) -> Stream:
         """See Runner."""
         stream = super().compute(invocation)
-        if invocation.operator.name == "shares":
+        if invocation.operator.name in ("shares", "features", "weights"):
             self._fused.append(stream)
         return stream
 
@@ -163,6 +164,29 @@ def test_operator_that_was_computed_inside_what_takes_it_needs_no_files_once_tha
     assert [] == [file for part in parts if part.operator_id == "shares" for file in part.output["files"]]
     assert without(marked) == runs_of(here, 1)
     assert undisturbed.found.state_digest == run.state_digest
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [("moved 1 -", {}), ("loss 1 -", {})],
+    ids=["while nobody is whole", "while one of its users is not"],
+)
+def test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked(
+    store: PostgresStore, tmp_path: Path, line: str, left: dict[str, int]
+) -> None:
+    """`moved` is whole, but `weights`, which `loss` still asks for, is not: neither `moved` nor `features` is left."""
+    here, whole = (Here.begin(store, tmp_path, fused, epochs=EPOCHS) for _ in range(2))
+    tell_to_end(here, line, runner_class=FusingRunner, until_epoch=EPOCHS)
+    marked = buckets_of(here, 1)
+    here.log()
+
+    here.drive(runner_class=FusingRunner, until_epoch=EPOCHS)
+    whole.drive(until_epoch=EPOCHS)
+
+    assert left == marked
+    assert 1 == runs_of(here, 1)["loss"]
+    assert [epoch.metrics for epoch in whole.epochs] == [epoch.metrics for epoch in here.epochs]
+    assert whole.checkpoints[-1].size_bytes == here.checkpoints[-1].size_bytes
 
 
 @pytest.mark.parametrize("options", [LATER, AT_ONCE], ids=["timeout to come", "timeout 0"])

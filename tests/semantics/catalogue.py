@@ -509,6 +509,22 @@ GUARDS = (
         "",
     ),
     _guard(
+        "B5.5",
+        "what was used up is marked without those who took it",
+        "integration/test_preemption.py::test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked",
+        "iteration_lib/driver/edge.py",
+        "            if not asked:\n",
+        "            if True:\n",
+    ),
+    _guard(
+        "B5.5",
+        "what nobody takes passes for used up",
+        "integration/test_preemption.py::test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked",
+        "iteration_lib/driver/epoch.py",
+        "            and bool(consumers)\n",
+        "",
+    ),
+    _guard(
         "B5.6",
         "an abort drops the open epoch's edges",
         f"{_UNIT}/test_abort.py::test_abort_leaves_the_edges_of_the_open_epoch",

@@ -24,6 +24,8 @@ def check_captured(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> N
     life, rows = oracle.lives.get(attempt), oracle.rows
     if life is None or attempt.pace.alignment_timeout_seconds is not None or attempt.hurt != {"told to end"}:
         return
+    if attempt.pace.fuses:  # nothing is there of what was computed inside what takes it, nor of what is behind that
+        return
     if rows.attempts[life.token]["outcome"] != "RELEASED" or attempt.was_cancelled:
         return
     for epoch in (e["epoch"] for e in of_status(rows.epochs, "OPEN") if e["fencing_token"] == life.token):

@@ -54,6 +54,7 @@ SOMETIMES: tuple[str, ...] = (
     "epoch switched by preemption",
     "marker committed by timeout",
     "marker committed by preemption",
+    "marker without files",
     "part of an operator that finishes marked",
     "edge voided by a takeover",
     "edge ignored by a takeover",

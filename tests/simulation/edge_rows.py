@@ -89,8 +89,19 @@ class EdgeOracle(Checks):
             there = finished_buckets(change.after, epoch, source)
             lacking = set(needed or range(total_buckets(source))) - there
             self._require(not lacking, "I15", "{}: {} lacks the buckets {}", what, source.operator_id, lacking)
+        if not part["output"]["files"]:
+            self._used_up(change, operator, epoch, what)
         if now is not None:
             self._counters[f"marker committed by {now['unaligned_by']}"] += 1
+
+    def _used_up(self, change: Change, operator: Operator, epoch: int, what: str) -> None:
+        """See that nobody will ask for what is marked without files: all who take it are whole, and there are some."""
+        graph = self._program.graph
+        users = graph.consumers(operator.name)
+        whole = all(len(finished_buckets(change.after, epoch, user)) == total_buckets(user) for user in users)
+        is_asked = graph.uses(operator.name) > len(users)
+        self._require(users and whole and not is_asked, "I15", "{} have no files, and are asked for", what)
+        self._counters["marker without files"] += 1
 
 
 def live_parts(rows: MemoryRun, epoch: int, operator_id: str) -> list[Row]:

@@ -64,6 +64,8 @@ class ManifestOracle:
         first, end = part["first_bucket"], part["end_bucket"]
         what = f"buckets {first} to {end} of {operator_id} in epoch {epoch}"
         expected = self._reference.finished if epoch == FOR_GOOD else self._reference.results[epoch]
+        if not part["output"]["files"]:
+            return  # it was used up: see edge_rows
         self._stream(part["output"], what, part["fencing_token"], rows)
         self._equal(part["output"], expected[operator_id][first:end], what)
 

@@ -172,6 +172,10 @@ class Oracle:
             found += [(operator.operator_id, None if is_before else epoch, bucket) for bucket in buckets]
         return found
 
+    def _still_kept(self, life: Life) -> list[tuple[str, int | None, int]]:
+        """Return what an attempt that was superseded may still find; of the rest nothing is live, and it wastes."""
+        return self._kept(self.rows, self.rows.run["last_durable_epoch"] + 1, life.token)
+
     def operator_ran(
         self, attempt: SimulatedAttempt, operator: Operator, epoch: int | None, buckets: Sequence[int]
     ) -> None:
@@ -182,7 +186,7 @@ class Oracle:
             run = (operator.operator_id, epoch, bucket)
             if run in life.ran:
                 self.violate("runs", f"{what} ran bucket {bucket} twice in epoch {epoch}")
-            if run in life.kept and life.token == self.rows.run["fencing_token"]:  # else it wastes, which it may
+            if run in life.kept and (life.token == self.rows.run["fencing_token"] or run in self._still_kept(life)):
                 self.violate("I15", f"{what} ran bucket {bucket} in epoch {epoch}, which its edge holds")
             life.ran.add(run)
         if attempt.grace_calls is not None:

@@ -99,7 +99,10 @@ class SimulatedRunner:
             )
 
         parallelism = subtask_count(operator.parallelism, default=self._attempt.parallelism, count=BUCKETS)
-        return cast("Stream", SimulatedStream(operator.kind, computed, count=BUCKETS, parallelism=parallelism))
+        stream = SimulatedStream(
+            operator.kind, computed, count=BUCKETS, parallelism=parallelism, is_fused=self._attempt.pace.fuses
+        )
+        return cast("Stream", stream)
 
     def is_computed(self, stream: Stream) -> bool:
         """Whether every bucket is there."""

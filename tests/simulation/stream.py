@@ -14,21 +14,27 @@ Compute = Callable[[Sequence[int]], Buckets]
 
 
 class SimulatedStream:
-    """A stream of `count` buckets; a value has one. `parallelism` subtasks share them."""
+    """A stream of `count` buckets; a value has one. `parallelism` subtasks share them.
+
+    One that `is_fused` is computed inside what takes it, as Spark does: nothing of it is there by itself.
+    """
 
     schema = "row: int64"
 
-    def __init__(self, kind: Kind, compute: Compute | None, *, count: int, parallelism: int = 1) -> None:
+    def __init__(
+        self, kind: Kind, compute: Compute | None, *, count: int, parallelism: int = 1, is_fused: bool = False
+    ) -> None:
         self.kind = kind
         self.count = count
         self.parallelism = parallelism
+        self.is_fused = is_fused
         self._compute = compute
         self._found: dict[int, Rows] = {}
 
     @property
     def is_computed(self) -> bool:
         """Whether every bucket is there."""
-        return len(self._found) == self.count
+        return not self.is_fused and len(self._found) == self.count
 
     def whole(self) -> Rows:
         """Return the rows of all buckets, in order."""

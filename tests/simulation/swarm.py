@@ -79,6 +79,7 @@ class Pace:
     policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     alignment_timeout_seconds: float | None = None
     ignore_edges: bool = False
+    fuses: bool = False  # are its operators on buckets computed inside what takes them
 
     def patient(self) -> Pace:
         """Return a pace that no slowness of a healthy world is too slow for; it leaves no edges, only finds them."""
@@ -153,6 +154,7 @@ def _draw_pace(random: Random) -> Pace:
         ),
         alignment_timeout_seconds=random.choice((None, None, 0.0, 0.0, 3.0)),
         ignore_edges=random.random() < 0.1,
+        fuses=random.random() < 0.5,
     )
 
 

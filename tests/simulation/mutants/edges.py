@@ -276,4 +276,19 @@ EDGES = (
         old="if (edge := edges.get(operator.operator_id)) is not None and edge.is_complete",
         new="if (edge := edges.get(operator.operator_id)) is not None and not edge.saved",
     ),
+    Mutant(
+        name="what somebody still asks for is passed over",
+        rule="I15",
+        file=_EPOCH,
+        old="            and all(self._edges.is_whole(consumer) for consumer in consumers)\n",
+        new="",
+        also=((_EDGES, "            if not asked:\n", "            if True:\n"),),
+    ),
+    Mutant(
+        name="what the next epoch asks for is passed over",
+        rule="I15",
+        file=_EPOCH,
+        old="is_asked_later or self._edges.is_noted",
+        new="self._edges.is_noted",
+    ),
 )
