@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+_REPEATS = 0.3  # how often a person's answer is lost, and the same is sent again
+
+
 def abort_checkpoint(world: World, coordinator: Coordinator) -> str:
     """Abort everything up to a checkpoint: one that is pending, as a rule, or the one that comes next."""
     run = world.oracle.rows.run
@@ -23,7 +26,10 @@ def abort_checkpoint(world: World, coordinator: Coordinator) -> str:
 def request_checkpoint(world: World, coordinator: Coordinator) -> str:
     """Ask for a checkpoint by hand."""
     request_id = f"00000000-0000-4000-8001-{len(world.oracle.rows.requests):012d}"
-    return _send(world, coordinator, CheckpointRequested(request_id=request_id, requested_by="ann"))
+    event = CheckpointRequested(request_id=request_id, requested_by="ann")
+    if world.random.random() < _REPEATS:
+        _send(world, coordinator, event)
+    return _send(world, coordinator, event)
 
 
 def _send(world: World, coordinator: Coordinator, event: OpenEvent) -> str:
