@@ -20,9 +20,9 @@ FRESH_STATE = "fresh"
 
 
 def sweep_scratch(context: RunContext) -> None:
-    """Remove the scratch folders of ended attempts; what cannot be removed now is left to the next attempt.
+    """Remove the scratch folders of attempts that were cut short; what cannot be removed now is left to the next.
 
-    One that was released without a word has removed its own.
+    One that was released without a word has removed its own, or has said in the log what it could not remove.
     """
     for attempt in context.store.list_attempts(context.run.run_id):
         has_cleaned_up = attempt.outcome is AttemptOutcome.RELEASED and attempt.reason is None

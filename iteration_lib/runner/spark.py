@@ -6,6 +6,7 @@ the job of whatever uses them; transforms are Spark's own. See `seam.Runner` for
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from secrets import token_hex
@@ -33,6 +34,8 @@ from iteration_lib.runner.spark_streams import BucketStream, DataStream, FrameSt
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import check_buckets, load_whole
+
+_logger = logging.getLogger(__name__)
 
 
 class SparkRunner:
@@ -162,8 +165,10 @@ class SparkRunner:
         with suppress(*FOREIGN, AttributeError):  # a session that is gone has released everything
             self._frames.release_all()
         self._jobs.close()
-        with suppress(StateLocationError, OSError):
+        try:
             self._location.remove(self._scratch)
+        except (StateLocationError, OSError) as err:
+            _logger.warning("event=scratch_left folder=%s error=%s", self._scratch, err)
         if self._scope != SHARED:
             remove_scope(self._scope)
         if self._owns_session:

@@ -87,11 +87,10 @@ def counted(shell: CommandLine, **params: object) -> list[str]:
 
 
 def kill_inside_epoch_2(shell: CommandLine, key: str) -> None:
-    """Run until some buckets of `sums` are durable inside epoch 2, and no more."""
-    killed = shell.run(
-        COUNTED, key, *counted(shell), "--alignment-timeout", "0", ITERATION_CRASH_POINT="edge_marked@2:kill"
-    )
-    assert -signal.SIGKILL == killed.code, killed.err
+    """Run until epoch 1 is durable, and then until some buckets of `sums` are durable inside epoch 2, and no more."""
+    for options, point in (((), "checkpoint_completed@1"), (("--alignment-timeout", "0"), "edge_marked@2")):
+        killed = shell.run(COUNTED, key, *counted(shell), *options, ITERATION_CRASH_POINT=f"{point}:kill")
+        assert -signal.SIGKILL == killed.code, killed.err
 
 
 def bodies(shell: CommandLine) -> list[str]:
@@ -206,11 +205,11 @@ def test_explain_says_who_decided_what_was_skipped_and_why_the_run_stopped(resum
 
     answer, printed = shell.call("explain", resumed.run_key, "--json").json, shell.call("explain", resumed.run_key)
 
-    assert ("FINISHED", [1, 2]) == (answer["status"], [attempt["attempt"] for attempt in answer["attempts"]])
+    assert ("FINISHED", [1, 2, 3]) == (answer["status"], [attempt["attempt"] for attempt in answer["attempts"]])
     assert f"because it is the last of max_epochs={EPOCHS} (from centres=5)" in answer["because"][0]
-    voided, durable = (epoch for epoch in answer["epochs"] if epoch["epoch"] == 2)
-    assert ("VOIDED", 1, "DURABLE", 2) == (voided["status"], voided["attempt"], durable["status"], durable["attempt"])
-    assert [{"operator_id": "sums", "buckets": [[0, 8]], "of": 16, "attempt": 1}] == durable["skipped"]
+    _, voided, durable = (epoch for epoch in answer["epochs"] if epoch["epoch"] == 2)
+    assert ("VOIDED", 2, "DURABLE", 3) == (voided["status"], voided["attempt"], durable["status"], durable["attempt"])
+    assert [{"operator_id": "sums", "buckets": [[0, 8]], "of": 16, "attempt": 2}] == durable["skipped"]
     assert [] == [line for block in answer["epochs"] for line in block["because"] if line not in printed.out]
     assert (0, "") == (printed.code, printed.err)
 
