@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 import psycopg2
 import pytest
 from sqlalchemy.engine import make_url
@@ -159,10 +160,12 @@ def test_events_are_applied_once_when_the_server_is_restarted_between_the_calls(
 
 
 def restart(server: EmbeddedPostgres, how: signal.Signals) -> None:
-    """End the server at once and start it again, while others go on calling it."""
+    """End the server at once and start it again, while others go on calling it; no session of the old one is left."""
     pid = postmaster.find_postmaster(server._layout.data)
     assert pid is not None
+    sessions = psutil.Process(pid).children()
     os.kill(pid, how)
+    psutil.wait_procs(sessions, timeout=30)
     threading.Thread(target=server.start).start()
 
 
