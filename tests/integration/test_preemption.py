@@ -167,16 +167,16 @@ def test_operator_that_was_computed_inside_what_takes_it_needs_no_files_once_tha
 
 
 @pytest.mark.parametrize(
-    ("line", "left"),
-    [("moved 1 -", {}), ("loss 1 -", {})],
-    ids=["while nobody is whole", "while one of its users is not"],
+    ("operator_id", "left"),
+    [("loss", {"idle": 1}), ("idle", {})],
+    ids=["one of its users is not whole", "nobody takes it, and it has not run"],
 )
 def test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked(
-    store: PostgresStore, tmp_path: Path, line: str, left: dict[str, int]
+    store: PostgresStore, tmp_path: Path, operator_id: str, left: dict[str, int]
 ) -> None:
     """`moved` is whole, but `weights`, which `loss` still asks for, is not: neither `moved` nor `features` is left."""
     here, whole = (Here.begin(store, tmp_path, fused, epochs=EPOCHS) for _ in range(2))
-    tell_to_end(here, line, runner_class=FusingRunner, until_epoch=EPOCHS)
+    tell_to_end(here, f"{operator_id} 1 -", runner_class=FusingRunner, until_epoch=EPOCHS)
     marked = buckets_of(here, 1)
     here.log()
 
@@ -184,7 +184,7 @@ def test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked(
     whole.drive(until_epoch=EPOCHS)
 
     assert left == marked
-    assert 1 == runs_of(here, 1)["loss"]
+    assert 1 == runs_of(here, 1)[operator_id]
     assert [epoch.metrics for epoch in whole.epochs] == [epoch.metrics for epoch in here.epochs]
     assert whole.checkpoints[-1].size_bytes == here.checkpoints[-1].size_bytes
 

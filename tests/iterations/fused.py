@@ -29,9 +29,19 @@ def moved(features: Block, weights: Block, params: SteeredParams, epoch: int) ->
     return {"c": np.array([(features["f"] * weights["w"]).sum() + act(params, "moved", epoch)])}
 
 
-def loss(weights: Block, params: SteeredParams, epoch: int, metrics: Metrics) -> Block:
+def size(features: Block, params: SteeredParams, epoch: int) -> Block:
+    """Count the rows, so that what takes it comes after `moved`."""
+    return {"n": np.array([len(features["f"]) + act(params, "size", epoch)])}
+
+
+def idle(centre: Block, params: SteeredParams, epoch: int) -> Block:
+    """Do nothing that anybody uses."""
+    return {"c": centre["c"] + act(params, "idle", epoch)}
+
+
+def loss(weights: Block, size: Block, params: SteeredParams, epoch: int, metrics: Metrics) -> Block:
     """Report a metric; nobody uses the result."""
-    metrics.report("loss", float(weights["w"].sum()) + act(params, "loss", epoch))
+    metrics.report("loss", float(weights["w"].sum() / size["n"][0]) + act(params, "loss", epoch))
     return {"l": np.zeros(1)}
 
 
@@ -40,6 +50,6 @@ fused.data(rows)
 fused.variable(centre)
 for bucketed in (features, weights):
     fused.map_buckets(bucketed)
-for whole in (moved, loss):
+for whole in (moved, size, loss, idle):
     fused.operator(whole)
 fused.feedback(centre=moved)

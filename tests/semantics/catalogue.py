@@ -501,15 +501,6 @@ GUARDS = (
     ),
     _guard(
         "B5.5",
-        "what somebody still asks for is passed over",
-        "integration/test_preemption.py"
-        "::test_operator_that_was_computed_inside_what_takes_it_needs_no_files_once_that_is_whole",
-        "iteration_lib/driver/epoch.py",
-        "            and all(self._edges.is_whole(consumer) for consumer in consumers)\n",
-        "",
-    ),
-    _guard(
-        "B5.5",
         "what was used up is marked without those who took it",
         "integration/test_preemption.py::test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked",
         "iteration_lib/driver/edge.py",
