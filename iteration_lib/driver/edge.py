@@ -106,11 +106,6 @@ class Edges:
         """Tell whether any of an operator's output was durable when the epoch began."""
         return operator.operator_id in self._found
 
-    def is_whole(self, operator: Operator) -> bool:
-        """Tell whether all of an operator's output was noted, or is durable."""
-        ranges = self._marked.get(operator.operator_id, set()) | self._parts(operator).keys()
-        return self._is_complete(operator, {operator.operator_id: ranges})
-
     def note_consumed(self, operator: Operator, metrics: Mapping[str, float] | None) -> None:
         """Note that an operator's output needs no files where all who take it are marked (not in-flight, FLIP-76)."""
         self._used_up.add(operator.operator_id)

@@ -170,21 +170,17 @@ class EpochRunner:
                 self._edges.note(operator, written.saved, self._metrics.get(operator.name))
             elif self._context.runner.is_computed(stream):
                 self._leave_files(operator, self._edges.begun(operator))
-        for operator in reversed(self._context.graph.per_epoch()):
-            if self._is_consumed(operator):
+        for operator in self._context.graph.per_epoch():
+            if self._may_be_used_up(operator):
                 self._edges.note_consumed(operator, self._metrics.get(operator.name))
 
-    def _is_consumed(self, operator: Operator) -> bool:
-        """Tell whether an operator that was computed inside what uses it is not asked for again in this epoch."""
+    def _may_be_used_up(self, operator: Operator) -> bool:
+        """Tell whether an operator left no files and others alone take it: with all of them marked it is used up."""
         graph = self._context.graph
         consumers = graph.consumers(operator.name)
         is_asked_later = graph.uses(operator.name) > len(consumers)  # a tail, the criteria, an output
-        return (
-            not (is_asked_later or self._edges.is_noted(operator) or self._edges.is_begun(operator))
-            and self._edges.is_capturable(operator)
-            and bool(consumers)
-            and all(self._edges.is_whole(consumer) for consumer in consumers)
-        )
+        is_left = self._edges.is_noted(operator) or self._edges.is_begun(operator)
+        return bool(consumers) and not (is_asked_later or is_left)
 
     def _compute(self, operator: Operator) -> Stream:
         metrics = Metrics(operator_id=operator.operator_id)

@@ -512,8 +512,8 @@ GUARDS = (
         "what nobody takes passes for used up",
         "integration/test_preemption.py::test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked",
         "iteration_lib/driver/epoch.py",
-        "            and bool(consumers)\n",
-        "",
+        "return bool(consumers) and not",
+        "return not",
     ),
     _guard(
         "B5.6",

@@ -279,16 +279,15 @@ EDGES = (
     Mutant(
         name="what somebody still asks for is passed over",
         rule="I15",
-        file=_EPOCH,
-        old="            and all(self._edges.is_whole(consumer) for consumer in consumers)\n",
-        new="",
-        also=((_EDGES, "            if not asked:\n", "            if True:\n"),),
+        file=_EDGES,
+        old="            if not asked:\n",
+        new="            if True:\n",
     ),
     Mutant(
         name="what the next epoch asks for is passed over",
         rule="I15",
         file=_EPOCH,
-        old="is_asked_later or self._edges.is_noted",
-        new="self._edges.is_noted",
+        old="not (is_asked_later or is_left)",
+        new="not is_left",
     ),
 )
