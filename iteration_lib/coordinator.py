@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from iteration_lib.protocol import Command, Event, RunState, decide
-from iteration_lib.protocol.event import AttemptOpened
+from iteration_lib.protocol.event import AttemptOpened, CheckpointsDiscarded, RunDeleted
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.retention import discardable
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.retry import Sleep, retry
 from iteration_lib.store.seam import Store, Transaction
+
+# What is decided on in a locked run; it may read more of it first.
+Choose: TypeAlias = Callable[[Transaction, RunState], tuple[Event, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +50,35 @@ class Coordinator:
         """
         return retry(lambda: self._apply_once(run_id, events), f"run_id={run_id}", sleep=self._sleep)
 
+    def discard(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
+        """Discard, in one transaction, what nobody needs and a policy does not keep; return the checkpoints' ids.
+
+        Of a run that was deleted everything goes that no branch pins. Raises as `apply` does.
+        """
+        return retry(lambda: self._discard_once(run_id, policy), f"run_id={run_id}", sleep=self._sleep)
+
     def _apply_once(self, run_id: RunId, events: tuple[Event, ...]) -> RunState:
+        return self._transact(run_id, lambda *_: events, is_fresh=_asks_for_lease(events))
+
+    def _discard_once(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
+        discarded: tuple[int, ...] = ()
+
+        def choose(transaction: Transaction, state: RunState) -> tuple[Event, ...]:
+            nonlocal discarded
+            discarded = discardable(state, transaction.read_retained(policy.retain_metric), policy)
+            return (CheckpointsDiscarded(checkpoint_ids=discarded),)
+
+        self._transact(run_id, choose)
+        return discarded
+
+    def _transact(self, run_id: RunId, choose: Choose, *, is_fresh: bool = False) -> RunState:
         with self._lock:
             cached = self._cache.pop(run_id, None)
         with self._store.transaction(run_id) as transaction:
-            is_known = cached is not None and _holds(cached, transaction) and not _asks_for_lease(events)
+            is_known = cached is not None and _holds(cached, transaction) and not is_fresh
             state = cached.state if cached is not None and is_known else transaction.read_state()
             commands: list[Command] = []
-            for event in events:
+            for event in choose(transaction, state):
                 state, decided = decide(state, event, transaction.now)
                 commands += decided
             transaction.write(commands, state.fencing_token)
@@ -69,4 +97,4 @@ def _holds(cached: _Cached, transaction: Transaction) -> bool:
 
 def _asks_for_lease(events: tuple[Event, ...]) -> bool:
     """Tell whether the answer depends on a lease: renewing one does not count in the run's revision."""
-    return any(isinstance(event, AttemptOpened) for event in events)
+    return any(isinstance(event, AttemptOpened | RunDeleted) for event in events)

@@ -8,6 +8,7 @@
     │   ├── RunMismatchError      the run key belongs to other parameters or other code
     │   ├── IllegalRestoreError   operators are marked as finished behind some that are not
     │   ├── RunNotFoundError
+    │   ├── RunDeletedError       a person has deleted the run
     │   ├── InputError            input data missing, empty or changed
     │   ├── SchemaMismatchError   a feedback's schema is not its variable's
     │   ├── MetricError           a metric that is not a finite number
@@ -232,6 +233,14 @@ class RunFinishedError(IterationError):
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(f"run {run_id} is finished; there is nothing left to drive")
+
+
+class RunDeletedError(UsageError):
+    """A person has deleted the run."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} was deleted; its key is free for a new run")
 
 
 class LeaseHeldError(IterationError):

@@ -5,7 +5,7 @@
 DO $$
 DECLARE
     our_tables CONSTANT name[] := ARRAY['runs', 'attempts', 'operators', 'pins', 'epochs', 'edge_parts',
-        'checkpoints', 'checkpoint_requests', 'listener_notices', 'schema_migrations'];
+        'checkpoints', 'checkpoint_requests', 'listener_notices', 'branches', 'checkpoint_needs', 'schema_migrations'];
     wanted text;
     owned record;
 BEGIN
@@ -23,9 +23,10 @@ BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'iteration_migration')
        AND (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
         EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO iteration_migration', current_schema());
-        FOR owned IN SELECT tablename FROM pg_tables WHERE schemaname = current_schema()
-            AND tablename = ANY (our_tables) AND tableowner <> 'iteration_migration' LOOP
-            EXECUTE format('ALTER TABLE %I OWNER TO iteration_migration', owned.tablename);
+        FOR owned IN SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace
+            AND relkind IN ('r', 'v') AND relname = ANY (our_tables)
+            AND relowner <> 'iteration_migration'::regrole LOOP
+            EXECUTE format('ALTER TABLE %I OWNER TO iteration_migration', owned.relname);
         END LOOP;
         FOR owned IN SELECT DISTINCT tgfoid::regprocedure AS guard FROM pg_trigger
             JOIN pg_class ON pg_class.oid = tgrelid JOIN pg_proc ON pg_proc.oid = tgfoid
@@ -38,13 +39,13 @@ BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'iteration_coordinator') THEN
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO iteration_coordinator', current_schema());
         GRANT SELECT, INSERT, UPDATE ON runs, attempts, operators, pins, epochs, edge_parts, checkpoints,
-            checkpoint_requests, listener_notices TO iteration_coordinator;
+            checkpoint_requests, listener_notices, branches TO iteration_coordinator;
         GRANT DELETE ON operators TO iteration_coordinator;
-        GRANT SELECT ON schema_migrations TO iteration_coordinator;
+        GRANT SELECT ON checkpoint_needs, schema_migrations TO iteration_coordinator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'iteration_reader') THEN
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO iteration_reader', current_schema());
         GRANT SELECT ON runs, attempts, operators, pins, epochs, edge_parts, checkpoints,
-            checkpoint_requests, listener_notices, schema_migrations TO iteration_reader;
+            checkpoint_requests, listener_notices, branches, checkpoint_needs, schema_migrations TO iteration_reader;
     END IF;
 END $$;

@@ -1,5 +1,5 @@
 -- The store as it is now. Illegal rows and transitions are refused here, by the database itself; the rules behind the
--- constraints are the invariants of iteration_lib/protocol (I1 to I17).
+-- constraints are the invariants of iteration_lib/protocol (I1 to I18).
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,
@@ -23,16 +23,19 @@ CREATE TABLE runs (
     finished_at          timestamptz,
     aborted_through      bigint NOT NULL DEFAULT 0,
     attempt_id           uuid,
-    CONSTRAINT runs_run_key_key UNIQUE (run_key)
+    deleted_by           text,
+    deleted_at           timestamptz
 ) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX runs_run_key_key ON runs (run_key) WHERE status <> 'DELETED';
 
 COMMENT ON TABLE runs IS 'One execution of an iteration; its row is locked first by every transaction that changes it.';
 
 -- A run's token, its durable epochs and its checkpoint ids only grow (I1, I6, I7).
 CREATE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF OLD.status = 'FINISHED' AND NEW.status = 'FINISHED' THEN
-        RAISE EXCEPTION 'run % is finished and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+    IF OLD.status IN ('FINISHED', 'DELETED') AND NEW.status = OLD.status
+       AND to_jsonb(NEW) - 'revision' <> to_jsonb(OLD) - 'revision' THEN
+        RAISE EXCEPTION 'run % is over and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.fencing_token < OLD.fencing_token OR NEW.last_durable_epoch < OLD.last_durable_epoch
        OR NEW.last_checkpoint_id < OLD.last_checkpoint_id OR NEW.aborted_through < OLD.aborted_through
@@ -69,7 +72,8 @@ BEGIN
         END IF;
         IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
             ('RUNNING', 'TERMINATING'), ('TERMINATING', 'FINISHED'), ('RUNNING', 'FAILED'),
-            ('TERMINATING', 'FAILED'), ('FAILED', 'RUNNING'), ('FAILED', 'TERMINATING')) THEN
+            ('TERMINATING', 'FAILED'), ('FAILED', 'RUNNING'), ('FAILED', 'TERMINATING'), ('RUNNING', 'DELETED'),
+            ('TERMINATING', 'DELETED'), ('FAILED', 'DELETED'), ('FINISHED', 'DELETED')) THEN
             RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -77,7 +81,11 @@ BEGIN
             RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF NEW.status = 'FINISHED' THEN
+        IF NEW.status = 'DELETED' AND EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
+               AND attempts.ended_at IS NULL) THEN
+            RAISE EXCEPTION 'run % is driven and cannot be deleted', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.status IN ('FINISHED', 'DELETED') THEN
             IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'PENDING')
                OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'OPEN')
                OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'ALIGNED') THEN
@@ -89,7 +97,7 @@ BEGIN
         WHEN NEW.run_key = '' THEN 'runs_run_key_check'
         WHEN NEW.max_buckets < 1 THEN 'runs_max_buckets_check'
         WHEN NEW.max_epochs < 1 THEN 'runs_max_epochs_check'
-        WHEN NEW.status NOT IN ('RUNNING', 'TERMINATING', 'FINISHED', 'FAILED') THEN 'runs_status_check'
+        WHEN NEW.status NOT IN ('RUNNING', 'TERMINATING', 'FINISHED', 'FAILED', 'DELETED') THEN 'runs_status_check'
         WHEN NEW.fencing_token < 0 THEN 'runs_fencing_token_check'
         WHEN NEW.last_durable_epoch < -1 THEN 'runs_last_durable_epoch_check'
         WHEN NEW.aborted_through NOT BETWEEN 0 AND NEW.last_checkpoint_id + 1 THEN 'runs_aborted_through_check'
@@ -97,10 +105,12 @@ BEGIN
         WHEN NEW.status IN ('TERMINATING', 'FINISHED')
             AND (NEW.terminated_by IS NULL OR NEW.last_durable_epoch < 0) THEN 'runs_terminating_check'
         WHEN NEW.status = 'RUNNING' AND NEW.terminated_by IS NOT NULL THEN 'runs_running_check'
-        WHEN (NEW.status = 'FINISHED') <> (NEW.outputs IS NOT NULL)
+        WHEN (NEW.status = 'DELETED') <> (NEW.deleted_by IS NOT NULL)
+            OR (NEW.status = 'DELETED') <> (NEW.deleted_at IS NOT NULL) THEN 'runs_deleted_check'
+        WHEN NEW.status <> 'DELETED' AND ((NEW.status = 'FINISHED') <> (NEW.outputs IS NOT NULL)
             OR (NEW.status = 'FINISHED') <> (NEW.state_digest IS NOT NULL)
-            OR (NEW.status = 'FINISHED') <> (NEW.finished_at IS NOT NULL) THEN 'runs_finished_check'
-        WHEN (NEW.status = 'FAILED') <> (NEW.failure IS NOT NULL) THEN 'runs_failure_check'
+            OR (NEW.status = 'FINISHED') <> (NEW.finished_at IS NOT NULL)) THEN 'runs_finished_check'
+        WHEN NEW.status <> 'DELETED' AND (NEW.status = 'FAILED') <> (NEW.failure IS NOT NULL) THEN 'runs_failure_check'
     END;
     IF broken IS NOT NULL THEN
         RAISE EXCEPTION 'run % breaks %', NEW.run_id, broken
@@ -110,7 +120,7 @@ BEGIN
 END $$;
 CREATE TRIGGER runs_row_guard BEFORE INSERT OR UPDATE OF
     run_id, run_key, reference, max_buckets, max_epochs, created_at, status, fencing_token, attempt_id, aborted_through,
-    terminated_by, failure, outputs, state_digest, finished_at ON runs
+    terminated_by, failure, outputs, state_digest, finished_at, deleted_by, deleted_at ON runs
     FOR EACH ROW EXECUTE FUNCTION runs_row_guard();
 
 -- What is written once; on its columns alone, so that the updates of every epoch do not compare them.
@@ -289,7 +299,9 @@ BEGIN
     IF TG_OP = 'INSERT' THEN
         IF NEW.epoch > 0 AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
                AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
-               AND epochs.decision ->> 'terminated_by' IS NULL) THEN
+               AND epochs.decision ->> 'terminated_by' IS NULL)
+           AND NOT EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id
+               AND branches.epoch = NEW.epoch - 1) THEN
             RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
         END IF;
     ELSE
@@ -393,9 +405,18 @@ BEGIN
         END IF;
         IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
             ('PENDING', 'COMPLETED'), ('PENDING', 'ABORTED'), ('PENDING', 'SUBSUMED'), ('COMPLETED', 'SUBSUMED'),
-            ('SUBSUMED', 'DISCARDED')) THEN
+            ('SUBSUMED', 'DISCARDED'), ('COMPLETED', 'DISCARDED')) THEN
             RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.status = 'DISCARDED' AND OLD.status <> 'DISCARDED' THEN
+            IF EXISTS (SELECT FROM branches WHERE branches.origin_run_id = OLD.run_id
+                       AND branches.origin_checkpoint_id = OLD.checkpoint_id AND branches.released_at IS NULL)
+               OR OLD.status = 'COMPLETED' AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id
+                       AND runs.status = 'DELETED') THEN
+                RAISE EXCEPTION 'checkpoint % of run % is needed', OLD.checkpoint_id, OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
         IF OLD.manifest_sha256 IS NOT NULL AND (NEW.manifest_path, NEW.manifest_sha256)
            IS DISTINCT FROM (OLD.manifest_path, OLD.manifest_sha256) THEN
@@ -545,3 +566,73 @@ CREATE TRIGGER listener_notices_guard BEFORE INSERT ON listener_notices
     FOR EACH ROW EXECUTE FUNCTION listener_notices_guard();
 CREATE TRIGGER listener_notices_change_guard BEFORE UPDATE ON listener_notices
     FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a notice');
+
+CREATE TABLE branches (
+    run_id                uuid PRIMARY KEY REFERENCES runs,
+    origin_run_id         uuid,
+    origin_checkpoint_id  bigint,
+    epoch                 bigint NOT NULL,
+    uri                   text NOT NULL,
+    manifest_path         text NOT NULL,
+    manifest_sha256       text NOT NULL,
+    mode                  text NOT NULL,
+    branched_by           text NOT NULL,
+    branched_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    released_at           timestamptz,
+    CONSTRAINT branches_origin_fkey FOREIGN KEY (origin_run_id, origin_checkpoint_id) REFERENCES checkpoints,
+    CONSTRAINT branches_origin_check CHECK ((origin_run_id IS NULL) = (origin_checkpoint_id IS NULL)),
+    CONSTRAINT branches_epoch_check CHECK (epoch >= 0),
+    CONSTRAINT branches_manifest_sha256_check CHECK (manifest_sha256 ~ '^[0-9a-f]{64}$'),
+    CONSTRAINT branches_mode_check CHECK (mode IN ('NO_CLAIM', 'CLAIM'))
+);
+CREATE INDEX branches_origin_idx ON branches (origin_run_id, origin_checkpoint_id);
+
+COMMENT ON TABLE branches IS
+    'Which checkpoint a run started from; it is pinned until the run has a completed one of its own (I18).';
+
+-- A branch is begun by a run that nobody has driven, from a checkpoint that is there, and is released once (I18).
+CREATE FUNCTION branches_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF OLD.released_at IS NOT NULL OR to_jsonb(NEW) - 'released_at' <> to_jsonb(OLD) - 'released_at'
+           OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                          AND checkpoints.status = 'COMPLETED')
+              AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id AND runs.status = 'DELETED') THEN
+            RAISE EXCEPTION 'run % is released once, by a checkpoint of its own', OLD.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF NOT EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.fencing_token = 0
+                   AND runs.last_durable_epoch = NEW.epoch) THEN
+        RAISE EXCEPTION 'run % does not begin behind epoch %', NEW.run_id, NEW.epoch
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.origin_run_id IS NOT NULL THEN  -- the lock keeps it from being discarded until this is committed
+        PERFORM FROM checkpoints WHERE checkpoints.run_id = NEW.origin_run_id
+            AND checkpoints.checkpoint_id = NEW.origin_checkpoint_id AND checkpoints.epoch = NEW.epoch
+            AND checkpoints.manifest_sha256 = NEW.manifest_sha256
+            AND checkpoints.status IN ('COMPLETED', 'SUBSUMED') FOR SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'checkpoint % of run % is not there', NEW.origin_checkpoint_id, NEW.origin_run_id
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'branches_origin_gone', TABLE = 'branches';
+        END IF;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER branches_guard BEFORE INSERT OR UPDATE ON branches FOR EACH ROW EXECUTE FUNCTION branches_guard();
+
+-- Who needs a checkpoint besides its own run, and whether it may go without anybody missing it.
+CREATE VIEW checkpoint_needs AS
+SELECT checkpoints.run_id, checkpoints.checkpoint_id, checkpoints.status, needed.by_branches,
+    checkpoints.status IN ('ABORTED', 'DISCARDED') OR cardinality(needed.by_branches) = 0 AND (
+        checkpoints.status = 'SUBSUMED' OR checkpoints.status = 'COMPLETED' AND runs.status = 'DELETED'
+    ) AS safe_to_delete
+FROM checkpoints JOIN runs USING (run_id) CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(branches.run_id ORDER BY branches.branched_at, branches.run_id), '{}') AS by_branches
+    FROM branches
+    WHERE branches.origin_run_id = checkpoints.run_id AND branches.origin_checkpoint_id = checkpoints.checkpoint_id
+        AND branches.released_at IS NULL
+) AS needed;
+
+COMMENT ON VIEW checkpoint_needs IS 'Per checkpoint: the branches that pin it, and whether it is safe to delete (I18).';

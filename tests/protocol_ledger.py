@@ -17,6 +17,8 @@ from iteration_lib.protocol.command import (
     AnswerRequests,
     CompleteCheckpoint,
     CountCheckpointFailures,
+    DeleteRun,
+    DiscardCheckpoints,
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
@@ -29,6 +31,7 @@ from iteration_lib.protocol.command import (
     RecordParts,
     RecordReports,
     RecordRequest,
+    ReleaseOrigin,
     ReplaceDefinition,
     SetRunStatus,
     SubsumeCheckpoint,
@@ -63,6 +66,7 @@ LEGAL_RUN_STEPS = {
     ("TERMINATING", "FAILED"),
     ("FAILED", "RUNNING"),
     ("FAILED", "TERMINATING"),
+    *((status, "DELETED") for status in ("RUNNING", "TERMINATING", "FAILED", "FINISHED")),
 }
 
 
@@ -91,13 +95,17 @@ class Ledger(Rows):
             assert not self.last_epoch() > self.last_durable_epoch, "I10: finished, with epochs that are not durable"
             assert not self.pending(), "I10: finished, with a checkpoint pending"
             assert not live, "I10: finished, with a live attempt"
+        if self.status is RunStatus.DELETED:
+            assert not live, "deleted, with a live attempt"
+            assert self.last_epoch() == self.last_durable_epoch, "deleted, with epochs that wait"
         assert self.rebuilt(state) == state, "the commands and the state differ"
 
     def _check_epochs(self) -> None:
         in_force = self.in_force()
         durable = sorted(epoch for (epoch, _), row in self.epochs.items() if row.status is EpochStatus.DURABLE)
-        assert list(range(self.last_epoch() + 1)) == sorted(epoch for epoch, _ in in_force), "I3: a gap"
-        assert list(range(self.last_durable_epoch + 1)) == durable, "I6: the durable epochs are no prefix"
+        first = self.origin_epoch + 1
+        assert list(range(first, self.last_epoch() + 1)) == sorted(epoch for epoch, _ in in_force), "I3: a gap"
+        assert list(range(first, self.last_durable_epoch + 1)) == durable, "I6: the durable epochs are no prefix"
         for (epoch, token), row in in_force.items():
             assert row.is_measured == row.is_complete, "I4: measured before all have reported, or not at all"
             assert (row.decision is None) == (row.status is EpochStatus.OPEN), "I5: decided too early, or too late"
@@ -109,7 +117,10 @@ class Ledger(Rows):
         rows = self.checkpoints.values()
         completed = [row.trigger.epoch for row in rows if row.status is CheckpointStatus.COMPLETED]
         assert len(completed) <= 1, "I8: two checkpoints are completed"
-        assert completed == ([self.last_durable_epoch] if self.last_durable_epoch >= 0 else []), "I6: not of the last"
+        newest = [self.last_durable_epoch] if self.last_durable_epoch > self.origin_epoch else []
+        assert completed == newest or (completed == [] and self.status is RunStatus.DELETED), "I6: not of the last"
+        is_released = bool(newest) or self.status is RunStatus.DELETED or self.origin_epoch < 0
+        assert self.holds_origin is not is_released, "I18: it holds its origin too long, or not long enough"
         pending = self.pending()
         assert len(pending) <= self.policy().max_pending, "I14: more are pending than the policy allows"
         assert not pending or min(pending) > self.aborted_through, "I17: aborted before, and pending all the same"
@@ -125,6 +136,12 @@ class Ledger(Rows):
         match command:
             case OpenAttempt() | EndAttempt() | SetRunStatus() | PublishOutputs() | CountCheckpointFailures():
                 self._write_run(command)
+            case DeleteRun():
+                assert not self.is_live(), "a run that is driven was deleted"
+                self._move_to(RunStatus.DELETED)
+            case ReleaseOrigin():
+                assert self.holds_origin, "I18: released twice"
+                self.holds_origin = False
             case OpenEpoch() | RecordReports() | AlignEpoch():
                 self._write_epoch(command)
             case VoidEpochs() | MakeEpochsDurable():
@@ -280,7 +297,8 @@ class Ledger(Rows):
             assert self.status is RunStatus.TERMINATING, "I16: the run goes on"
             assert command.epoch == self.last_durable_epoch, "I16: not the end"
         else:
-            assert command.epoch == 0 or (command.listener_id, command.epoch - 1) in self.notices, "I16: left one out"
+            is_first = command.epoch == self.origin_epoch + 1
+            assert is_first or (command.listener_id, command.epoch - 1) in self.notices, "I16: left one out"
         self.notices.append((command.listener_id, command.epoch))
 
     def _write_request(self, command: RecordRequest | AnswerRequests | AbortThrough) -> None:
@@ -308,6 +326,9 @@ class Ledger(Rows):
                 self._complete(command)
             case SubsumeCheckpoint():
                 self.checkpoint(command.checkpoint_id, CheckpointStatus.COMPLETED).status = CheckpointStatus.SUBSUMED
+            case DiscardCheckpoints():
+                for checkpoint_id in command.checkpoint_ids:
+                    self._discard(self.checkpoints[checkpoint_id])
             case AbortCheckpoint():
                 self._abort(command)
             case _:
@@ -325,6 +346,12 @@ class Ledger(Rows):
             attempt = self.attempts[self.token()]
             if attempt.failures <= attempt.policy.tolerable_failures:
                 attempt.failures = 0
+
+    def _discard(self, row: CheckpointRow) -> None:
+        if row.status is CheckpointStatus.COMPLETED:
+            assert self.status is RunStatus.DELETED, "I18: the newest checkpoint of a run that is there was discarded"
+        if row.status in (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED):
+            row.status = CheckpointStatus.DISCARDED
 
     def _abort(self, command: AbortCheckpoint) -> None:
         row = self.checkpoint(command.checkpoint_id, CheckpointStatus.PENDING)

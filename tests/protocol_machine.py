@@ -19,7 +19,7 @@ from iteration_lib.protocol.event import CheckpointRequested, FinishedPart
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, EpochStatus, RunStatus, UnalignedBy
-from tests.protocol_script import Sender, aborts, asks, claim, new_run, part
+from tests.protocol_script import Sender, aborts, asks, claim, deletes, discards, new_run, part
 
 LONG_SECONDS = 3600.0  # a pause or a lease that no real clock sees the end of during a test
 
@@ -82,17 +82,21 @@ class EventMachine(RuleBasedStateMachine):
         self.heard: list[Event] = []
 
     @abstractmethod
-    def start(self, max_epochs: int | None) -> RunState:
-        """Make the run."""
+    def start(self, max_epochs: int | None, origin_epoch: int) -> RunState:
+        """Make the run: with an origin's epoch, a branch that begins behind it."""
 
     @abstractmethod
     def answer(self, event: Event) -> RunState | None:
         """Return the state after an event, None when it is refused."""
 
-    @initialize(max_epochs=st.sampled_from([None, None, None, 2, 5]), seed=_SEEDS)
-    def begin(self, max_epochs: int | None, seed: int) -> None:
+    @initialize(
+        max_epochs=st.sampled_from([None, None, None, 2, 5]),
+        origin_epoch=st.sampled_from([NO_EPOCH, NO_EPOCH, NO_EPOCH, 0, 1]),
+        seed=_SEEDS,
+    )
+    def begin(self, max_epochs: int | None, origin_epoch: int, seed: int) -> None:
         self.chance = chances(seed)
-        self.state = self.start(max_epochs)
+        self.state = self.start(max_epochs, origin_epoch)
         self.claim_run()
 
     @rule(steps=_STEPS, seed=_SEEDS)
@@ -155,13 +159,27 @@ class EventMachine(RuleBasedStateMachine):
         self.send(aborts(self.state.last_checkpoint_id + self.chance.choice([-1, 0, 0, 0, 1, 2])))
 
     @rule(steps=_STEPS, seed=_SEEDS)
+    def somebody_discards_checkpoints(self, steps: int, seed: int) -> None:
+        self.go_on(steps, seed)
+        last = self.state.last_checkpoint_id
+        self.send(discards(*(known for known in range(last + 2) if self.chance.random() < 0.4)))
+
+    @rule(steps=_STEPS, seed=_SEEDS, is_meant=st.sampled_from([False, False, False, True]))
+    def person_deletes_the_run(self, steps: int, seed: int, is_meant: bool) -> None:  # noqa: FBT001 - drawn
+        """Mostly somebody drives it."""
+        self.go_on(steps, seed)
+        live = self.state.attempt is not None
+        if live or is_meant:
+            self.send(deletes(gone=self.claims if is_meant else None, family=self.family))
+
+    @rule(steps=_STEPS, seed=_SEEDS)
     def old_event_arrives_again(self, steps: int, seed: int) -> None:
         self.go_on(steps, seed)
         self.send(self.chance.choice(self.heard))
 
     def teardown(self) -> None:
         """Whatever happened, a new attempt brings the run to its end, by one more epoch at most."""
-        if self.state.status is RunStatus.FINISHED:
+        if self.state.status in (RunStatus.FINISHED, RunStatus.DELETED):
             return
         sender = self.claim_run(takeover=True)
         assert sender is not None
@@ -179,7 +197,8 @@ class EventMachine(RuleBasedStateMachine):
     def go_on(self, steps: int, seed: int) -> None:
         """Let the run be driven for some steps, by a new attempt if there is no live one."""
         self.chance = chances(seed)
-        if self.state.attempt is None and self.state.status is not RunStatus.FINISHED and self.chance.random() < 0.8:
+        is_over = self.state.status in (RunStatus.FINISHED, RunStatus.DELETED)
+        if self.state.attempt is None and not is_over and self.chance.random() < 0.8:
             self.claim_run()
         for _ in range(steps):
             if self.state.attempt is None:
@@ -326,7 +345,7 @@ class EventMachine(RuleBasedStateMachine):
         if likely and listener_id == "end":
             late = self.chance.choice([0, 0, 0, 1])
             return sender.notifies(self.state.last_durable_epoch - late, "end", is_final=True)
-        epoch = self.state.notified.get(listener_id, NO_EPOCH) + 1
+        epoch = self.state.notified.get(listener_id, self.state.origin_epoch) + 1
         odd = 0 if likely else self.chance.randint(-2, 2)
         return sender.notifies(epoch + odd, listener_id, is_final=not likely and self.chance.random() < 0.5)
 

@@ -87,6 +87,8 @@ class Rows:
     finished: dict[str, FinishOperator] = field(default_factory=dict)
     pins: dict[str, str] = field(default_factory=dict)
     notices: list[tuple[str, int]] = field(default_factory=list)
+    origin_epoch: int = -1
+    holds_origin: bool = False
 
     def is_live(self) -> bool:
         """Tell whether an attempt is live."""
@@ -118,7 +120,7 @@ class Rows:
 
     def last_epoch(self) -> int:
         """Return the last epoch that is not voided, or -1."""
-        return max((epoch for epoch, _ in self.in_force()), default=-1)
+        return max((epoch for epoch, _ in self.in_force()), default=self.origin_epoch)
 
     def pending(self) -> list[int]:
         """Return the ids of the pending checkpoints, in order."""
@@ -171,6 +173,9 @@ class Rows:
             finished_operators=frozenset(self.finished),
             pins=self.pins,
             notified=dict(self.notices),
+            origin_epoch=self.origin_epoch,
+            holds_origin=self.holds_origin,
+            pinned=state.pinned,  # which is what rows of other runs say
         )
 
     def _edge_states(self) -> Iterator[EdgeState]:

@@ -20,6 +20,7 @@ from iteration_lib.protocol.event import (
     CheckpointAcknowledged,
     CheckpointDeclined,
     CheckpointRequested,
+    CheckpointsDiscarded,
     CheckpointTriggered,
     DataPinned,
     DefinitionChanged,
@@ -29,10 +30,11 @@ from iteration_lib.protocol.event import (
     OperatorFinished,
     OutputsPublished,
     PartsFinished,
+    RunDeleted,
     SubtasksAligned,
 )
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import AttemptId, Holder, RunId
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, Holder, RunId
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, UnalignedBy
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -268,6 +270,16 @@ def aborts(checkpoint_id: int, by: str = "ann") -> CheckpointAborted:
     return CheckpointAborted(checkpoint_id=checkpoint_id, aborted_by=by)
 
 
+def discards(*checkpoint_ids: int) -> CheckpointsDiscarded:
+    """Somebody lets checkpoints go."""
+    return CheckpointsDiscarded(checkpoint_ids=checkpoint_ids)
+
+
+def deletes(*, gone: int | None = None, family: int = 0) -> RunDeleted:
+    """A person deletes the run."""
+    return RunDeleted(deleted_by="ann", gone_attempt_id=attempt_id(gone, family) if gone is not None else None)
+
+
 def part(
     operator_id: str,
     first_bucket: int = 0,
@@ -290,9 +302,15 @@ def part(
     )
 
 
-def new_run(*, max_epochs: int | None = None) -> RunState:
-    """A run that nobody has driven yet."""
-    return RunState(run_id=RUN_ID, max_epochs=max_epochs)
+def new_run(*, max_epochs: int | None = None, origin_epoch: int = NO_EPOCH) -> RunState:
+    """A run that nobody has driven yet; with an origin's epoch, a branch."""
+    return RunState(
+        run_id=RUN_ID,
+        max_epochs=max_epochs,
+        last_durable_epoch=origin_epoch,
+        origin_epoch=origin_epoch,
+        holds_origin=origin_epoch != NO_EPOCH,
+    )
 
 
 def play(state: RunState, *events: Event, now: datetime = NOW) -> RunState:

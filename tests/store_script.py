@@ -8,12 +8,13 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.state import NO_EPOCH, RunId
-from iteration_lib.protocol.status import UnalignedBy
-from iteration_lib.store.record import NewRun
+from iteration_lib.protocol.status import RestoreMode, UnalignedBy
+from iteration_lib.store.record import NewRun, Origin
 from iteration_lib.store.seam import StoreWithHistory
-from tests.protocol_script import Sender, aborts, asks, claim, part
+from tests.protocol_script import DIGEST, MANIFEST, Sender, aborts, asks, claim, discards, part
 
 Record = TypeVar("Record", bound=Any)  # Any: one of the frozen records
 
@@ -58,6 +59,37 @@ def added(store: StoreWithHistory, *, max_epochs: int | None = None) -> RunId:
     run = a_run(max_epochs=max_epochs)
     assert store.add_run(run)
     return run.run_id
+
+
+def an_origin(
+    store: StoreWithHistory,
+    run: NewRun,
+    *,
+    epoch: int = 0,
+    mode: RestoreMode = RestoreMode.NO_CLAIM,
+) -> Origin:
+    """Add a run and drive it for some epochs, each with a checkpoint; return the one of `epoch` as an origin."""
+    family = new_family()
+    assert store.add_run(run)
+    one = Sender(1, 1, family)
+    Coordinator(store).apply(run.run_id, claim(1, family=family))
+    for known in range(epoch + 1):
+        Coordinator(store).apply(run.run_id, *one.passes(known, known + 1))
+    return origin_of(run, checkpoint_id=epoch + 1, epoch=epoch, mode=mode)
+
+
+def origin_of(run: NewRun, *, checkpoint_id: int, epoch: int, mode: RestoreMode = RestoreMode.NO_CLAIM) -> Origin:
+    """Return a checkpoint of a run as an origin."""
+    return Origin(
+        origin_run_id=run.run_id,
+        origin_checkpoint_id=checkpoint_id,
+        epoch=epoch,
+        uri=f"{run.state_uri}/{run.run_id}",
+        manifest_path=MANIFEST,
+        manifest_sha256=DIGEST,
+        mode=mode,
+        branched_by="ann",
+    )
 
 
 def whole_story(family: int) -> tuple[tuple[Event, ...], ...]:
@@ -126,6 +158,7 @@ def _third_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
         (three.reports(8, {"centroids": {0: 0}}), three.triggers(8)),
         (three.lets_expire(12), three.triggers(8)),
         (three.completes(13),),
+        (discards(1, 5),),
         (three.notifies(8, "goodbye", is_final=True),),
         (three.publishes(),),
         (three.ends(),),
@@ -169,6 +202,7 @@ def history(store: StoreWithHistory, run_id: RunId) -> dict[str, tuple[object, .
         "operators": store.list_operators(run_id),
         "pins": store.list_pins(run_id),
         "checkpoints": store.list_checkpoints(run_id),
+        "branches": store.list_branches(run_id),
         "parts": store.list_parts(run_id),
         "requests": store.list_requests(run_id),
         "notices": store.list_notices(run_id),

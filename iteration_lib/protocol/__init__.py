@@ -51,10 +51,12 @@ I15  A part of a durable edge is marked once, only inside an open epoch that has
      epoch after the last durable one, and voids those of later ones; one that is told to ignore them voids all.
 I16  A listener hears of every durable epoch once, in order; that the run terminated, once, while it is TERMINATING.
 I17  A checkpoint that a person aborted before it began uses up its id and never becomes pending for anybody to see.
+I18  A checkpoint is discarded only if it is not the newest of a run that is there, and no branch pins it. A branch pins
+     the one that it started from until it has a completed one of its own; its epochs follow that one's.
 
 Sources: Flink FLIP-176 (iterations, epochs, termination), FLIP-147 (checkpoints after tasks finished), FLIP-76
-(unaligned checkpoints). Where we differ: the decision after pass e counts what pass e fed back, so epoch 0 needs no
-exception.
+(unaligned checkpoints), FLIP-193 (who owns what a run starts from). Where we differ: the decision after pass e counts
+what pass e fed back, so epoch 0 needs no exception.
 """
 
 from iteration_lib.protocol.command import Command

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from iteration_lib.errors import CheckpointNotFoundError, RunFinishedError
+from iteration_lib.errors import CheckpointNotFoundError, RunDeletedError, RunFinishedError
 from iteration_lib.protocol.alignment import release_alignment
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
@@ -20,7 +20,7 @@ from iteration_lib.protocol.command import (
 )
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
 from iteration_lib.protocol.state import CheckpointState, RunState
-from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind
+from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind, RunStatus
 
 
 def abort_by_user(state: RunState, event: CheckpointAborted) -> tuple[RunState, tuple[Command, ...]]:
@@ -36,8 +36,7 @@ def abort_by_user(state: RunState, event: CheckpointAborted) -> tuple[RunState, 
     state, aborted = abort_checkpoints(state, meant, CheckpointFailure.ABORTED_BY_USER, reason)
     commands: list[Command] = [*aborted]
     if max(state.last_checkpoint_id, state.aborted_through) < event.checkpoint_id:
-        if state.terminated_by is not None:
-            raise RunFinishedError(state.run_id)
+        check_goes_on(state)
         commands.append(AbortThrough(checkpoint_id=event.checkpoint_id))
         state = replace(state, aborted_through=event.checkpoint_id)
     state, released = release_alignment(state)
@@ -51,10 +50,17 @@ def request_checkpoint(state: RunState, event: CheckpointRequested) -> tuple[Run
     """
     if event.request_id in state.requests:
         return state, ()
-    if state.terminated_by is not None:
-        raise RunFinishedError(state.run_id)
+    check_goes_on(state)
     requested = RecordRequest(request_id=event.request_id, requested_by=event.requested_by)
     return replace(state, requests={**state.requests, event.request_id: None}), (requested,)
+
+
+def check_goes_on(state: RunState) -> None:
+    """Raise RunFinishedError or RunDeletedError for a run of which no epoch will align any more."""
+    if state.status is RunStatus.DELETED:
+        raise RunDeletedError(state.run_id)
+    if state.terminated_by is not None:
+        raise RunFinishedError(state.run_id)
 
 
 def abort_checkpoints(

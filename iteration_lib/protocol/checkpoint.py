@@ -16,6 +16,7 @@ from iteration_lib.protocol.command import (
     CountCheckpointFailures,
     MakeEpochsDurable,
     RecordAcknowledgements,
+    ReleaseOrigin,
     SetRunStatus,
     SubsumeCheckpoint,
     TriggerCheckpoint,
@@ -196,6 +197,8 @@ def _complete(
     reason = f"subsumed by {completed.checkpoint_id}"
     state, aborted = abort_checkpoints(state, older, CheckpointFailure.SUBSUMED, reason)
     commands += [*aborted, MakeEpochsDurable(through=completed.epoch)]
+    if state.holds_origin:
+        commands.append(ReleaseOrigin())
     failures = state.checkpoint_failures if has_failed(state) else 0
     if failures != state.checkpoint_failures:
         commands.append(CountCheckpointFailures(count=0))
@@ -216,6 +219,7 @@ def _complete(
             edges=tuple(edge for edge in state.edges if not NO_EPOCH < edge.epoch <= completed.epoch),
             completed=completed,
             checkpoint_failures=failures,
+            holds_origin=False,
         ),
         tuple(commands),
     )

@@ -228,6 +228,25 @@ class AbortCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardCheckpoints:
+    """SUBSUMED, or COMPLETED of a run that is DELETED → DISCARDED, of as many of these as are there still."""
+
+    checkpoint_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseOrigin:
+    """The branch does not need the checkpoint any more that it started from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteRun:
+    """Any status → DELETED."""
+
+    deleted_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordNotice:
     """Store that a listener has heard of an epoch, and what it returned."""
 
@@ -269,6 +288,9 @@ Command: TypeAlias = (
     | CompleteCheckpoint
     | SubsumeCheckpoint
     | AbortCheckpoint
+    | DiscardCheckpoints
+    | ReleaseOrigin
+    | DeleteRun
     | RecordNotice
     | PublishOutputs
 )

@@ -46,6 +46,21 @@ class CheckpointAborted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsDiscarded:
+    """Somebody lets checkpoints go that are neither the newest nor pinned; of a run that was deleted, any unpinned."""
+
+    checkpoint_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDeleted:
+    """A person deletes a run that nobody drives; `gone_attempt_id` is as in AttemptOpened."""
+
+    deleted_by: str
+    gone_attempt_id: AttemptId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedEvent:
     """An event that only the live attempt may send (I2)."""
 
@@ -205,7 +220,7 @@ class AttemptEnded(GuardedEvent):
 
 
 # What anybody may say of a run, whoever drives it.
-OpenEvent: TypeAlias = CheckpointRequested | CheckpointAborted
+OpenEvent: TypeAlias = CheckpointRequested | CheckpointAborted | CheckpointsDiscarded | RunDeleted
 
 Event: TypeAlias = (
     AttemptOpened

@@ -80,7 +80,7 @@ def change_definition(state: RunState, event: DefinitionChanged) -> tuple[RunSta
 
 def notify_listener(state: RunState, event: ListenerNotified) -> tuple[RunState, tuple[Command, ...]]:
     """Record that a listener has heard of a durable epoch: of each one once, and in order (I16)."""
-    known = state.notified.get(event.listener_id, NO_EPOCH)
+    known = state.notified.get(event.listener_id, state.origin_epoch)
     if event.epoch <= known:
         return state, ()
     if event.epoch > state.last_durable_epoch:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from iteration_lib.errors import LeaseHeldError, ProtocolViolationError, RunFinishedError, SupersededError
+from iteration_lib.errors import (
+    LeaseHeldError,
+    ProtocolViolationError,
+    RunDeletedError,
+    RunFinishedError,
+    SupersededError,
+)
 from iteration_lib.protocol.abort import abort_checkpoints
 from iteration_lib.protocol.command import Command, EndAttempt, OpenAttempt, SetRunStatus, VoidEpochs
 from iteration_lib.protocol.edge import keep_edges
@@ -33,6 +39,8 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
     """
     if state.status is RunStatus.FINISHED:
         raise RunFinishedError(state.run_id)
+    if state.status is RunStatus.DELETED:
+        raise RunDeletedError(state.run_id)
     if state.ended_attempt_id == event.attempt_id:
         raise SupersededError(run_id=state.run_id, held=state.fencing_token, current=None)
     live = state.attempt

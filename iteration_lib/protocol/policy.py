@@ -18,6 +18,10 @@ class CheckpointPolicy:
     completed; at most `max_pending` are being written at once, each for at most `timeout_seconds`. After more than
     `tolerable_failures` failures in a row the attempt stops.
 
+    A checkpoint that a newer one has subsumed is kept if it is among the last `retain_last` (the newest one counts), or
+    among the `retain_best` whose epochs have the best `retain_metric`: the least with `retain_mode` "min", the greatest
+    with "max". Without either every one is kept.
+
     Raises ParameterError that names the field.
     """
 
@@ -26,6 +30,10 @@ class CheckpointPolicy:
     max_pending: int = 1
     timeout_seconds: float = 600.0
     tolerable_failures: int = 0
+    retain_last: int | None = None
+    retain_best: int = 0
+    retain_metric: str | None = None
+    retain_mode: str = "min"
 
     def __post_init__(self) -> None:
         _check_count("every_epochs", self.every_epochs, least=1)
@@ -35,6 +43,21 @@ class CheckpointPolicy:
         check_seconds("timeout_seconds", self.timeout_seconds)
         if self.timeout_seconds == 0:
             raise _refused("timeout_seconds", self.timeout_seconds, "more than 0, or every checkpoint fails")
+        self._check_retention()
+
+    @property
+    def discards(self) -> bool:
+        """Whether it lets any checkpoint go."""
+        return self.retain_last is not None or self.retain_best > 0
+
+    def _check_retention(self) -> None:
+        if self.retain_last is not None:
+            _check_count("retain_last", self.retain_last, least=1)
+        _check_count("retain_best", self.retain_best, least=0)
+        if self.retain_mode not in ("min", "max"):
+            raise _refused("retain_mode", self.retain_mode, '"min" or "max"')
+        if (self.retain_best > 0) != (self.retain_metric is not None):
+            raise _refused("retain_metric", self.retain_metric, "it together with retain_best, or neither")
 
 
 def check_seconds(name: str, value: object) -> None:

@@ -19,6 +19,7 @@ from iteration_lib.protocol.event import (
     CheckpointAcknowledged,
     CheckpointDeclined,
     CheckpointRequested,
+    CheckpointsDiscarded,
     CheckpointTriggered,
     DataPinned,
     DefinitionChanged,
@@ -29,6 +30,7 @@ from iteration_lib.protocol.event import (
     OperatorFinished,
     OutputsPublished,
     PartsFinished,
+    RunDeleted,
     SubtasksAligned,
 )
 from iteration_lib.protocol.finished import (
@@ -39,6 +41,7 @@ from iteration_lib.protocol.finished import (
     publish_outputs,
 )
 from iteration_lib.protocol.lease import check_token, end_attempt, is_last_word_again, open_attempt
+from iteration_lib.protocol.retention import delete_run, discard_checkpoints
 from iteration_lib.protocol.state import RunState
 
 Decided: TypeAlias = tuple[RunState, tuple[Command, ...]]
@@ -48,6 +51,7 @@ TimedRule: TypeAlias = Callable[[RunState, Any, datetime], Decided]  # Any: as a
 _RULES: dict[type[Event], Rule] = {
     CheckpointRequested: request_checkpoint,
     CheckpointAborted: abort_by_user,
+    CheckpointsDiscarded: discard_checkpoints,
     DefinitionChanged: change_definition,
     DataPinned: pin_data,
     EpochOpened: open_epoch,
@@ -64,6 +68,7 @@ _TIMED_RULES: dict[type[Event], TimedRule] = {
     AttemptOpened: open_attempt,
     CheckpointTriggered: trigger_checkpoint,
     CheckpointAcknowledged: acknowledge_checkpoint,
+    RunDeleted: delete_run,
 }
 
 

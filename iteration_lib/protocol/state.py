@@ -158,6 +158,9 @@ class RunState:
     persons asked for to the checkpoint that answered it, None where none has; earlier answers than the latest are not
     kept. `edges` are those of finishing operators and of the epochs after the last durable one. `notified` maps a
     listener to the last epoch that it has heard of.
+
+    A branch begins behind `origin_epoch`, the epoch of the checkpoint that it started from, and `holds_origin` until it
+    has a completed checkpoint of its own. `pinned` are the run's own checkpoints that branches hold.
     """
 
     run_id: RunId
@@ -179,6 +182,9 @@ class RunState:
     finished_operators: frozenset[str] = frozenset()
     pins: Mapping[str, str] = field(default_factory=dict)
     notified: Mapping[str, int] = field(default_factory=dict)
+    origin_epoch: int = NO_EPOCH
+    holds_origin: bool = False
+    pinned: frozenset[int] = frozenset()
 
     @property
     def policy(self) -> CheckpointPolicy:

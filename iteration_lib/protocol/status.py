@@ -8,12 +8,16 @@ from iteration_lib.errors import ProtocolViolationError
 
 
 class RunStatus(enum.Enum):
-    """RUNNING → TERMINATING (the last epoch is durable) → FINISHED (outputs published); FAILED may be resumed."""
+    """RUNNING → TERMINATING (the last epoch is durable) → FINISHED (outputs published); FAILED may be resumed.
+
+    A person may delete a run that nobody drives: DELETED is the end, and keeps no checkpoint but those that are pinned.
+    """
 
     RUNNING = "RUNNING"
     TERMINATING = "TERMINATING"
     FINISHED = "FINISHED"
     FAILED = "FAILED"
+    DELETED = "DELETED"
 
 
 class AttemptOutcome(enum.Enum):
@@ -37,7 +41,8 @@ class EpochStatus(enum.Enum):
 class CheckpointStatus(enum.Enum):
     """PENDING → COMPLETED → SUBSUMED → DISCARDED, or PENDING → ABORTED.
 
-    PENDING → SUBSUMED is the way of one that is complete only after a newer one of a later epoch.
+    PENDING → SUBSUMED is the way of one that is complete only after a newer one of a later epoch; COMPLETED → DISCARDED
+    that of the newest one of a run that was deleted.
     """
 
     PENDING = "PENDING"
@@ -77,6 +82,16 @@ class UnalignedBy(enum.Enum):
     PREEMPTION = "preemption"
 
 
+class RestoreMode(enum.Enum):
+    """What becomes of the checkpoint that a branch started from, once the branch has a full one of its own (FLIP-193).
+
+    NO_CLAIM leaves it to its run; CLAIM lets it go with the next collection.
+    """
+
+    NO_CLAIM = "NO_CLAIM"
+    CLAIM = "CLAIM"
+
+
 class OperatorStatus(enum.Enum):
     """What is left of an operator: all of it, some of its buckets, nothing."""
 
@@ -101,6 +116,10 @@ RUN_TRANSITIONS = frozenset(
         (RunStatus.TERMINATING, RunStatus.FAILED),
         (RunStatus.FAILED, RunStatus.RUNNING),
         (RunStatus.FAILED, RunStatus.TERMINATING),
+        (RunStatus.RUNNING, RunStatus.DELETED),
+        (RunStatus.TERMINATING, RunStatus.DELETED),
+        (RunStatus.FAILED, RunStatus.DELETED),
+        (RunStatus.FINISHED, RunStatus.DELETED),
     }
 )
 EPOCH_TRANSITIONS = frozenset(
@@ -118,6 +137,7 @@ CHECKPOINT_TRANSITIONS = frozenset(
         (CheckpointStatus.PENDING, CheckpointStatus.SUBSUMED),
         (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED),
         (CheckpointStatus.SUBSUMED, CheckpointStatus.DISCARDED),
+        (CheckpointStatus.COMPLETED, CheckpointStatus.DISCARDED),
     }
 )
 

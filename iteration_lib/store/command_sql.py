@@ -14,6 +14,8 @@ from iteration_lib.protocol.command import (
     Command,
     CompleteCheckpoint,
     CountCheckpointFailures,
+    DeleteRun,
+    DiscardCheckpoints,
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
@@ -26,6 +28,7 @@ from iteration_lib.protocol.command import (
     RecordParts,
     RecordReports,
     RecordRequest,
+    ReleaseOrigin,
     ReplaceDefinition,
     SetRunStatus,
     SubsumeCheckpoint,
@@ -54,6 +57,7 @@ RUN_UPDATES = frozenset(
         "issue_checkpoint_id",
         "abort_through",
         "touch_run",
+        "delete_run",
     }
 )
 
@@ -305,6 +309,18 @@ def _record_notice(command: RecordNotice, execute: Execute) -> None:
     _one(execute, "record_notice", {"listener_id": command.listener_id, "epoch": command.epoch, "effect": effect})
 
 
+def _discard_checkpoints(command: DiscardCheckpoints, execute: Execute) -> None:
+    _any(execute, "discard_checkpoints", {"checkpoint_ids": list(command.checkpoint_ids)})
+
+
+def _release_origin(_command: ReleaseOrigin, execute: Execute) -> None:
+    _one(execute, "release_origin", {})
+
+
+def _delete_run(command: DeleteRun, execute: Execute) -> None:
+    _one(execute, "delete_run", {"deleted_by": command.deleted_by})
+
+
 _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the command of its own key
     OpenAttempt: _open_attempt,
     EndAttempt: _end_attempt,
@@ -331,6 +347,9 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     CompleteCheckpoint: _complete_checkpoint,
     SubsumeCheckpoint: _subsume_checkpoint,
     AbortCheckpoint: _abort_checkpoint,
+    DiscardCheckpoints: _discard_checkpoints,
+    ReleaseOrigin: _release_origin,
+    DeleteRun: _delete_run,
     RecordNotice: _record_notice,
 }
 

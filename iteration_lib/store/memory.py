@@ -15,20 +15,23 @@ from operator import itemgetter
 from typing import TypeVar
 
 from iteration_lib.clock import Clock
-from iteration_lib.errors import ProtocolViolationError, RunNotFoundError, SupersededError
+from iteration_lib.errors import ProtocolViolationError, RunNotFoundError, SupersededError, UsageError
 from iteration_lib.protocol.command import Command
+from iteration_lib.protocol.retention import RetainedCheckpoint
 from iteration_lib.protocol.state import NO_EPOCH, AttemptId, RunId, RunState
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store import row as rows
-from iteration_lib.store.memory_rows import MemoryRun, as_json, refuse_if
+from iteration_lib.store.memory_rows import MemoryRun, MutableRow, as_json, pinned_by, refuse_if
 from iteration_lib.store.memory_write import operator_rows, write_command
 from iteration_lib.store.record import (
     AttemptRecord,
+    BranchRecord,
     CheckpointRecord,
     EpochRecord,
     NewRun,
     NoticeRecord,
     OperatorRecord,
+    Origin,
     PartRecord,
     PinRecord,
     RequestRecord,
@@ -50,16 +53,40 @@ class MemoryStore:
     def close(self) -> None:
         """Do nothing."""
 
-    def add_run(self, run: NewRun) -> bool:
+    def add_run(self, run: NewRun, origin: Origin | None = None) -> bool:
         """Create a run; see Store."""
         with self._lock:
-            if any(known.run["run_key"] == run.run_key for known in self._runs.values()):
+            known = [found.run for found in self._runs.values() if found.run["status"] != "DELETED"]
+            if run.run_key in [found["run_key"] for found in known]:
                 return False
             counts = (run.max_buckets, run.max_epochs if run.max_epochs is not None else 1)
             if run.run_id in self._runs or not run.run_key or min(counts) < 1:
                 raise ProtocolViolationError(f"no store keeps this run: {run}; this is a bug, please report it")
-            self._runs[run.run_id] = _new_run(run, self._clock.now())
+            new = _new_run(run, self._clock.now())
+            if origin is not None:
+                self._branch(new, origin)
+            self._runs[run.run_id] = new
             return True
+
+    def _branch(self, new: MemoryRun, origin: Origin) -> None:
+        """Let a new run begin behind a checkpoint, which is there, and pin that."""
+        refuse_if(origin.epoch < 0, "a checkpoint of no epoch")
+        if origin.origin_run_id is not None:
+            source = self._runs[origin.origin_run_id]
+            found = source.checkpoints.get(origin.origin_checkpoint_id or 0, {})
+            meant = (origin.epoch, origin.manifest_sha256)
+            is_there = (found.get("epoch"), found.get("manifest_sha256")) == meant
+            if not is_there or found["status"] not in ("COMPLETED", "SUBSUMED"):
+                raise UsageError(f"checkpoint {origin.origin_checkpoint_id} of run {origin.origin_run_id} is not there")
+            source.run["revision"] += 1
+        new.run["last_durable_epoch"] = origin.epoch
+        new.branch = {
+            **dataclasses.asdict(origin),
+            "mode": origin.mode.value,
+            "run_id": new.run["run_id"],
+            "branched_at": self._clock.now(),
+            "released_at": None,
+        }
 
     @contextmanager
     def transaction(self, run_id: RunId) -> Iterator[MemoryTransaction]:
@@ -68,8 +95,11 @@ class MemoryStore:
             if run_id not in self._runs:
                 raise RunNotFoundError(run_id)
             working = self._runs[run_id].copy()
-            yield MemoryTransaction(working, self._clock.now())
+            branches = self._branches(run_id)
+            yield MemoryTransaction(working, branches, self._clock.now())
             self._check_ids(working, [run for known, run in self._runs.items() if known != run_id])
+            gone = {known for known, row in working.checkpoints.items() if row["status"] == "DISCARDED"}
+            refuse_if(bool(gone & pinned_by(branches)), "a checkpoint is needed by a branch")
             self._runs[run_id] = working
 
     def _check_ids(self, working: MemoryRun, others: Sequence[MemoryRun]) -> None:
@@ -79,6 +109,10 @@ class MemoryStore:
             raise SupersededError(run_id=working.run["run_id"], held=None, current=None)
         requests = [request_id for run in (working, *others) for request_id in run.requests]
         refuse_if(len(set(requests)) < len(requests), "a request's id is taken")
+
+    def _branches(self, run_id: str) -> list[MutableRow]:
+        found = [run.branch for run in self._runs.values() if run.branch is not None]
+        return [branch for branch in found if branch["origin_run_id"] == run_id]
 
     def renew_lease(
         self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
@@ -95,8 +129,9 @@ class MemoryStore:
         """Return a run; see History."""
         with self._lock:
             known = [found.run for found in self._runs.values()]
-        by_key = [found for found in known if found["run_key"] == run]
-        return next((rows.run_record(found) for found in [*by_key, *known] if run in _names(found)), None)
+        by_key = [found for found in known if found["run_key"] == run and found["status"] != "DELETED"]
+        by_id = [found for found in known if found["run_id"] == run]
+        return next((rows.run_record(found) for found in [*by_key, *by_id]), None)
 
     def list_runs(self) -> tuple[RunRecord, ...]:
         """Return every run; see History."""
@@ -127,12 +162,30 @@ class MemoryStore:
 
     def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
         """Return a run's checkpoints; see History."""
-        return self._read(run_id, lambda run: [rows.checkpoint_record(c) for _, c in sorted(run.checkpoints.items())])
+        with self._lock:
+            branches = sorted(self._branches(run_id), key=itemgetter("branched_at", "run_id"))
+
+        def shape(run: MemoryRun) -> list[CheckpointRecord]:
+            found = [checkpoint for _, checkpoint in sorted(run.checkpoints.items())]
+            return [rows.checkpoint_record({**row, **_needs(run, row, branches)}) for row in found]
+
+        return self._read(run_id, shape)
 
     def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
         """Return a run's completed checkpoint; see History."""
         found = [known for known in self.list_checkpoints(run_id) if known.status is CheckpointStatus.COMPLETED]
         return found[0] if found else None
+
+    def find_branch(self, run_id: RunId) -> BranchRecord | None:
+        """Return which checkpoint a run started from; see History."""
+        found = self._read(run_id, lambda run: [rows.branch_record(run.branch)] if run.branch is not None else [])
+        return found[0] if found else None
+
+    def list_branches(self, run_id: RunId) -> tuple[BranchRecord, ...]:
+        """Return the runs that started from a run's checkpoints; see History."""
+        with self._lock:
+            found = sorted(self._branches(run_id), key=itemgetter("branched_at", "run_id"))
+            return tuple(rows.branch_record(branch) for branch in found)
 
     def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
         """Return the parts of a run's durable edges; see History."""
@@ -165,9 +218,10 @@ class MemoryStore:
 class MemoryTransaction:
     """One locked run: a copy of its rows that takes their place at the end."""
 
-    def __init__(self, run: MemoryRun, now: datetime) -> None:
-        """Work on `run`."""
+    def __init__(self, run: MemoryRun, branches: Sequence[MutableRow], now: datetime) -> None:
+        """Work on `run`, from whose checkpoints `branches` started."""
         self._run = run
+        self._branches = branches
         self.attempt_id: AttemptId | None = run.run["attempt_id"]
         self.now = now
 
@@ -179,9 +233,15 @@ class MemoryTransaction:
     def read_state(self) -> RunState:
         """Return the state; see Transaction."""
         run = self._run
+        branch = run.branch
+        origin = {
+            "origin_epoch": branch["epoch"] if branch is not None else None,
+            "holds_origin": branch is not None and branch["released_at"] is None,
+            "pinned": pinned_by(self._branches),
+        }
         return rows.run_state(
             {
-                "run": [run.run],
+                "run": [{**run.run, **origin}],
                 "attempt": [run.attempts[max(run.attempts)]] if run.attempts else [],
                 "epochs": _epochs(run),
                 "checkpoints": _checkpoints(run),
@@ -192,6 +252,24 @@ class MemoryTransaction:
             }
         )
 
+    def read_retained(self, metric: str | None) -> tuple[RetainedCheckpoint, ...]:
+        """Return the checkpoints that may be discarded; see Transaction."""
+        claimed = {
+            branch["origin_checkpoint_id"]
+            for branch in self._branches
+            if branch["mode"] == "CLAIM" and branch["released_at"] is not None
+        }
+        return tuple(
+            RetainedCheckpoint(
+                checkpoint_id=checkpoint_id,
+                epoch=row["epoch"],
+                metric=self._run.epochs[row["epoch"], row["fencing_token"]]["metrics"].get(metric),
+                is_claimed=checkpoint_id in claimed,
+            )
+            for checkpoint_id, row in sorted(self._run.checkpoints.items())
+            if row["status"] in ("COMPLETED", "SUBSUMED")
+        )
+
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""
         for command in commands:
@@ -200,6 +278,18 @@ class MemoryTransaction:
             if self._run.run["fencing_token"] != fencing_token:
                 raise ProtocolViolationError("touch_run touched 0 rows, not 1; this is a bug, please report it")
             self._run.run["revision"] += 1
+
+
+def _needs(run: MemoryRun, checkpoint: rows.Row, branches: Sequence[MutableRow]) -> rows.Row:
+    """Return what the view `checkpoint_needs` says of a checkpoint."""
+    pinning = [
+        branch["run_id"]
+        for branch in branches
+        if branch["origin_checkpoint_id"] == checkpoint["checkpoint_id"] and branch["released_at"] is None
+    ]
+    status, is_deleted = checkpoint["status"], run.run["status"] == "DELETED"
+    is_free = status == "SUBSUMED" or (status == "COMPLETED" and is_deleted)
+    return {"by_branches": pinning, "safe_to_delete": status in ("ABORTED", "DISCARDED") or (is_free and not pinning)}
 
 
 def _epochs(run: MemoryRun) -> list[rows.Row]:
@@ -242,12 +332,9 @@ def _finished(run: MemoryRun) -> list[rows.Row]:
     return [*operators, *({"what": "pin", "name": n, "fingerprint": p["fingerprint"]} for n, p in run.pins.items())]
 
 
-def _names(run: rows.Row) -> tuple[str, str]:
-    return run["run_key"], run["run_id"]
-
-
 def _new_run(run: NewRun, now: datetime) -> MemoryRun:
     nothing = dict.fromkeys(("terminated_by", "failure", "outputs", "state_digest", "finished_at"))
+    nothing |= dict.fromkeys(("deleted_by", "deleted_at"))
     return MemoryRun(
         run={
             **dataclasses.asdict(run),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ class MemoryRun:
     requests: dict[str, MutableRow] = field(default_factory=dict)
     parts: list[MutableRow] = field(default_factory=list)
     notices: dict[tuple[str, int], MutableRow] = field(default_factory=dict)
+    branch: MutableRow | None = None
 
     def copy(self) -> MemoryRun:
         """Return rows that can be changed apart from these; what a column holds is replaced, never changed."""
@@ -40,6 +41,7 @@ class MemoryRun:
             requests={key: dict(row) for key, row in self.requests.items()},
             parts=list(self.parts),  # here a changed row takes the place of the old one: there may be many
             notices=dict(self.notices),
+            branch=dict(self.branch) if self.branch is not None else None,
         )
 
     def live_parts(self, epoch: int, operator_id: str) -> list[MutableRow]:
@@ -55,6 +57,11 @@ class MemoryRun:
         self.parts = [
             {**part, "voided_at": now} if part["voided_at"] is None and is_void(part) else part for part in self.parts
         ]
+
+
+def pinned_by(branches: Iterable[MutableRow]) -> frozenset[int]:
+    """Return the checkpoints that branches hold."""
+    return frozenset(branch["origin_checkpoint_id"] for branch in branches if branch["released_at"] is None)
 
 
 def as_json(value: object) -> Any:  # noqa: ANN401 - JSON

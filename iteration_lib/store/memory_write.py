@@ -16,6 +16,8 @@ from iteration_lib.protocol.command import (
     Command,
     CompleteCheckpoint,
     CountCheckpointFailures,
+    DeleteRun,
+    DiscardCheckpoints,
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
@@ -28,6 +30,7 @@ from iteration_lib.protocol.command import (
     RecordParts,
     RecordReports,
     RecordRequest,
+    ReleaseOrigin,
     ReplaceDefinition,
     SetRunStatus,
     SubsumeCheckpoint,
@@ -126,7 +129,8 @@ def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: dat
     refuse_if(command.epoch < 0 or command.epoch in [e["epoch"] for e in in_force], f"epoch {command.epoch} is there")
     refuse_if("OPEN" in [epoch["status"] for epoch in in_force], "another epoch is open")
     before = [e for e in in_force if e["epoch"] == command.epoch - 1 and e["decision"]["terminated_by"] is None]
-    refuse_if(command.epoch > 0 and not before, f"epoch {command.epoch} does not follow another one")
+    is_first = command.epoch == (run.branch["epoch"] + 1 if run.branch is not None else 0)
+    refuse_if(not is_first and not before, f"epoch {command.epoch} does not follow another one")
     refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
     run.epochs[command.epoch, fencing_token] = {
         "epoch": command.epoch,
@@ -379,6 +383,32 @@ def _lacks_any(reports: Mapping[str, Sequence[int | None]]) -> bool:
 
 _FINISHED = ("finished_epoch", "fencing_token", "output", "finished_at")
 _SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def _discard_checkpoints(run: MemoryRun, command: DiscardCheckpoints, _token: int, _now: datetime) -> None:
+    for checkpoint_id in command.checkpoint_ids:
+        checkpoint = run.checkpoints.get(checkpoint_id, {})
+        status = checkpoint.get("status")
+        is_newest = status == "COMPLETED" and run.run["status"] != "DELETED"
+        refuse_if(is_newest, f"checkpoint {checkpoint_id} is needed")
+        if status in ("COMPLETED", "SUBSUMED"):
+            checkpoint["status"] = "DISCARDED"
+
+
+def _release_origin(run: MemoryRun, _command: ReleaseOrigin, _token: int, now: datetime) -> None:
+    is_own = "COMPLETED" in [checkpoint["status"] for checkpoint in run.checkpoints.values()]
+    refuse_if(not is_own and run.run["status"] != "DELETED", "the branch has no checkpoint of its own")
+    expect(run.branch, released_at=None)["released_at"] = now
+
+
+def _delete_run(run: MemoryRun, command: DeleteRun, _token: int, now: datetime) -> None:
+    _move_run(run, RunStatus.DELETED)
+    refuse_if(any(attempt["ended_at"] is None for attempt in run.attempts.values()), "an attempt is live")
+    statuses = [row["status"] for rows in (run.epochs, run.checkpoints) for row in rows.values()]
+    refuse_if(not {"OPEN", "ALIGNED", "PENDING"}.isdisjoint(statuses), "something is not durable")
+    run.run.update(status="DELETED", deleted_by=command.deleted_by, deleted_at=now)
+
+
 _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] = {  # Any: the command of its key
     OpenAttempt: _open_attempt,
     EndAttempt: _end_attempt,
@@ -405,5 +435,8 @@ _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] =
     CompleteCheckpoint: _complete_checkpoint,
     SubsumeCheckpoint: _subsume_checkpoint,
     AbortCheckpoint: _abort_checkpoint,
+    DiscardCheckpoints: _discard_checkpoints,
+    ReleaseOrigin: _release_origin,
+    DeleteRun: _delete_run,
     RecordNotice: _record_notice,
 }

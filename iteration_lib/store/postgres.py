@@ -8,6 +8,7 @@ repeated here.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +28,8 @@ from iteration_lib.errors import (
     StoreVersionError,
 )
 from iteration_lib.protocol.command import Command
-from iteration_lib.protocol.state import AttemptId, RunId, RunState
+from iteration_lib.protocol.retention import RetainedCheckpoint
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, RunId, RunState
 from iteration_lib.store import row as rows
 from iteration_lib.store.command_sql import RUN_UPDATES, touch_run, write_commands
 from iteration_lib.store.dialogue import Dialogue, dialogue
@@ -35,11 +37,13 @@ from iteration_lib.store.migrate import SCHEMA_VERSION, schema_version
 from iteration_lib.store.query import queries
 from iteration_lib.store.record import (
     AttemptRecord,
+    BranchRecord,
     CheckpointRecord,
     EpochRecord,
     NewRun,
     NoticeRecord,
     OperatorRecord,
+    Origin,
     PartRecord,
     PinRecord,
     RequestRecord,
@@ -52,7 +56,7 @@ from iteration_lib.store.statement import Call
 T = TypeVar("T")
 
 _NO_ADDRESS = "it is no address such as postgresql://user:password@host/database"
-_UUIDS = ("run_id", "attempt_id", "request_id")
+_UUIDS = ("run_id", "attempt_id", "request_id", "origin_run_id")
 # A statement's plan is kept while the tables grow: every one of them goes by an index, however small they were.
 _SERVER_OPTIONS = (
     "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC -c enable_seqscan=off -c jit=off"
@@ -109,7 +113,7 @@ class PostgresStore:
         """Give back every connection."""
         self._engine.dispose()
 
-    def add_run(self, run: NewRun) -> bool:
+    def add_run(self, run: NewRun, origin: Origin | None = None) -> bool:
         """Create a run; see Store."""
         call = Call(
             "insert_run",
@@ -122,13 +126,19 @@ class PostgresStore:
                 "state_uri": run.state_uri,
                 "max_buckets": run.max_buckets,
                 "max_epochs": run.max_epochs,
+                "last_durable_epoch": origin.epoch if origin is not None else NO_EPOCH,
             },
         )
         operators = {"run_id": run.run_id, **rows.operator_columns(run.definition)}
         with self._refused(), dialogue(self._engine) as opened:
+            if origin is not None and origin.origin_run_id is not None:  # first: whoever discards locks that run first
+                opened.hold([Call("touch_origin", {"run_id": origin.origin_run_id}, "[1,1]")])
             added = opened.fetch(call)
             if added:
                 opened.hold([Call("insert_operators", operators)])
+            if added and origin is not None:
+                branch = {"run_id": run.run_id, **dataclasses.asdict(origin), "mode": origin.mode.value}
+                opened.hold([Call("insert_branch", branch, "[1,1]")])
         return bool(added)
 
     @contextmanager
@@ -185,6 +195,14 @@ class PostgresStore:
     def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
         """Return a run's completed checkpoint; see History."""
         return next(iter(self._read("select_completed", rows.checkpoint_record, run_id=run_id)), None)
+
+    def find_branch(self, run_id: RunId) -> BranchRecord | None:
+        """Return which checkpoint a run started from; see History."""
+        return next(iter(self._read("select_branch", rows.branch_record, run_id=run_id)), None)
+
+    def list_branches(self, run_id: RunId) -> tuple[BranchRecord, ...]:
+        """Return the runs that started from a run's checkpoints; see History."""
+        return self._read("list_branches", rows.branch_record, run_id=run_id)
 
     def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
         """Return the parts of a run's durable edges; see History."""
@@ -246,6 +264,11 @@ class PostgresTransaction:
         return rows.run_state(
             {name: _rows(self._dialogue.fetch(Call(f"select_{name}_state", run))) for name in rows.STATE_PARTS}
         )
+
+    def read_retained(self, metric: str | None) -> tuple[RetainedCheckpoint, ...]:
+        """Return the checkpoints that may be discarded; see Transaction."""
+        call = Call("list_retained", {"run_id": self._run_id, "metric": metric})
+        return tuple(rows.retained_checkpoint(row) for row in self._dialogue.fetch(call))
 
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""

@@ -15,6 +15,7 @@ from iteration_lib.protocol.status import (
     CheckpointKind,
     CheckpointStatus,
     EpochStatus,
+    RestoreMode,
     RunStatus,
     TerminatedBy,
     UnalignedBy,
@@ -38,6 +39,33 @@ class NewRun:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The checkpoint that a branch starts from.
+
+    `origin_run_id` and `origin_checkpoint_id` are None for a savepoint, which belongs to no run. `manifest_path` is
+    relative to the folder at `uri`, as are the paths in that manifest.
+    """
+
+    origin_run_id: RunId | None
+    origin_checkpoint_id: int | None
+    epoch: int
+    uri: str
+    manifest_path: str
+    manifest_sha256: str
+    mode: RestoreMode
+    branched_by: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BranchRecord(Origin):
+    """A branch: it pins its origin until `released_at`, when it had a completed checkpoint of its own."""
+
+    run_id: RunId
+    branched_at: datetime
+    released_at: datetime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord(NewRun):
     """A run. `outputs` maps an output's name to its URI, once the run is FINISHED."""
 
@@ -52,6 +80,8 @@ class RunRecord(NewRun):
     state_digest: str | None = None
     created_at: datetime
     finished_at: datetime | None = None
+    deleted_by: str | None = None
+    deleted_at: datetime | None = None
 
     @property
     def epochs(self) -> int:
@@ -123,7 +153,10 @@ class PinRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRecord:
-    """A checkpoint. `manifest_path` is relative to the run's folder; `failure` says why it was aborted."""
+    """A checkpoint. `manifest_path` is relative to the run's folder; `failure` says why it was aborted.
+
+    `by_branches` are the runs that pin it; where it is `safe_to_delete` neither its own run nor a branch needs it.
+    """
 
     checkpoint_id: int
     epoch: int
@@ -137,6 +170,8 @@ class CheckpointRecord:
     triggered_at: datetime
     ended_at: datetime | None
     failure: CheckpointFailure | None = None
+    by_branches: tuple[RunId, ...] = ()
+    safe_to_delete: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

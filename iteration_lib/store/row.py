@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.edge import merge_ranges
 from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.retention import RetainedCheckpoint
 from iteration_lib.protocol.state import (
+    NO_EPOCH,
     AttemptState,
     CheckpointState,
     Decision,
@@ -26,12 +28,14 @@ from iteration_lib.protocol.status import (
     CheckpointKind,
     CheckpointStatus,
     EpochStatus,
+    RestoreMode,
     RunStatus,
     TerminatedBy,
     UnalignedBy,
 )
 from iteration_lib.store.record import (
     AttemptRecord,
+    BranchRecord,
     CheckpointRecord,
     EpochRecord,
     NoticeRecord,
@@ -75,6 +79,9 @@ def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
         finished_operators=frozenset(row["name"] for row in found["finished"] if row["what"] == "operator"),
         pins={row["name"]: row["fingerprint"] for row in found["finished"] if row["what"] == "pin"},
         notified={row["listener_id"]: row["epoch"] for row in found["notices"]},
+        origin_epoch=run["origin_epoch"] if run["origin_epoch"] is not None else NO_EPOCH,
+        holds_origin=run["holds_origin"],
+        pinned=frozenset(run["pinned"]),
     )
 
 
@@ -246,8 +253,19 @@ def checkpoint_record(row: Row) -> CheckpointRecord:
             "kind": CheckpointKind(row["kind"]),
             "status": CheckpointStatus(row["status"]),
             "failure": CheckpointFailure(row["failure"]) if row["failure"] is not None else None,
+            "by_branches": tuple(str(run_id) for run_id in row["by_branches"]),
         }
     )
+
+
+def retained_checkpoint(row: Row) -> RetainedCheckpoint:
+    """Rebuild what is told of a checkpoint that may be discarded."""
+    return RetainedCheckpoint(**_fields(RetainedCheckpoint, row))
+
+
+def branch_record(row: Row) -> BranchRecord:
+    """Rebuild a row of `branches`."""
+    return BranchRecord(**{**_fields(BranchRecord, row), "mode": RestoreMode(row["mode"])})
 
 
 def part_record(row: Row) -> PartRecord:

@@ -8,14 +8,17 @@ from datetime import datetime
 from typing import Protocol
 
 from iteration_lib.protocol.command import Command
+from iteration_lib.protocol.retention import RetainedCheckpoint
 from iteration_lib.protocol.state import AttemptId, RunId, RunState
 from iteration_lib.store.record import (
     AttemptRecord,
+    BranchRecord,
     CheckpointRecord,
     EpochRecord,
     NewRun,
     NoticeRecord,
     OperatorRecord,
+    Origin,
     PartRecord,
     PinRecord,
     RequestRecord,
@@ -45,6 +48,10 @@ class Transaction(Protocol):
         """Return the state, read after the lock was had."""
         ...
 
+    def read_retained(self, metric: str | None) -> tuple[RetainedCheckpoint, ...]:
+        """Return the checkpoints that were completed and are not discarded, by id, with one metric of their epochs."""
+        ...
+
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands for the token in force, all or none.
 
@@ -60,8 +67,12 @@ class Store(Protocol):
     A run that another transaction does not let go raises RunLockedError.
     """
 
-    def add_run(self, run: NewRun) -> bool:
-        """Create a run, atomically; False if its key is taken, and then nothing has changed."""
+    def add_run(self, run: NewRun, origin: Origin | None = None) -> bool:
+        """Create a run, atomically; False if its key is taken, and then nothing has changed.
+
+        With an origin it begins behind that checkpoint, which is pinned from then on. Raises UsageError where that
+        checkpoint is not there any more.
+        """
         ...
 
     def transaction(self, run_id: RunId) -> AbstractContextManager[Transaction]:
@@ -83,7 +94,7 @@ class History(Protocol):
     """Where runs are read: what was committed, without a lock. A read whose connection is lost is tried again."""
 
     def find_run(self, run: str) -> RunRecord | None:
-        """Return the run with this key or id."""
+        """Return the run with this key or id; one that was deleted by its id alone."""
         ...
 
     def list_runs(self) -> tuple[RunRecord, ...]:
@@ -112,6 +123,14 @@ class History(Protocol):
 
     def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
         """Return a run's completed checkpoint, however many there were before it."""
+        ...
+
+    def find_branch(self, run_id: RunId) -> BranchRecord | None:
+        """Return which checkpoint a run started from; None for one that started from nothing."""
+        ...
+
+    def list_branches(self, run_id: RunId) -> tuple[BranchRecord, ...]:
+        """Return the runs that started from checkpoints of a run, by time."""
         ...
 
     def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:

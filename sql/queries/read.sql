@@ -1,22 +1,27 @@
 -- Reads: the state that the protocol decides from (select_*_state), and the history that people look at (list_*).
 
--- select_run: one run by its id or its key
+-- select_run: one run by its id or its key; one that was deleted by its id alone
 SELECT run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, status, fencing_token,
     last_durable_epoch, last_checkpoint_id, aborted_through, terminated_by, failure, outputs, state_digest, created_at,
-    finished_at
-FROM runs WHERE run_key = :run OR CAST(run_id AS text) = :run
+    finished_at, deleted_by, deleted_at
+FROM runs WHERE run_key = :run AND status <> 'DELETED' OR CAST(run_id AS text) = :run
 ORDER BY (run_key = :run) DESC LIMIT 1;
 
 -- list_runs: every run, newest first
 SELECT run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, status, fencing_token,
     last_durable_epoch, last_checkpoint_id, aborted_through, terminated_by, failure, outputs, state_digest, created_at,
-    finished_at
+    finished_at, deleted_by, deleted_at
 FROM runs ORDER BY created_at DESC, run_id;
 
 -- select_run_state: what the protocol knows of the run itself
-SELECT run_id, status, max_epochs, fencing_token, last_durable_epoch, last_checkpoint_id, aborted_through,
-    terminated_by
-FROM runs WHERE run_id = :run_id;
+SELECT runs.run_id, runs.status, runs.max_epochs, runs.fencing_token, runs.last_durable_epoch,
+    runs.last_checkpoint_id, runs.aborted_through, runs.terminated_by, branches.epoch AS origin_epoch,
+    branches.run_id IS NOT NULL AND branches.released_at IS NULL AS holds_origin,
+    ARRAY(
+        SELECT pinning.origin_checkpoint_id FROM branches AS pinning
+        WHERE pinning.origin_run_id = runs.run_id AND pinning.released_at IS NULL
+    ) AS pinned
+FROM runs LEFT JOIN branches USING (run_id) WHERE runs.run_id = :run_id;
 
 -- select_attempt_state: the attempt that holds the greatest token
 SELECT attempt_id, fencing_token, holder, policy, checkpoint_failures, definition_changes, lease_expires_at, ended_at
@@ -105,15 +110,42 @@ FROM operators WHERE run_id = :run_id ORDER BY position;
 -- list_pins: what the data streams of a run read
 SELECT name, fencing_token, fingerprint, pin, pinned_at FROM pins WHERE run_id = :run_id ORDER BY name;
 
--- list_checkpoints: the checkpoints of a run, oldest first
-SELECT checkpoint_id, epoch, fencing_token, kind, status, expected, acknowledged, manifest_path, manifest_sha256,
-    size_bytes, failure, reason, triggered_at, ended_at
-FROM checkpoints WHERE run_id = :run_id ORDER BY checkpoint_id;
+-- list_checkpoints: the checkpoints of a run, oldest first, with the branches that pin each
+SELECT checkpoints.checkpoint_id, checkpoints.epoch, checkpoints.fencing_token, checkpoints.kind, checkpoints.status,
+    checkpoints.manifest_path, checkpoints.manifest_sha256, checkpoints.size_bytes, checkpoints.failure,
+    checkpoints.reason, checkpoints.triggered_at, checkpoints.ended_at, checkpoint_needs.by_branches,
+    checkpoint_needs.safe_to_delete
+FROM checkpoints JOIN checkpoint_needs USING (run_id, checkpoint_id)
+WHERE checkpoints.run_id = :run_id ORDER BY checkpoints.checkpoint_id;
+
+-- list_retained: the checkpoints of a run that were completed and are not discarded, with one metric of their epochs
+SELECT checkpoints.checkpoint_id, checkpoints.epoch,
+    CAST(epochs.metrics ->> CAST(:metric AS text) AS double precision) AS metric,
+    EXISTS (
+        SELECT FROM branches
+        WHERE branches.origin_run_id = checkpoints.run_id
+            AND branches.origin_checkpoint_id = checkpoints.checkpoint_id
+            AND branches.mode = 'CLAIM' AND branches.released_at IS NOT NULL
+    ) AS is_claimed
+FROM checkpoints JOIN epochs USING (run_id, epoch, fencing_token)
+WHERE checkpoints.run_id = :run_id AND checkpoints.status IN ('COMPLETED', 'SUBSUMED')
+ORDER BY checkpoints.checkpoint_id;
+
+-- select_branch: which checkpoint a run started from
+SELECT run_id, origin_run_id, origin_checkpoint_id, epoch, uri, manifest_path, manifest_sha256, mode, branched_by,
+    branched_at, released_at
+FROM branches WHERE run_id = :run_id;
+
+-- list_branches: the runs that started from checkpoints of a run, oldest first
+SELECT run_id, origin_run_id, origin_checkpoint_id, epoch, uri, manifest_path, manifest_sha256, mode, branched_by,
+    branched_at, released_at
+FROM branches WHERE origin_run_id = :run_id ORDER BY branched_at, run_id;
 
 -- select_completed: the completed checkpoint of a run
-SELECT checkpoint_id, epoch, fencing_token, kind, status, expected, acknowledged, manifest_path, manifest_sha256,
-    size_bytes, failure, reason, triggered_at, ended_at
-FROM checkpoints WHERE run_id = :run_id AND status = 'COMPLETED';
+SELECT checkpoint_id, epoch, fencing_token, kind, status, manifest_path, manifest_sha256, size_bytes, failure, reason,
+    triggered_at, ended_at, by_branches, safe_to_delete
+FROM checkpoints JOIN checkpoint_needs USING (run_id, checkpoint_id, status)
+WHERE run_id = :run_id AND status = 'COMPLETED';
 
 -- list_parts: the parts of durable edges, voided ones too
 SELECT epoch, operator_id, first_bucket, end_bucket, total, fencing_token, output, metrics, finished_at, voided_at

@@ -8,10 +8,21 @@ WITH locked AS MATERIALIZED (
 SELECT revision, attempt_id, clock_timestamp() AS now FROM locked;
 
 -- insert_run: create a run, unless its key is taken
-INSERT INTO runs (run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs)
-VALUES (:run_id, :run_key, :reference, :definition, :params, :state_uri, :max_buckets, :max_epochs)
-ON CONFLICT (run_key) DO NOTHING
+INSERT INTO runs
+    (run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, last_durable_epoch)
+VALUES (:run_id, :run_key, :reference, :definition, :params, :state_uri, :max_buckets, :max_epochs,
+    :last_durable_epoch)
+ON CONFLICT (run_key) WHERE status <> 'DELETED' DO NOTHING
 RETURNING run_id;
+
+-- insert_branch: say which checkpoint a new run starts from; it is pinned from here on
+INSERT INTO branches
+    (run_id, origin_run_id, origin_checkpoint_id, epoch, uri, manifest_path, manifest_sha256, mode, branched_by)
+VALUES (:run_id, :origin_run_id, :origin_checkpoint_id, :epoch, :uri, :manifest_path, :manifest_sha256, :mode,
+    :branched_by);
+
+-- touch_origin: count the pin of a checkpoint as a change of its run
+UPDATE runs SET revision = revision + 1 WHERE run_id = :run_id;
 
 -- insert_operators: list the operators of a new run
 INSERT INTO operators (run_id, operator_id, position, name, role, kind)
@@ -219,3 +230,20 @@ WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id = :checkpoint_i
 INSERT INTO listener_notices (run_id, listener_id, epoch, fencing_token, effect)
 SELECT run_id, :listener_id, :epoch, fencing_token, :effect
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- discard_checkpoints: subsumed, or the newest of a deleted run → discarded, of as many as are there still
+UPDATE checkpoints SET status = 'DISCARDED'
+FROM runs
+WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id = ANY (CAST(:checkpoint_ids AS bigint[]))
+    AND checkpoints.status IN ('COMPLETED', 'SUBSUMED')
+    AND runs.run_id = checkpoints.run_id AND runs.fencing_token = :fencing_token;
+
+-- release_origin: a branch does not need the checkpoint any more that it started from
+UPDATE branches SET released_at = clock_timestamp()
+FROM runs
+WHERE branches.run_id = :run_id AND branches.released_at IS NULL
+    AND runs.run_id = branches.run_id AND runs.fencing_token = :fencing_token;
+
+-- delete_run: any status → deleted
+UPDATE runs SET revision = revision + 1, status = 'DELETED', deleted_by = :deleted_by, deleted_at = clock_timestamp()
+WHERE run_id = :run_id AND fencing_token = :fencing_token AND status <> 'DELETED';

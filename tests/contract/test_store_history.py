@@ -11,6 +11,7 @@ import pytest
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Command, RunState, decide
+from iteration_lib.protocol.command import DeleteRun, ReleaseOrigin
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import (
@@ -42,13 +43,13 @@ pytestmark = pytest.mark.postgres
 
 
 def test_whole_story_has_every_command() -> None:
-    """So that each is held to what this suite says of all."""
+    """So that each is held to what this suite says of all; a branch, and a run that is deleted, have theirs."""
     state, written = RunState(run_id=RunId("a")), set[type[Command]]()
     for event in (event for events in whole_story(0) for event in events):
         state, commands = decide(state, event, NOW)
         written |= {type(command) for command in commands}
 
-    assert set(get_args(Command)) == written
+    assert set(get_args(Command)) - {ReleaseOrigin, DeleteRun} == written
 
 
 def test_both_stores_give_the_same_states_and_records(store_url: str, family: int) -> None:
@@ -170,11 +171,11 @@ def test_checkpoints_tell_what_became_of_them(told: dict[str, tuple[Any, ...]]) 
     manual, final = CheckpointKind.MANUAL, CheckpointKind.FINAL
 
     assert (
-        checkpoint(1, 0, 1, "SUBSUMED"),
+        checkpoint(1, 0, 1, "DISCARDED"),
         failed(2, 1, 1, CheckpointFailure.ABORTED_BY_USER, "aborted by ann"),
         failed(3, 2, 1, CheckpointFailure.ABORTED_BY_USER, "aborted by bob"),
         failed(4, 3, 1, CheckpointFailure.ABORTED_BY_USER, "aborted before it began"),
-        checkpoint(5, 3, 1, "SUBSUMED"),
+        checkpoint(5, 3, 1, "DISCARDED"),
         failed(6, 4, 1, CheckpointFailure.DECLINED, "disk full"),
         failed(7, 4, 1, CheckpointFailure.ATTEMPT_ENDED, "its attempt was superseded"),
         checkpoint(8, 4, 2, "SUBSUMED", kind=manual),
@@ -201,6 +202,7 @@ def checkpoint(
         reason=None,
         triggered_at=SOME_TIME,
         ended_at=SOME_TIME,
+        safe_to_delete=status != "COMPLETED",
     )
 
 

@@ -15,12 +15,13 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import AttemptOpened
+from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.seam import StoreWithHistory
 from tests.fixture.store import NO_SYNC
 from tests.protocol_machine import LONG_SECONDS, EventMachine
-from tests.store_script import a_run, history, new_family, read_state, timeless_state
+from tests.store_script import a_run, an_origin, history, new_family, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
 
@@ -38,11 +39,13 @@ class BothStores(EventMachine):
         self.coordinators = [Coordinator(store) for store in self.stores]
         self.family = new_family()
 
-    def start(self, max_epochs: int | None) -> RunState:
+    def start(self, max_epochs: int | None, origin_epoch: int) -> RunState:
         run = a_run(max_epochs=max_epochs)
         self.run_id = run.run_id
+        origin_run = a_run()
         for store in self.stores:
-            assert store.add_run(run)
+            origin = an_origin(store, origin_run, epoch=origin_epoch) if origin_epoch != NO_EPOCH else None
+            assert store.add_run(run, origin)
         return read_state(self.stores[0], run.run_id)
 
     def answer(self, event: Event) -> RunState | None:

@@ -33,6 +33,7 @@ TABLES = (
     "checkpoints",
     "checkpoint_requests",
     "listener_notices",
+    "branches",
     "schema_migrations",
 )
 Login = Callable[..., str]

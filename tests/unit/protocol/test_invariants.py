@@ -1,4 +1,4 @@
-"""I1 to I17 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
+"""I1 to I18 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import iteration_lib.protocol
 from iteration_lib.errors import IterationError, ProtocolViolationError, SupersededError
 from iteration_lib.protocol import RunState, decide
 from iteration_lib.protocol.alignment import decide_termination
-from iteration_lib.protocol.command import AlignEpoch, FinishOperator, RecordNotice
+from iteration_lib.protocol.command import AlignEpoch, DiscardCheckpoints, FinishOperator, RecordNotice
 from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, TerminatedBy
 from tests.protocol_script import (
     FIRST,
@@ -24,6 +24,7 @@ from tests.protocol_script import (
     asks,
     claim,
     commands_of,
+    discards,
     new_run,
     part,
     play,
@@ -287,12 +288,26 @@ def test_i17_checkpoint_that_was_aborted_before_it_began_is_never_pending() -> N
     assert state == play(state, FIRST.completes(1))
 
 
+def test_i18_checkpoint_that_its_run_or_a_branch_needs_is_not_discarded_and_a_branch_follows_its_origin() -> None:
+    ran = started(*FIRST.passes(0, 1), *FIRST.passes(1, 2), *FIRST.passes(2, 3))
+    branch = play(new_run(origin_epoch=1), claim())
+
+    pinned = dataclasses.replace(ran, pinned=frozenset({2}))
+    owning = play(branch, *FIRST.passes(2, 1))
+
+    assert "checkpoint 3 cannot be discarded: it is needed (I18)" == str(refusal(ran, discards(3)))
+    assert "checkpoint 2 cannot be discarded: it is needed (I18)" == str(refusal(pinned, discards(1, 2)))
+    assert (DiscardCheckpoints(checkpoint_ids=(1,)),) == commands_of(pinned, discards(1))
+    assert "epoch 3 cannot open: the last one is 1 (I3)" == str(refusal(branch, FIRST.opens(3)))
+    assert (True, False) == (branch.holds_origin, owning.holds_origin)
+
+
 def test_every_invariant_has_a_test_here() -> None:
     stated = re.findall(r"^(I\d+) ", iteration_lib.protocol.__doc__ or "", re.MULTILINE)
 
     tested = {name.split("_")[1].upper() for name in globals() if name.startswith("test_i")}
     assert set(stated) == tested
-    assert [f"I{number}" for number in range(1, 18)] == stated
+    assert [f"I{number}" for number in range(1, 19)] == stated
 
 
 def test_no_rule_depends_on_the_lease_but_the_claim() -> None:

@@ -13,11 +13,13 @@ from iteration_lib.errors import (
     InputError,
     LeaseHeldError,
     ProtocolViolationError,
+    RunDeletedError,
     RunFinishedError,
     SupersededError,
 )
 from iteration_lib.protocol import Event, RunState, decide
-from iteration_lib.protocol.event import GuardedEvent
+from iteration_lib.protocol.event import CheckpointsDiscarded, GuardedEvent
+from iteration_lib.protocol.state import NO_EPOCH
 from tests.protocol_ledger import Ledger
 from tests.protocol_machine import LONG_SECONDS, EventMachine
 from tests.protocol_script import LEASE_SECONDS, NOW, new_run
@@ -27,6 +29,7 @@ _REFUSALS = (
     InputError,
     LeaseHeldError,
     ProtocolViolationError,
+    RunDeletedError,
     RunFinishedError,
     SupersededError,
 )
@@ -37,10 +40,15 @@ class AnyEvents(EventMachine):
 
     lease_ttl_seconds = LEASE_SECONDS
 
-    def start(self, max_epochs: int | None) -> RunState:
+    def start(self, max_epochs: int | None, origin_epoch: int) -> RunState:
         self.now = NOW
-        self.ledger = Ledger(max_epochs=max_epochs)
-        return new_run(max_epochs=max_epochs)
+        self.ledger = Ledger(
+            max_epochs=max_epochs,
+            last_durable_epoch=origin_epoch,
+            origin_epoch=origin_epoch,
+            holds_origin=origin_epoch != NO_EPOCH,
+        )
+        return new_run(max_epochs=max_epochs, origin_epoch=origin_epoch)
 
     @rule(seconds=st.sampled_from([1.0, 29.0, 30.0, 31.0, LONG_SECONDS, -1.0, -LONG_SECONDS]))
     def time_passes(self, seconds: float) -> None:
@@ -62,10 +70,10 @@ class AnyEvents(EventMachine):
         return after
 
     def see_that_it_may_come_again(self, event: Event, after: RunState) -> None:
-        """See that the same event changes nothing the second time."""
+        """See that the same event changes nothing the second time; only the store knows what is discarded already."""
         again, written = decide(after, event, self.now)
         assert after == again, "a repeated event did something"
-        assert () == written, "a repeated event wrote something"
+        assert isinstance(event, CheckpointsDiscarded) or written == (), "a repeated event wrote something"
 
 
 def what_could_change(state: RunState) -> object:
