@@ -76,6 +76,17 @@ NEW_ROWS = {
         "output": "'{}'",
         "metrics": "'{}'",
     },
+    "branches": {
+        "run_id": "%(behind)s",
+        "origin_run_id": "%(run)s",
+        "origin_checkpoint_id": "1",
+        "epoch": "0",
+        "uri": "'/s'",
+        "manifest_path": "'m'",
+        "manifest_sha256": SHA,
+        "mode": "'NO_CLAIM'",
+        "branched_by": "'ann'",
+    },
     "listener_notices": {"run_id": "%(run)s", "listener_id": "'more'", "epoch": "0", "fencing_token": "2"},
 }
 
@@ -118,6 +129,14 @@ def notice_with(**columns: str) -> str:
     return insert("listener_notices", **columns)
 
 
+def branch_with(**columns: str) -> str:
+    return insert("branches", **columns)
+
+
+def set_branch(columns: str) -> str:
+    return f"UPDATE branches SET {columns} WHERE run_id = %(branch)s"
+
+
 def set_run(which: str, columns: str) -> str:
     return f"UPDATE runs SET {columns} WHERE run_id = %({which})s"
 
@@ -155,7 +174,25 @@ ALL = "records = '{\"centroids\": [1, 1, 1]}'"
 DONE = f"{EVERY}, manifest_path = 'p', manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now()"
 
 CONSTRAINTS = {
+    # branches
+    "a run that branches twice": Illegal("branches_pkey", branch_with(run_id="%(branch)s")),
+    "a branch that is no run": Illegal(
+        "branches_run_id_fkey", branch_with(run_id="gen_random_uuid()"), ("branches_guard",)
+    ),
+    "a branch of no checkpoint": Illegal(
+        "branches_origin_fkey", branch_with(origin_checkpoint_id="99"), ("branches_guard",)
+    ),
+    "a branch of half an origin": Illegal(
+        "branches_origin_check", branch_with(origin_checkpoint_id="NULL"), ("branches_guard",)
+    ),
+    "a branch behind no epoch": Illegal("branches_epoch_check", branch_with(epoch="-1"), ("branches_guard",)),
+    "a branch of a manifest without a digest": Illegal(
+        "branches_manifest_sha256_check",
+        branch_with(origin_run_id="NULL", origin_checkpoint_id="NULL", manifest_sha256="'x'"),
+    ),
+    "a branch of no mode": Illegal("branches_mode_check", branch_with(mode="'BORROW'")),
     # runs
+    "a run that somebody deleted, and is there": Illegal("runs_deleted_check", set_run("run", "deleted_by = 'ann'")),
     "a run's id twice": Illegal("runs_pkey", run_with(run_id="%(run)s")),
     "a run's key twice": Illegal("runs_run_key_key", run_with(run_key="%(key)s")),
     "a run without a key": Illegal("runs_run_key_check", run_with(run_key="''")),
@@ -359,6 +396,22 @@ CONSTRAINTS = {
 }
 
 GUARDS = {
+    "a branch that has begun": Illegal("does not begin behind epoch 0", branch_with(run_id="%(fresh)s")),
+    "a branch behind another epoch": Illegal("does not begin behind epoch 1", branch_with(epoch="1")),
+    "a branch of a pending checkpoint": Illegal("is not there", branch_with(origin_checkpoint_id="2")),
+    "a branch of another manifest": Illegal("is not there", branch_with(manifest_sha256=f"'{'cd' * 32}'")),
+    "a branch that is released without a checkpoint": Illegal("is released once", set_branch("released_at = now()")),
+    **{
+        f"another {column} of a branch": Illegal("is released once", set_branch(f"{column} = {value}"))
+        for column, value in {"epoch": "1", "uri": "'/t'", "mode": "'CLAIM'", "origin_run_id": "NULL"}.items()
+    },
+    "a run that is deleted while it is driven": Illegal(
+        "is driven and cannot be deleted",
+        set_run("fresh", "status = 'DELETED', deleted_by = 'ann', deleted_at = now()"),
+    ),
+    "the newest checkpoint of a run that is there, discarded": Illegal(
+        "checkpoint 1 of run", set_checkpoint(1, "status = 'DISCARDED'")
+    ),
     **{
         f"another {column} of a run": Illegal("the identity of run", set_run("run", f"{column} = {value}"))
         for column, value in {
@@ -382,7 +435,7 @@ GUARDS = {
         "the operators of run", set_run("terminating", "definition = '{}'")
     ),
     "another definition though nobody drives": Illegal("the operators of run", set_run("failed", "definition = '{}'")),
-    "a finished run that changes": Illegal("is finished and cannot change", set_run("finished", "outputs = '{}'")),
+    "a finished run that changes": Illegal("is over and cannot change", set_run("finished", "outputs = '{}'")),
     "another rule of termination": Illegal(
         "the rule that terminated run", set_run("terminating", "terminated_by = 'max_epochs'")
     ),

@@ -46,7 +46,7 @@ from iteration_lib.store.row import decision_json, holder_json, operator_columns
 Execute: TypeAlias = Callable[[str, Mapping[str, object], str], None]
 
 
-# The statements that update the run's own row, and count it in its revision.
+# The statements that update a run's row, and count it in its revision.
 RUN_UPDATES = frozenset(
     {
         "issue_token",
@@ -58,6 +58,7 @@ RUN_UPDATES = frozenset(
         "abort_through",
         "touch_run",
         "delete_run",
+        "touch_origin",
     }
 )
 

@@ -7,6 +7,7 @@ Each is refused by the constraint or the guard that it names: with that one drop
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -28,12 +29,13 @@ from tests.illegal_row import (
     SHA,
     Illegal,
     checkpoint_with,
+    run_with,
     set_checkpoint,
     set_epoch,
     set_run,
 )
 from tests.protocol_script import Sender, asks, claim, part
-from tests.store_script import added, new_family
+from tests.store_script import a_run, added, new_family, origin_of
 
 pytestmark = pytest.mark.postgres
 
@@ -87,7 +89,10 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
         second.marks(2, part("x", 0, 4, total=8)),
     )
     key = getattr(store.find_run(run_id), "run_key", "")
-    names: dict[str, str] = {"run": run_id, "attempt": first.attempt_id, "key": key}
+    branch, origin = a_run(), origin_of(a_run(run_id=run_id), checkpoint_id=1, epoch=0)
+    store.add_run(branch, origin)
+    names: dict[str, str] = {"run": run_id, "attempt": first.attempt_id, "key": key, "branch": branch.run_id}
+    names["behind"] = str(uuid.uuid4())
     names["request"] = asks(1, family).request_id
     for name in ("terminating", "finished", "failed", "fresh"):
         sender = Sender(1, 1, new_family())
@@ -120,6 +125,7 @@ def rows(legal_rows: Rows) -> Iterator[Rows]:
     legal_rows.execute(
         "UPDATE runs SET fencing_token = 3, attempt_id = gen_random_uuid() WHERE run_id = %(run)s"  # as in NEW_ROWS
     )
+    legal_rows.execute(run_with(run_id="%(behind)s", run_key="'behind'", last_durable_epoch="0"))
     yield legal_rows
     legal_rows.connection.rollback()
 
@@ -202,9 +208,10 @@ TRANSITIONS = {
 LEGAL = {
     *(("RUNNING", "TERMINATING"), ("TERMINATING", "FINISHED"), ("RUNNING", "FAILED"), ("TERMINATING", "FAILED")),
     *(("FAILED", "RUNNING"), ("FAILED", "TERMINATING")),
+    *((status, "DELETED") for status in ("RUNNING", "TERMINATING", "FINISHED", "FAILED")),
     *(("OPEN", "ALIGNED"), ("ALIGNED", "DURABLE"), ("OPEN", "VOIDED"), ("ALIGNED", "VOIDED")),
     *(("PENDING", "COMPLETED"), ("PENDING", "ABORTED"), ("PENDING", "SUBSUMED")),
-    *(("COMPLETED", "SUBSUMED"), ("SUBSUMED", "DISCARDED")),
+    *(("COMPLETED", "SUBSUMED"), ("SUBSUMED", "DISCARDED"), ("COMPLETED", "DISCARDED")),
 }
 
 

@@ -14,6 +14,8 @@ NO_TOKEN = {
     "lock_run": "it reads",
     "insert_run": "there is no attempt yet",
     "insert_operators": "there is no attempt yet",
+    "insert_branch": "there is no attempt yet",
+    "touch_origin": "it counts a pin, which is another run's",
 }
 
 
