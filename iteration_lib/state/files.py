@@ -25,6 +25,8 @@ import pyarrow as pa
 from iteration_lib.errors import StateCorruptedError, StateLocationError
 from iteration_lib.state.location import StateLocation, filesystem_of, only_os_errors
 
+_CHUNK_BYTES = 1 << 22
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
@@ -131,6 +133,34 @@ def verify_file(location: StateLocation, path: str, *, size_bytes: int, sha256: 
     except OSError as err:
         raise _unreadable(full, err) from err
     _check_digest(full, found=digest, sha256=sha256)
+
+
+def copy_file(source: StateLocation, path: str, to: tuple[StateLocation, str], *, size_bytes: int, sha256: str) -> None:
+    """Copy a file, verified on the way; one that is there already is verified, and written again if it is bad.
+
+    Never by a link: a copy is there to outlive what befalls its origin, a bit that turns on the disk included. Raises
+    StateCorruptedError that names the origin, and then no copy is made; StateLocationError where there can be none.
+    """
+    destination, new_path = to
+    with suppress(StateCorruptedError):
+        verify_file(destination, new_path, size_bytes=size_bytes, sha256=sha256)
+        return
+    with create_file(destination, new_path, replaces=True) as new:
+        for chunk in _chunks(source.path(path)):
+            new.write(chunk)
+        _check_size(source.path(path), found=new.written.size_bytes, size_bytes=size_bytes)
+        _check_digest(source.path(path), found=new.written.sha256, sha256=sha256)
+
+
+def _chunks(full: str) -> Iterator[bytes]:
+    """Read a file piece by piece; raises StateCorruptedError, which is no trouble of the place that it goes to."""
+    filesystem, inner = filesystem_of(full)
+    try:
+        with only_os_errors(), filesystem.open(inner, "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
+    except OSError as err:
+        raise _unreadable(full, err) from err
 
 
 @contextmanager

@@ -49,9 +49,9 @@ class Manifest:
         return sum(file.size_bytes for stream in streams for file in stream.files)
 
     def to_bytes(self) -> bytes:
-        """Return the file's bytes; equal manifests give equal bytes."""
+        """Return the file's bytes, in the version that its names are of; equal manifests give equal bytes."""
         found: dict[str, object] = {
-            "format_version": FORMAT_VERSION,
+            "format_version": self.format_version,
             **{name: getattr(self, name) for name in _SCALARS},
             "operators": dict(self.operators),
             **{name: {key: s.to_json() for key, s in getattr(self, name).items()} for name in _STREAMS},
