@@ -48,6 +48,12 @@ class Manifest:
         streams = (*self.variables.values(), *self.states.values(), *self.outputs.values())
         return sum(file.size_bytes for stream in streams for file in stream.files)
 
+    @property
+    def streams(self) -> tuple[SavedStream, ...]:
+        """Every stream that it names, those of finished operators and outputs included."""
+        sections = (self.variables, self.states, self.finished, self.outputs)
+        return tuple(stream for section in sections for stream in section.values())
+
     def to_bytes(self) -> bytes:
         """Return the file's bytes, in the version that its names are of; equal manifests give equal bytes."""
         found: dict[str, object] = {
