@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from iteration_lib.savepoint import write_savepoint
+from iteration_lib.savepoint import Savepoint, write_savepoint
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import FORMAT_VERSION, Manifest
 from iteration_lib.state.saved import SavedFile, SavedStream
@@ -91,13 +91,14 @@ def test_reader_reads_what_the_code_of_today_writes(
         assert pa.Table.from_batches([load_whole(fresh.location, saved)]).equals(table), name
 
 
-def test_reader_reads_a_savepoint(read: Callable[[Path, Path], Tables], tmp_path: Path) -> None:
+def test_reader_reads_a_savepoint_whose_run_is_gone(read: Callable[[Path, Path], Tables], tmp_path: Path) -> None:
     fresh = FreshRun.begin(tmp_path)
     fresh.drive()
     folder = tmp_path / "saved"
     write_savepoint(fresh.checkpoint(3), StateLocation(str(folder)))
-
     expected = read(fresh.manifest_path(3), Path(fresh.location.uri))
+
+    shutil.rmtree(fresh.location.uri)
 
     assert expected == read(folder / "savepoint.json", folder)
 
@@ -126,6 +127,10 @@ def test_page_describes_every_field_and_the_versions_that_there_are() -> None:
     """Whoever adds a field, or a version, is told to describe it, and to keep a checkpoint of it."""
     fields = {*json.loads(kept_manifest(2, 2).read_text()), *SavedFile.__dataclass_fields__}
     fields |= {*Manifest.__dataclass_fields__, *SavedStream.__dataclass_fields__}
+    fields |= {f"savepoint.{name}" for name in Savepoint.__dataclass_fields__} - {
+        "savepoint.location",
+        "savepoint.manifest",
+    }
 
     assert [] == sorted(name for name in fields if f"`{name}`" not in PAGE)
     assert [str(version) for version in VERSIONS] == re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)
