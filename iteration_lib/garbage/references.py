@@ -102,7 +102,9 @@ def references_of(rows: Rows, *, is_deleted: bool = False) -> References:
         for pin in rows.pins:
             own = (file.path for file in pinned_from_json(pin.pin).files if is_own(file.path))
             needed.update(dict.fromkeys(own, f"data stream {pin.name!r} reads it"))
-    if not is_deleted:
+    if is_deleted:
+        let_go[POINTER] = "the run was deleted"
+    else:
         needed[POINTER] = "it says what is published"
         _add_parts(rows, needed=needed, let_go=let_go)
         for operator in rows.operators:
