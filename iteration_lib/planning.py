@@ -13,14 +13,13 @@ from typing import TypeVar
 
 from iteration_lib.continuation import Continuation, read_continuation
 from iteration_lib.driver.restore import read_completed_manifest
-from iteration_lib.driver.streams import pinned_from_json
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IterationError
 from iteration_lib.model.definition import load_iteration
 from iteration_lib.model.params import parse_params
 from iteration_lib.protocol.resume import ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
-from iteration_lib.runner.pins import check_pinned
+from iteration_lib.runner.pins import check_pinned, pinned_from_json
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import AttemptRecord, CheckpointRecord, PinRecord, RunRecord
 from iteration_lib.store.seam import History

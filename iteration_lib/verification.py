@@ -11,13 +11,12 @@ import hashlib
 from dataclasses import dataclass, field
 
 from iteration_lib.driver.publish import POINTER, folder_of, pointer_to
-from iteration_lib.driver.streams import pinned_from_json
 from iteration_lib.errors import CheckpointNotFoundError, StateCorruptedError, UsageError
 from iteration_lib.marker import parts_in_force
 from iteration_lib.protocol.bucket_range import show_buckets
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import CheckpointKind, CheckpointStatus, RunStatus
-from iteration_lib.runner.pins import is_own
+from iteration_lib.runner.pins import is_own, pinned_from_json
 from iteration_lib.state.digest import state_digest
 from iteration_lib.state.files import read_bytes, verify_file
 from iteration_lib.state.location import StateLocation

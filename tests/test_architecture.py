@@ -16,9 +16,9 @@ FLOORS = (
     ("errors", "clock", "crash_point", "protocol"),
     ("model", "state", "process", "config", "heartbeat"),
     ("runner", "store", "sinks", "library"),
-    ("coordinator", "engine", "marker", "view", "explanation"),
+    ("coordinator", "engine", "marker", "savepoint", "view", "explanation"),
     ("driver",),
-    ("continuation", "launch", "loading", "planning", "verification"),
+    ("continuation", "garbage", "launch", "loading", "planning", "verification"),
     ("application", "airflow", "cli", "plugins"),
     ("dags",),
 )

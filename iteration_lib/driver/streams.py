@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
@@ -20,7 +19,8 @@ from iteration_lib.model.operator import Operator, Role
 from iteration_lib.protocol.event import DataPinned, OperatorFinished
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import UnalignedBy
-from iteration_lib.runner.seam import Invocation, Materialised, PinnedData, PinnedFile, Stream
+from iteration_lib.runner.pins import pinned_from_json
+from iteration_lib.runner.seam import Invocation, Materialised, Stream
 from iteration_lib.state.saved import SavedStream
 
 _logger = logging.getLogger(__name__)
@@ -156,14 +156,3 @@ class Streams:
                 consumers=self._context.graph.uses(operator.name),
             )
         )
-
-
-def pinned_from_json(pin: Mapping[str, object]) -> PinnedData:
-    """Rebuild a pin as the store keeps it."""
-    found = cast("dict[str, Any]", pin)  # Any: JSON that dataclasses.asdict made
-    columns = found["columns"]
-    return PinnedData(
-        files=tuple(PinnedFile(**file) for file in found["files"]),
-        columns=tuple(columns) if columns is not None else None,
-        fingerprint=found["fingerprint"],
-    )

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -97,6 +98,23 @@ def resolve(location: StateLocation, path: str) -> tuple[FileSystem, str]:
 def is_own(path: str) -> bool:
     """Whether a pinned path lies in the run's own folder."""
     return "://" not in path and not path.startswith("/")
+
+
+def pinned_from_json(pin: Mapping[str, object]) -> PinnedData:
+    """Rebuild a pin as the store keeps it."""
+    found = cast("dict[str, Any]", pin)  # Any: JSON that dataclasses.asdict made
+    columns = found["columns"]
+    return PinnedData(
+        files=tuple(PinnedFile(**file) for file in found["files"]),
+        columns=tuple(columns) if columns is not None else None,
+        fingerprint=found["fingerprint"],
+    )
+
+
+def move_pin(pinned: PinnedData, folder: str) -> PinnedData:
+    """Return a pin whose own files lie below another folder now; the user's own lie where they lay."""
+    files = [replace(file, path=f"{folder}/{file.path}") if is_own(file.path) else file for file in pinned.files]
+    return _pinned(files, pinned.columns)
 
 
 def _pinned(files: Sequence[PinnedFile], columns: tuple[str, ...] | None) -> PinnedData:

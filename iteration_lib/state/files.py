@@ -25,6 +25,8 @@ import pyarrow as pa
 from iteration_lib.errors import StateCorruptedError, StateLocationError
 from iteration_lib.state.location import StateLocation, filesystem_of, only_os_errors
 
+_CHUNK_BYTES = 1 << 22
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
@@ -95,16 +97,21 @@ def write_bytes(location: StateLocation, path: str, content: bytes, *, replaces:
 def read_bytes(location: StateLocation, path: str, *, sha256: str, size_bytes: int | None = None) -> bytes:
     """Return a file's bytes, verified; raises StateCorruptedError that names the file."""
     full = location.path(path)
-    filesystem, inner = filesystem_of(full)
-    try:
-        with only_os_errors():
-            if size_bytes is not None:
-                _check_size(full, found=filesystem.size(inner), size_bytes=size_bytes)
-            content: bytes = filesystem.cat_file(inner)
-    except OSError as err:
-        raise _unreadable(full, err) from err
+    if size_bytes is not None:
+        filesystem, inner = filesystem_of(full)
+        with _readable(full):
+            _check_size(full, found=filesystem.size(inner), size_bytes=size_bytes)
+    content = read_whole(location, path)
     _check_digest(full, found=hashlib.sha256(content).hexdigest(), sha256=sha256)
     return content
+
+
+def read_whole(location: StateLocation, path: str) -> bytes:
+    """Return a file's bytes as they are, for what tells by itself whether it is good; see read_bytes."""
+    full = location.path(path)
+    filesystem, inner = filesystem_of(full)
+    with _readable(full):
+        return cast("bytes", filesystem.cat_file(inner))
 
 
 def open_verified(location: StateLocation, path: str, *, size_bytes: int, sha256: str) -> pa.NativeFile:
@@ -131,6 +138,32 @@ def verify_file(location: StateLocation, path: str, *, size_bytes: int, sha256: 
     except OSError as err:
         raise _unreadable(full, err) from err
     _check_digest(full, found=digest, sha256=sha256)
+
+
+def copy_file(
+    source: StateLocation, path: str, *, destination: StateLocation, new_path: str, size_bytes: int, sha256: str
+) -> None:
+    """Copy a file, verified on the way; one that is there already is verified, and written again if it is bad.
+
+    Never by a link: a copy is there to outlive what befalls its origin, a bit that turns on the disk included. Raises
+    StateCorruptedError that names the origin, and then no copy is made; StateLocationError where there can be none.
+    """
+    with suppress(StateCorruptedError):
+        verify_file(destination, new_path, size_bytes=size_bytes, sha256=sha256)
+        return
+    with create_file(destination, new_path, replaces=True) as new:
+        for chunk in _chunks(source.path(path)):
+            new.write(chunk)
+        _check_size(source.path(path), found=new.written.size_bytes, size_bytes=size_bytes)
+        _check_digest(source.path(path), found=new.written.sha256, sha256=sha256)
+
+
+def _chunks(full: str) -> Iterator[bytes]:
+    """Read a file piece by piece; raises StateCorruptedError, which is no trouble of the place that it goes to."""
+    filesystem, inner = filesystem_of(full)
+    with _readable(full), filesystem.open(inner, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
 
 
 @contextmanager
@@ -204,6 +237,15 @@ def _check_size(full: str, *, found: int, size_bytes: int) -> None:
 def _check_digest(full: str, *, found: str, sha256: str) -> None:
     if found != sha256:
         raise StateCorruptedError(full, f"has the SHA-256 {found}, but {sha256} was written")
+
+
+@contextmanager
+def _readable(full: str) -> Iterator[None]:
+    try:
+        with only_os_errors():
+            yield
+    except OSError as err:
+        raise _unreadable(full, err) from err
 
 
 def _unreadable(full: str, err: OSError) -> StateCorruptedError:

@@ -69,19 +69,31 @@ class StateLocation:
 
         Raises StateLocationError.
         """
+        return tuple(sorted(self.list_sizes(folder)))
+
+    def list_sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the size in bytes of every file below a folder, by its relative path; see list_files."""
         filesystem, root = filesystem_of(self.uri)
         _, start = filesystem_of(self.path(folder) if folder else self.uri)
         with self._failing(f"list {folder or 'its files'}", is_passing=True):
             filesystem.invalidate_cache()
             if not filesystem.exists(start):
-                return ()
-            return tuple(sorted(found[len(root.rstrip("/")) + 1 :] for found in filesystem.find(start)))
+                return {}
+            found = filesystem.find(start, detail=True)
+            return {path[len(root.rstrip("/")) + 1 :]: int(info["size"]) for path, info in found.items()}
 
     def remove(self, relative: str) -> None:
         """Remove a file, or a folder and what is in it; repeating the call is harmless. Raises StateLocationError."""
         filesystem, path = filesystem_of(self.path(relative))
         with self._failing(f"remove {relative}", is_passing=True), suppress(FileNotFoundError):
             filesystem.rm(path, recursive=True)
+
+    def remove_empty_folders(self, relative: str) -> None:
+        """Remove what is empty of a folder and of the folders in it; nothing elsewhere than on local disks."""
+        if self.is_local:
+            for folder, _, _ in os.walk(self.path(relative), topdown=False):
+                with suppress(OSError):  # it is not empty
+                    Path(folder).rmdir()
 
     def make_folder(self, relative: str) -> str:
         """Return the address of a folder, which is there on local disks: elsewhere none has to be. Not fsynced.

@@ -48,10 +48,16 @@ class Manifest:
         streams = (*self.variables.values(), *self.states.values(), *self.outputs.values())
         return sum(file.size_bytes for stream in streams for file in stream.files)
 
+    @property
+    def streams(self) -> tuple[SavedStream, ...]:
+        """Every stream that it names, those of finished operators and outputs included."""
+        sections = (self.variables, self.states, self.finished, self.outputs)
+        return tuple(stream for section in sections for stream in section.values())
+
     def to_bytes(self) -> bytes:
-        """Return the file's bytes; equal manifests give equal bytes."""
+        """Return the file's bytes, in the version that its names are of; equal manifests give equal bytes."""
         found: dict[str, object] = {
-            "format_version": FORMAT_VERSION,
+            "format_version": self.format_version,
             **{name: getattr(self, name) for name in _SCALARS},
             "operators": dict(self.operators),
             **{name: {key: s.to_json() for key, s in getattr(self, name).items()} for name in _STREAMS},

@@ -1,0 +1,150 @@
+"""What is a savepoint? A folder that holds a checkpoint and all that a run needs to go on from it, and no store.
+
+`savepoint.json` is written last, so that a folder without it is none: half of a copy is never taken for a whole one,
+and writing it again goes on where it was cut short. It is the checkpoint's manifest with one more field, `savepoint`
+(definition, parameters, pins), and `sha256`, by which it is verified itself. Every path in it is relative to its own
+folder, which may be moved or copied to another place with any tool.
+
+Input that the user owns is pinned, not copied: it has to be where it was. docs/manifest.md describes every field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
+from iteration_lib.model.params import Scalar
+from iteration_lib.runner.pins import is_own, move_pin, pinned_from_json
+from iteration_lib.runner.seam import PinnedData
+from iteration_lib.state.copies import copy_checkpoint
+from iteration_lib.state.files import copy_file, read_whole, verify_file, write_bytes
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.manifest import Manifest
+
+SAVEPOINT_FILE = "savepoint.json"
+
+_WAY_OUT = "or give the folder of a whole savepoint; a copy that was cut short has no savepoint.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Savepoint:
+    """A checkpoint that needs no store. Paths of `manifest` and of pins are relative to `location`.
+
+    `definition` and `params` are the run's, as the store has them; `pins` says by operator id what data streams read.
+    """
+
+    location: StateLocation
+    manifest: Manifest
+    definition: Mapping[str, object]
+    params: Mapping[str, Scalar]
+    pins: Mapping[str, PinnedData]
+
+    def to_bytes(self) -> bytes:
+        """Return what `savepoint.json` holds, wherever it lies; equal savepoints give equal bytes."""
+        found = json.loads(self.manifest.to_bytes())
+        found["savepoint"] = {
+            "definition": self.definition,
+            "params": self.params,
+            "pins": {name: dataclasses.asdict(pin) for name, pin in self.pins.items()},
+        }
+        return json.dumps({**found, "sha256": _digest(found)}, sort_keys=True, indent=1).encode()
+
+
+def copy_pin(source: StateLocation, pin: PinnedData, *, destination: StateLocation, folder: str = "") -> PinnedData:
+    """Copy those files of a data stream that lie in the run's folder; return the pin with their new paths."""
+    moved = move_pin(pin, folder) if folder else pin
+    for file, new in zip(pin.files, moved.files, strict=True):
+        if is_own(file.path):
+            copy_file(
+                source,
+                file.path,
+                destination=destination,
+                new_path=new.path,
+                size_bytes=file.size_bytes,
+                sha256=file.version,
+            )
+    return moved
+
+
+def write_savepoint(savepoint: Savepoint, destination: StateLocation) -> Savepoint:
+    """Copy a savepoint, or a checkpoint in its run's folder, to a folder of its own; return it as it lies there.
+
+    Every file is verified on the way, `savepoint.json` is written last. Repeating the call is harmless, and goes on
+    where it was cut short. Raises UsageError when another savepoint lies there, StateCorruptedError that names a bad
+    file of the origin, StateLocationError when the folder cannot be written.
+    """
+    copied = dataclasses.replace(savepoint, location=destination)
+    if _is_taken(destination, copied.to_bytes()):
+        raise UsageError(f"{destination.uri} holds another savepoint already; choose a folder of its own")
+    copy_checkpoint(savepoint.location, savepoint.manifest, destination=destination)
+    for pin in savepoint.pins.values():
+        copy_pin(savepoint.location, pin, destination=destination)
+    write_bytes(destination, SAVEPOINT_FILE, copied.to_bytes(), replaces=True)
+    return copied
+
+
+def open_savepoint(uri: str) -> Savepoint:
+    """Return the savepoint in a folder, every file of it verified.
+
+    Raises StateCorruptedError that names the file, whatever is wrong: missing, changed, of a newer version, no
+    savepoint at all.
+    """
+    try:
+        location = StateLocation(uri)
+        full = location.path(SAVEPOINT_FILE)
+        savepoint = _parse(location, full, read_whole(location, SAVEPOINT_FILE))
+        for path, size_bytes, sha256 in _files(savepoint):
+            verify_file(location, path, size_bytes=size_bytes, sha256=sha256)
+    except StateCorruptedError as err:
+        raise StateCorruptedError(err.uri, err.problem, way_out=_WAY_OUT) from err
+    except StateLocationError as err:  # no such file system, or a path that leads out of the folder
+        raise StateCorruptedError(f"{uri}/{SAVEPOINT_FILE}", f"cannot be used ({err})", way_out=_WAY_OUT) from err
+    return savepoint
+
+
+def _is_taken(destination: StateLocation, content: bytes) -> bool:
+    try:
+        return read_whole(destination, SAVEPOINT_FILE) != content
+    except StateCorruptedError:
+        return False
+
+
+def _parse(location: StateLocation, full: str, content: bytes) -> Savepoint:
+    manifest = Manifest.from_bytes(content, path=full)
+    found = cast("dict[str, Any]", json.loads(content))  # Any: JSON, checked by its use
+    said = found.pop("sha256", None)
+    if said is None or "savepoint" not in found:
+        raise StateCorruptedError(full, "is the manifest of a checkpoint, but no savepoint")
+    if said != _digest(found):
+        raise StateCorruptedError(full, f"has the SHA-256 {_digest(found)}, but {said} was written")
+    try:
+        extra = found["savepoint"]
+        return Savepoint(
+            location=location,
+            manifest=manifest,
+            definition=dict(extra["definition"]),
+            params=dict(extra["params"]),
+            pins={name: pinned_from_json(pin) for name, pin in extra["pins"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        raise StateCorruptedError(full, f"is no savepoint ({err!r})") from err
+
+
+def _digest(found: Mapping[str, object]) -> str:
+    """Return the SHA-256 of what a savepoint says, however it is laid out."""
+    return hashlib.sha256(json.dumps(found, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _files(savepoint: Savepoint) -> Iterator[tuple[str, int, str]]:
+    for stream in savepoint.manifest.streams:
+        for file in stream.files:
+            yield file.path, file.size_bytes, file.sha256
+    for pin in savepoint.pins.values():
+        for pinned in pin.files:
+            if is_own(pinned.path):
+                yield pinned.path, pinned.size_bytes, pinned.version

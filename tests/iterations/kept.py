@@ -1,0 +1,67 @@
+"""An iteration whose checkpoints are kept as files in tests/checkpoints, as each version of the format was written.
+
+It has one of everything that a manifest can name: a data stream that is copied into the run's folder, an operator that
+finishes for good, a variable in buckets and a value (whose operator's id is not its name), and an output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from iteration_lib import Iteration, records
+from iteration_lib.model.source import RecordsSource
+
+Block = dict[str, Any]  # Any: arrays of each column's own type
+
+
+@dataclass(frozen=True, slots=True)
+class KeptParams:
+    """max_epochs: how many epochs there are."""
+
+    max_epochs: int = 3
+
+
+kept = Iteration("kept", params=KeptParams)
+
+
+@kept.data
+def points() -> RecordsSource:
+    """Give five rows."""
+    return records(x=[1.0, 2.0, 3.0, 4.0, 5.0])
+
+
+@kept.map_buckets(finishes=True)
+def halves(points: Block) -> Block:
+    """Halve a bucket, once per run."""
+    return {"h": points["x"] / 2.0}
+
+
+@kept.variable
+def ranks(halves: Block) -> Block:
+    """Start with equal ranks."""
+    return {"r": np.ones_like(halves["h"])}
+
+
+@kept.variable(operator_id="middle")
+def centre() -> Block:
+    """Start at 0."""
+    return {"at": np.zeros(1)}
+
+
+@kept.map_buckets
+def ranked(halves: Block, ranks: Block, centre: Block) -> Block:
+    """Rank a bucket anew."""
+    return {"r": ranks["r"] + halves["h"] - centre["at"][0]}
+
+
+@kept.operator
+def moved(ranked: Block, centre: Block) -> Block:
+    """Go half of the way."""
+    return {"at": centre["at"] / 2.0 + ranked["r"].max(keepdims=True)}
+
+
+kept.feedback(ranks=ranked, centre=moved)
+kept.output(centre=moved, ranks=ranked)
