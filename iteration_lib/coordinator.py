@@ -57,6 +57,15 @@ class Coordinator:
         """
         return retry(lambda: self._discard_once(run_id, policy), f"run_id={run_id}", sleep=self._sleep)
 
+    def discardable(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
+        """Return what `discard` would discard, and discard nothing."""
+
+        def look() -> tuple[int, ...]:
+            with self._store.transaction(run_id) as transaction:
+                return discardable(transaction.read_state(), transaction.read_retained(policy.retain_metric), policy)
+
+        return retry(look, f"run_id={run_id}", sleep=self._sleep)
+
     def _apply_once(self, run_id: RunId, events: tuple[Event, ...]) -> RunState:
         return self._transact(run_id, lambda *_: events, is_fresh=_asks_for_lease(events))
 

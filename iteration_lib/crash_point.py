@@ -24,10 +24,11 @@ _POLL_SECONDS = 0.02
 class CrashPoint(enum.Enum):
     """Every place where a crash matters, in the order in which an attempt passes them.
 
-    MANIFEST_WRITTEN and CHECKPOINT_COMPLETED lie in the checkpoint's asynchronous part, beside the next epoch.
+    MANIFEST_WRITTEN to CHECKPOINTS_DISCARDED lie in the checkpoint's asynchronous part, beside the next epoch.
     """
 
     ATTEMPT_OPENED = "attempt_opened"
+    ORIGIN_KEPT = "origin_kept"
     DATA_PINNED = "data_pinned"
     OPERATOR_WRITTEN = "operator_written"
     OPERATOR_FINISHED = "operator_finished"
@@ -38,6 +39,7 @@ class CrashPoint(enum.Enum):
     OUTPUTS_WRITTEN = "outputs_written"
     MANIFEST_WRITTEN = "manifest_written"
     CHECKPOINT_COMPLETED = "checkpoint_completed"
+    CHECKPOINTS_DISCARDED = "checkpoints_discarded"
     LISTENER_CALLED = "listener_called"
     LISTENER_NOTIFIED = "listener_notified"
     POINTER_WRITTEN = "pointer_written"

@@ -7,6 +7,7 @@
     │   ├── ParameterError        unknown, missing or ill-typed parameter
     │   ├── RunMismatchError      the run key belongs to other parameters or other code
     │   ├── IllegalRestoreError   operators are marked as finished behind some that are not
+    │   ├── IllegalBranchError    a run cannot start from this checkpoint
     │   ├── RunNotFoundError
     │   ├── RunDeletedError       a person has deleted the run
     │   ├── InputError            input data missing, empty or changed
@@ -101,6 +102,16 @@ class IllegalRestoreError(UsageError):
             f"run {run_key!r} cannot go on with these operators:\n{shown}\n"
             "Put the operators back as they were, or start another run with another run key."
         )
+
+
+class IllegalBranchError(UsageError):
+    """A run cannot start from a checkpoint."""
+
+    def __init__(self, checkpoint: str, reasons: tuple[str, ...]) -> None:
+        self.checkpoint = checkpoint
+        self.reasons = reasons
+        shown = "\n".join(f"  - {reason}" for reason in reasons)
+        super().__init__(f"no run can start from {checkpoint}:\n{shown}\nMend that, or start from another one.")
 
 
 class RunNotFoundError(UsageError):

@@ -106,7 +106,7 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
     if found is None:
         location = StateLocation(settings.state_uri)
         location.check_writable()
-        max_epochs = _max_epochs(params)
+        max_epochs = max_epochs_of(params)
         _check_input(graph, params_of_run)
         new = NewRun(
             run_id=RunId(str(uuid.uuid4())),
@@ -141,7 +141,7 @@ def find_run(store: StoreWithHistory, run: str) -> RunRecord:
     return found
 
 
-def _max_epochs(params: Mapping[str, Scalar]) -> int | None:
+def max_epochs_of(params: Mapping[str, Scalar]) -> int | None:
     """Return the parameter of that name, which is the protocol's too."""
     found = params.get("max_epochs")
     if found is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from iteration_lib.continuation import Continuation, read_continuation
-from iteration_lib.driver.restore import read_completed_manifest
+from iteration_lib.driver.restore import read_completed_manifest, read_origin_manifest
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IterationError
 from iteration_lib.model.definition import load_iteration
@@ -21,7 +21,8 @@ from iteration_lib.protocol.resume import ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
 from iteration_lib.state.location import StateLocation
-from iteration_lib.store.record import AttemptRecord, CheckpointRecord, PinRecord, RunRecord
+from iteration_lib.state.manifest import Manifest
+from iteration_lib.store.record import AttemptRecord, PinRecord, RunRecord
 from iteration_lib.store.seam import History
 
 T = TypeVar("T")
@@ -29,9 +30,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredCheckpoint:
-    """The checkpoint that an attempt begins with, and the files of it that it reads."""
+    """The checkpoint that an attempt begins with, and the files of it that it reads.
 
-    checkpoint: CheckpointRecord
+    `origin` says whose it is, where it is not the run's own: a branch begins with another run's, or a savepoint's.
+    """
+
+    checkpoint_id: int
+    epoch: int
+    manifest_path: str
+    origin: str | None
     files: int
     size_bytes: int
 
@@ -70,7 +77,7 @@ def plan_run(
     Raises IterationNotFoundError or DefinitionError where there is no iteration to plan with.
     """
     live = next((known for known in store.list_attempts(run.run_id) if known.ended_at is None), None)
-    if run.status is RunStatus.FINISHED:
+    if run.status in (RunStatus.FINISHED, RunStatus.DELETED):
         return RunPlan(run=run, resume=None, checkpoint=None, pins=(), changes=(), refusals=(), live=live)
     iteration = load_iteration(run.reference)
     graph = iteration.graph()
@@ -109,13 +116,27 @@ def _resume(continuation: Continuation) -> ResumePlan:
 
 
 def _checkpoint(store: History, run: RunRecord, location: StateLocation) -> RestoredCheckpoint | None:
-    found = store.find_completed(run.run_id)
-    if found is None:
+    found, branch = store.find_completed(run.run_id), store.find_branch(run.run_id)
+    if found is not None:
+        manifest = read_completed_manifest(store, run, location)
+        return _restored(manifest, str(found.manifest_path), origin=None)
+    if branch is None:
         return None
-    manifest = read_completed_manifest(store, run, location)
+    origin = str(branch.origin_run_id) if branch.origin_run_id is not None else branch.uri
+    return _restored(read_origin_manifest(branch), branch.manifest_path, origin=origin)
+
+
+def _restored(manifest: Manifest, path: str, *, origin: str | None) -> RestoredCheckpoint:
     streams = (*manifest.variables.values(), *manifest.states.values(), *manifest.finished.values())
     files = [file for stream in streams for file in stream.files]
-    return RestoredCheckpoint(checkpoint=found, files=len(files), size_bytes=sum(file.size_bytes for file in files))
+    return RestoredCheckpoint(
+        checkpoint_id=manifest.checkpoint_id,
+        epoch=manifest.epoch,
+        manifest_path=path,
+        origin=origin,
+        files=len(files),
+        size_bytes=sum(file.size_bytes for file in files),
+    )
 
 
 def _check_pin(location: StateLocation, pin: PinRecord) -> CheckedPin:

@@ -8,7 +8,7 @@ durable edges in force, inputs that were copied into the run's folder, and what 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iteration_lib.driver.publish import POINTER, folder_of, pointer_to
 from iteration_lib.errors import CheckpointNotFoundError, StateCorruptedError, UsageError
@@ -22,7 +22,7 @@ from iteration_lib.state.files import read_bytes, verify_file
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
-from iteration_lib.store.record import CheckpointRecord, RunRecord
+from iteration_lib.store.record import BranchRecord, CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
 
 _LIVE = (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED)
@@ -62,7 +62,17 @@ def verify_run(store: History, run: RunRecord, *, checkpoint_id: int | None = No
     for checkpoint in checkpoints:
         if checkpoint.status in _LIVE:
             check.checkpoint(checkpoint)
-    return tuple(check.files)
+    branch = store.find_branch(run.run_id)
+    origin = _verify_origin(run, branch) if branch is not None and branch.released_at is None else ()
+    return (*check.files, *origin)
+
+
+def _verify_origin(run: RunRecord, branch: BranchRecord) -> tuple[CheckedFile, ...]:
+    """Verify the checkpoint that a branch starts from, as long as it needs it; its paths are full addresses."""
+    location = StateLocation(branch.uri)
+    check = _Check(location=location, run=run)
+    check.manifest("origin", branch.manifest_path, branch.manifest_sha256)
+    return tuple(replace(file, path=location.path(file.path)) for file in check.files)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,24 +85,31 @@ class _Check:
     _seen: set[str] = field(default_factory=set)
 
     def checkpoint(self, checkpoint: CheckpointRecord) -> None:
-        """Verify a checkpoint's manifest and what it names; of a bad manifest nothing that it says counts."""
-        owner, path = f"checkpoint {checkpoint.checkpoint_id}", str(checkpoint.manifest_path)
-        size_bytes = 0
-        try:
-            content = read_bytes(self.location, path, sha256=str(checkpoint.manifest_sha256))
-            size_bytes = len(content)
-            manifest = Manifest.from_bytes(content, path=path)
-        except StateCorruptedError as err:
-            self._add(owner, path, size_bytes, err.problem)
+        """Verify a checkpoint's manifest and what it names, and what readers see of the outputs, if they are published."""
+        owner = f"checkpoint {checkpoint.checkpoint_id}"
+        manifest = self.manifest(owner, str(checkpoint.manifest_path), str(checkpoint.manifest_sha256))
+        if manifest is None:
             return
-        self._add(owner, path, size_bytes, None)
-        for streams in (manifest.variables, manifest.states, manifest.finished):
-            for stream in streams.values():
-                self.stream(owner, stream)
         for stream in manifest.outputs.values():
             self.stream("outputs", stream)
         if checkpoint.kind is CheckpointKind.FINAL and self.run.status is RunStatus.FINISHED:
             self._published(manifest)
+
+    def manifest(self, owner: str, path: str, sha256: str) -> Manifest | None:
+        """Verify a manifest and what an attempt needs of it; of a bad manifest nothing that it says counts."""
+        size_bytes = 0
+        try:
+            content = read_bytes(self.location, path, sha256=sha256)
+            size_bytes = len(content)
+            manifest = Manifest.from_bytes(content, path=path)
+        except StateCorruptedError as err:
+            self._add(owner, path, size_bytes, err.problem)
+            return None
+        self._add(owner, path, size_bytes, None)
+        for streams in (manifest.variables, manifest.states, manifest.finished):
+            for stream in streams.values():
+                self.stream(owner, stream)
+        return manifest
 
     def stream(self, owner: str, stream: SavedStream) -> None:
         """Verify the files of a stream."""

@@ -127,6 +127,8 @@ def checkpoint_json(checkpoint: CheckpointRecord) -> Json:
         "manifest": checkpoint.manifest_path,
         "failure": checkpoint.failure.value if checkpoint.failure is not None else None,
         "reason": checkpoint.reason,
+        "safe_to_delete": checkpoint.safe_to_delete,
+        "pinned_by": list(checkpoint.by_branches),
         "triggered_at": instant(checkpoint.triggered_at),
     }
 

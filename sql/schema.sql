@@ -576,6 +576,7 @@ CREATE TABLE branches (
     manifest_path         text NOT NULL,
     manifest_sha256       text NOT NULL,
     mode                  text NOT NULL,
+    keeps                 jsonb NOT NULL,
     branched_by           text NOT NULL,
     branched_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
     released_at           timestamptz,

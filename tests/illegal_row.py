@@ -85,6 +85,7 @@ NEW_ROWS = {
         "manifest_path": "'m'",
         "manifest_sha256": SHA,
         "mode": "'NO_CLAIM'",
+        "keeps": "'[]'",
         "branched_by": "'ann'",
     },
     "listener_notices": {"run_id": "%(run)s", "listener_id": "'more'", "epoch": "0", "fencing_token": "2"},

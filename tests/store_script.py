@@ -88,6 +88,7 @@ def origin_of(run: NewRun, *, checkpoint_id: int, epoch: int, mode: RestoreMode 
         manifest_path=MANIFEST,
         manifest_sha256=DIGEST,
         mode=mode,
+        keeps=("points", "scaled"),
         branched_by="ann",
     )
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import time
 import uuid
 
@@ -13,6 +10,7 @@ import click
 from iteration_lib import view
 from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_fields, print_json, print_table
+from iteration_lib.cli.person import this_person
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
 from iteration_lib.launch import find_run, open_store
@@ -29,14 +27,18 @@ _POLL_SECONDS = 0.2
 @click.argument("run_name", metavar="RUN")
 @store_options
 def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
-    """List a run's checkpoints, with what they failed of."""
+    """List a run's checkpoints: what they failed of, who pins them, and whether they are safe to delete."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         rows = [view.checkpoint_json(known) for known in store.list_checkpoints(found.run_id)]
     if as_json:
         print_json(rows)
     else:
-        print_table(f"checkpoints of {found.run_key}", rows, (*CHECKPOINT_COLUMNS, "failure", "reason"))
+        print_table(
+            f"checkpoints of {found.run_key}",
+            rows,
+            (*CHECKPOINT_COLUMNS, "safe_to_delete", "pinned_by", "failure", "reason"),
+        )
 
 
 @click.command()
@@ -78,15 +80,6 @@ def checkpoint(run_name: str, store_url: str | None, *, wait_seconds: float | No
         print_json({**answer, "checkpoint": view.checkpoint_json(taken) if taken is not None else None})
     elif taken is not None:
         print_fields(view.checkpoint_json(taken))
-
-
-def this_person() -> str:
-    """Name who gives the command: user@host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a number that has no name
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
 
 
 def _aborted(

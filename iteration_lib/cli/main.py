@@ -14,16 +14,24 @@ import click
 from rich.console import Console
 
 from iteration_lib import view
+from iteration_lib.cli.branch import branch, lineage
 from iteration_lib.cli.checkpoint import CHECKPOINT_COLUMNS, abort, checkpoint, checkpoints
 from iteration_lib.cli.explain import explain
-from iteration_lib.cli.options import checkpointing_of, checkpointing_options, settings_of, store_options
+from iteration_lib.cli.garbage import delete, gc
+from iteration_lib.cli.options import (
+    checkpointing_of,
+    checkpointing_options,
+    params_of,
+    settings_of,
+    store_options,
+)
 from iteration_lib.cli.output import print_fields, print_json, print_table
 from iteration_lib.cli.plan import plan
 from iteration_lib.cli.progress import ProgressBar
 from iteration_lib.cli.verify import verify
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import IterationError, ParameterError, UsageError
+from iteration_lib.errors import IterationError, UsageError
 from iteration_lib.launch import (
     DEFAULT_MAX_BUCKETS,
     LARGEST_MAX_BUCKETS,
@@ -95,7 +103,7 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
     request = Request(
         reference=reference,
         run_key=run_key or f"{reference.rpartition(':')[2]}-{uuid.uuid4().hex[:8]}",
-        params=_parse(options["params"]),
+        params=params_of(options["params"]),
         max_buckets=options["max_buckets"],
         state_uri=options["state_uri"],
         allow_dropped_state=options["allow_dropped_state"],
@@ -177,7 +185,7 @@ _SHOWN = {
 }
 
 
-for verb in (plan, explain, verify, checkpoints, checkpoint, abort):
+for verb in (plan, explain, verify, checkpoints, checkpoint, abort, branch, lineage, delete, gc):
     cli.add_command(verb)
 
 
@@ -202,15 +210,3 @@ def db_upgrade(store_url: str | None, *, as_json: bool) -> None:
         print_json({"applied": applied})
     else:
         click.echo(f"applied: {', '.join(applied)}" if applied else "the store's schema is up to date")
-
-
-def _parse(params: tuple[str, ...]) -> dict[str, object]:
-    parsed: dict[str, object] = {}
-    for param in params:
-        name, separator, value = param.partition("=")
-        if not separator:
-            raise ParameterError(f"--param {param!r} has no value; write it as NAME=VALUE", name=name)
-        if name in parsed:
-            raise ParameterError(f"parameter {name!r} is given twice; give it once", name=name)
-        parsed[name] = value
-    return parsed

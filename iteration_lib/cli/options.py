@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from iteration_lib.config import Settings, read_settings
+from iteration_lib.errors import ParameterError
 from iteration_lib.model.checkpointing import Checkpointing
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -40,6 +41,10 @@ _CHECKPOINTING = (
     ("--checkpoint-pending", "max_pending", click.INT, "Checkpoints that may be written at once."),
     ("--checkpoint-timeout", "timeout_seconds", click.FLOAT, "Seconds after which a checkpoint has failed."),
     ("--checkpoint-failures", "tolerable_failures", click.INT, "Failed checkpoints in a row to put up with."),
+    ("--retain-last", "retain_last", click.INT, "Newest checkpoints to keep [default: all]."),
+    ("--retain-best", "retain_best", click.INT, "Best checkpoints to keep, by --retain-metric."),
+    ("--retain-metric", "retain_metric", click.STRING, "The metric that tells which are best."),
+    ("--retain-mode", "retain_mode", click.Choice(["min", "max"]), "Whether the least or the greatest is best."),
     (
         "--alignment-timeout",
         "alignment_timeout_seconds",
@@ -60,3 +65,16 @@ def checkpointing_of(options: Mapping[str, Any]) -> dict[str, Any]:  # Any: clic
 def settings_of(store_url: str | None) -> Settings:
     """Return the settings, with the store that was given on the command line."""
     return read_settings(os.environ, store_url=store_url)
+
+
+def params_of(params: tuple[str, ...]) -> dict[str, object]:
+    """Return the parameters that --param gave; raises ParameterError for one without a value, or given twice."""
+    parsed: dict[str, object] = {}
+    for param in params:
+        name, separator, value = param.partition("=")
+        if not separator:
+            raise ParameterError(f"--param {param!r} has no value; write it as NAME=VALUE", name=name)
+        if name in parsed:
+            raise ParameterError(f"parameter {name!r} is given twice; give it once", name=name)
+        parsed[name] = value
+    return parsed

@@ -14,6 +14,7 @@ from iteration_lib.planning import RunPlan, plan_run
 from iteration_lib.process import is_gone
 from iteration_lib.protocol.bucket_range import show_buckets, show_share
 from iteration_lib.protocol.resume import Step
+from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import AttemptRecord
 from iteration_lib.view import Json, instant
 
@@ -70,6 +71,8 @@ def _next(planned: RunPlan) -> str:
     """Say what is left to do."""
     if planned.resume is not None:
         return f"run epoch {planned.resume.epoch}"
+    if planned.run.status is RunStatus.DELETED:
+        return "nothing: the run was deleted"
     return "nothing: the run is finished" if planned.run.finished_at is not None else "publish the outputs"
 
 
@@ -87,11 +90,12 @@ def _checkpoint_json(planned: RunPlan) -> Json | None:
     if restored is None:
         return None
     return {
-        "checkpoint_id": restored.checkpoint.checkpoint_id,
-        "epoch": restored.checkpoint.epoch,
+        "checkpoint_id": restored.checkpoint_id,
+        "epoch": restored.epoch,
+        "origin": restored.origin,
         "files": restored.files,
         "bytes": restored.size_bytes,
-        "manifest": restored.checkpoint.manifest_path,
+        "manifest": restored.manifest_path,
     }
 
 

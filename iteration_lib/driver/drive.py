@@ -27,7 +27,8 @@ from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.edge import Edges
 from iteration_lib.driver.epoch import EpochResult, EpochRunner
 from iteration_lib.driver.listener import Listeners
-from iteration_lib.driver.restore import restore_carried
+from iteration_lib.driver.origin import keep_origin
+from iteration_lib.driver.restore import read_completed_manifest, restore_carried
 from iteration_lib.driver.streams import Streams
 from iteration_lib.driver.sweep import sweep_scratch
 from iteration_lib.driver.upload import Uploads
@@ -38,6 +39,7 @@ from iteration_lib.protocol.pacing import has_paused, is_paced, last_covered
 from iteration_lib.protocol.state import EpochState
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.seam import Stream
+from iteration_lib.state.manifest import Manifest
 
 _logger = logging.getLogger(__name__)
 
@@ -51,13 +53,21 @@ def drive_epochs(context: RunContext, *, until_epoch: int | None = None) -> RunS
     ):
         return listeners.notify_durable(state)
     sweep_scratch(context)
+    manifest = _manifest_to_restore(context, state)
     streams = Streams(context)
     streams.check_pins()
-    carried = restore_carried(context, streams) if state.completed is not None else streams.first_values()
+    carried = restore_carried(context, streams, manifest) if manifest is not None else streams.first_values()
     context.observer.run_restored(context.run, next_epoch=state.last_durable_epoch + 1)
     loop = _Loop(context, streams, listeners, until_epoch)
     with loop.settling():
         return loop.run(state, carried)
+
+
+def _manifest_to_restore(context: RunContext, state: RunState) -> Manifest | None:
+    """Return what the attempt begins with: the completed checkpoint, what a branch started from, or nothing."""
+    if state.completed is not None:
+        return read_completed_manifest(context.store, context.run, context.location)
+    return keep_origin(context) if state.holds_origin else None
 
 
 class _Loop:

@@ -13,20 +13,19 @@ from iteration_lib.state.files import read_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
-from iteration_lib.store.record import RunRecord
+from iteration_lib.store.record import BranchRecord, RunRecord
 from iteration_lib.store.seam import History
 
 
-def restore_carried(context: RunContext, streams: Streams) -> dict[str, Stream]:
-    """Return the variables and states of the completed checkpoint, every file verified; raises StateCorruptedError.
+def restore_carried(context: RunContext, streams: Streams, manifest: Manifest) -> dict[str, Stream]:
+    """Return the variables and states of a checkpoint, every file verified; raises StateCorruptedError.
 
     An operator that is new since then begins to carry a state with none.
     """
-    manifest = read_completed_manifest(context.store, context.run, context.location)
     restored: dict[str, Stream] = {}
     for name in (*context.graph.feedback, *context.graph.states):
         operator = context.graph.operator(name)
-        saved = _find(manifest, operator)
+        saved = find_carried(manifest, operator)
         if saved is not None:
             restored[name] = context.runner.restore(saved)
         elif name in context.graph.states:
@@ -45,7 +44,18 @@ def read_completed_manifest(store: History, run: RunRecord, location: StateLocat
     return Manifest.from_bytes(content, path=record.manifest_path)
 
 
-def _find(manifest: Manifest, operator: Operator) -> SavedStream | None:
+def read_origin_manifest(branch: BranchRecord) -> Manifest:
+    """Return the manifest of the checkpoint that a branch started from; raises StateCorruptedError that names it."""
+    content = read_bytes(StateLocation(branch.uri), branch.manifest_path, sha256=branch.manifest_sha256)
+    return Manifest.from_bytes(content, path=branch.manifest_path)
+
+
+def find_carried(manifest: Manifest, operator: Operator) -> SavedStream | None:
     """Return a carried stream by its operator's id; the first manifests named variables by their names."""
     carried: Mapping[str, SavedStream] = {**manifest.variables, **manifest.states}
-    return carried.get(operator.name if manifest.format_version == 1 else operator.operator_id)
+    return carried.get(name_in(manifest, operator))
+
+
+def name_in(manifest: Manifest, operator: Operator) -> str:
+    """Return what a manifest calls an operator."""
+    return operator.name if manifest.format_version == 1 else operator.operator_id

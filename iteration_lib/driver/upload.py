@@ -14,6 +14,7 @@ from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.background import Job
 from iteration_lib.driver.checkpoint import Snapshot, write_manifest
 from iteration_lib.driver.context import RunContext
+from iteration_lib.driver.retention import discard_checkpoints
 from iteration_lib.errors import (
     CheckpointFailedError,
     IterationError,
@@ -136,6 +137,7 @@ class Uploads:
             return self._attempt.apply(self._expiry(snapshot))
         state = self._attempt.apply(acknowledged)
         self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
+        discard_checkpoints(self._context)
         return state
 
     def _decline(self, snapshot: Snapshot, err: Exception) -> RunState:

@@ -6,7 +6,7 @@ Calling it at any time, any number of times, from any number of processes is har
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from iteration_lib.driver.sweep import FRESH_STATE, RUNNER_SCRATCH
@@ -33,15 +33,22 @@ class Collection:
         return tuple(file for file in self.files if file.fate is Fate.GARBAGE)
 
 
-def collect_garbage(store: History, run: RunRecord, *, dry_run: bool = False, is_deleted: bool = False) -> Collection:
+def collect_garbage(
+    store: History,
+    run: RunRecord,
+    *,
+    dry_run: bool = False,
+    is_deleted: bool = False,
+    as_discarded: Container[int] = (),
+) -> Collection:
     """Remove every file of a run that nobody needs; with `dry_run` only say which.
 
-    For a run that `is_deleted` see read_references. Raises StateCorruptedError for a manifest that is needed and cannot
+    For a run that `is_deleted` see read_references, and for what counts `as_discarded` too. Raises StateCorruptedError for a manifest that is needed and cannot
     be read, and StateLocationError when the files cannot be listed; then nothing was removed.
     """
     location = StateLocation(run.state_uri).below(run.run_id)
     listed = location.list_sizes()
-    references = read_references(store, run, location, listed, is_deleted=is_deleted)
+    references = read_references(store, run, location, listed, is_deleted=is_deleted, as_discarded=as_discarded)
     judged = Collection(files=judge_files(listed, references))
     if dry_run:
         return judged

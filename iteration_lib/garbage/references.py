@@ -28,8 +28,8 @@ if it was not, nothing can be said of any file, and StateCorruptedError is raise
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from iteration_lib.driver.attempt import attempt_folder
 from iteration_lib.driver.publish import POINTER
@@ -66,9 +66,17 @@ class Rows:
 
 
 def read_references(
-    store: History, run: RunRecord, location: StateLocation, listed: Iterable[str], *, is_deleted: bool = False
+    store: History,
+    run: RunRecord,
+    location: StateLocation,
+    listed: Iterable[str],
+    *,
+    is_deleted: bool = False,
+    as_discarded: Container[int] = (),
 ) -> References:
     """Read which files a run needs; `listed` are those below its folder, `run` may have been read at any time before.
+
+    Checkpoints whose ids are in `as_discarded` count as discarded: a dry run asks what would be then.
 
     Raises StateCorruptedError for the manifest of a checkpoint that was not discarded.
     """
@@ -77,6 +85,10 @@ def read_references(
     operators = store.list_operators(run.run_id)
     pins = store.list_pins(run.run_id)
     checkpoints, manifests = _read_manifests(store, run, location, frozenset(listed))
+    checkpoints = tuple(
+        replace(known, status=CheckpointStatus.DISCARDED) if known.checkpoint_id in as_discarded else known
+        for known in checkpoints
+    )
     rows = Rows(
         run=run,
         attempts=attempts,

@@ -120,6 +120,46 @@ def check_evolution(
     )
 
 
+def check_branch(
+    evolution: Evolution, *, stateful: Collection[str], allow_dropped_state: bool = False
+) -> tuple[str, ...]:
+    """Return why a run with another definition may not start from a checkpoint, a sentence each; none if it may.
+
+    Other code is what branches are for: only what the checkpoint's state does not fit is refused.
+    """
+    return (
+        *_unfit_ones(evolution, stateful),
+        *_added_ones(evolution, stateful),
+        *(_removed_ones(evolution, stateful) if not allow_dropped_state else ()),
+    )
+
+
+def kept_by_branch(evolution: Evolution, computed: Collection[str], *, takes_other_params: Collection[str]) -> set[str]:
+    """Return which of the operators that have `computed` something once and for all did so as a branch would.
+
+    These are the ones whose code and inputs are the same, all of whose inputs are kept, and which do not take
+    parameters that are other ones now.
+    """
+    kept: set[str] = set()
+    for operator_id, operator in evolution.after.operators.items():  # in running order
+        is_same = operator_id not in {*evolution.changed, *evolution.moved, *evolution.added}
+        is_fed = set(operator.inputs) <= kept
+        if operator_id in computed and is_same and is_fed and operator_id not in takes_other_params:
+            kept.add(operator_id)
+    return kept
+
+
+def _unfit_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str]:
+    if evolution.before.iteration != evolution.after.iteration:
+        called = evolution.after.iteration
+        yield f"the iteration is called {called!r}, and the checkpoint is one of {evolution.before.iteration!r}"
+    for operator_id, fields in evolution.changed.items():
+        old, new = evolution.before.operators[operator_id], evolution.after.operators[operator_id]
+        for field in fields:
+            if operator_id in stateful and field in ("role", "kind", "state"):
+                yield f"operator {operator_id!r}: {field} was {getattr(old, field)}, now {getattr(new, field)}"
+
+
 def _changed_ones(evolution: Evolution) -> Iterator[str]:
     before, after = evolution.before, evolution.after
     if before.iteration != after.iteration:

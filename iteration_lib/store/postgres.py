@@ -138,6 +138,7 @@ class PostgresStore:
                 opened.hold([Call("insert_operators", operators)])
             if added and origin is not None:
                 branch = {"run_id": run.run_id, **dataclasses.asdict(origin), "mode": origin.mode.value}
+                branch["keeps"] = rows.to_json(origin.keeps)
                 opened.hold([Call("insert_branch", branch, "[1,1]")])
         return bool(added)
 

@@ -43,7 +43,8 @@ class Origin:
     """The checkpoint that a branch starts from.
 
     `origin_run_id` and `origin_checkpoint_id` are None for a savepoint, which belongs to no run. `manifest_path` is
-    relative to the folder at `uri`, as are the paths in that manifest.
+    relative to the folder at `uri`, as are the paths in that manifest. `keeps` are the ids of the data streams whose
+    pins, and of the operators that finished for good whose outputs, the branch takes over.
     """
 
     origin_run_id: RunId | None
@@ -53,6 +54,7 @@ class Origin:
     manifest_path: str
     manifest_sha256: str
     mode: RestoreMode
+    keeps: tuple[str, ...]
     branched_by: str
 
 

@@ -265,7 +265,9 @@ def retained_checkpoint(row: Row) -> RetainedCheckpoint:
 
 def branch_record(row: Row) -> BranchRecord:
     """Rebuild a row of `branches`."""
-    return BranchRecord(**{**_fields(BranchRecord, row), "mode": RestoreMode(row["mode"])})
+    return BranchRecord(
+        **{**_fields(BranchRecord, row), "mode": RestoreMode(row["mode"]), "keeps": tuple(row["keeps"])}
+    )
 
 
 def part_record(row: Row) -> PartRecord:

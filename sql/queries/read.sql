@@ -132,13 +132,13 @@ WHERE checkpoints.run_id = :run_id AND checkpoints.status IN ('COMPLETED', 'SUBS
 ORDER BY checkpoints.checkpoint_id;
 
 -- select_branch: which checkpoint a run started from
-SELECT run_id, origin_run_id, origin_checkpoint_id, epoch, uri, manifest_path, manifest_sha256, mode, branched_by,
-    branched_at, released_at
+SELECT run_id, origin_run_id, origin_checkpoint_id, epoch, uri, manifest_path, manifest_sha256, mode, keeps,
+    branched_by, branched_at, released_at
 FROM branches WHERE run_id = :run_id;
 
 -- list_branches: the runs that started from checkpoints of a run, oldest first
-SELECT run_id, origin_run_id, origin_checkpoint_id, epoch, uri, manifest_path, manifest_sha256, mode, branched_by,
-    branched_at, released_at
+SELECT run_id, origin_run_id, origin_checkpoint_id, epoch, uri, manifest_path, manifest_sha256, mode, keeps,
+    branched_by, branched_at, released_at
 FROM branches WHERE origin_run_id = :run_id ORDER BY branched_at, run_id;
 
 -- select_completed: the completed checkpoint of a run

@@ -101,8 +101,8 @@ def test_plan_names_the_checkpoint_and_what_is_read_of_it(bench: InMemory) -> No
     folder = next(path for path in bench.state.iterdir() if path.name.startswith("000001-"))
     files = [*folder.glob("epoch-000000/moved/*"), *folder.glob("finished/scaled/*")]
     assert (1, 0, len(files), sum(file.stat().st_size for file in files)) == (
-        restored.checkpoint.checkpoint_id,
-        restored.checkpoint.epoch,
+        restored.checkpoint_id,
+        restored.epoch,
         restored.files,
         restored.size_bytes,
     )
@@ -282,7 +282,7 @@ def test_run_that_terminates_only_publishes(bench: InMemory) -> None:
 
     assert (None, (), ()) == (planned.resume, planned.pins, planned.refusals)
     assert planned.checkpoint is not None
-    assert 3 == planned.checkpoint.checkpoint.checkpoint_id
+    assert 3 == planned.checkpoint.checkpoint_id
 
 
 def test_finished_run_has_nothing_left_whatever_became_of_its_iteration(bench: InMemory) -> None:

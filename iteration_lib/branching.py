@@ -1,0 +1,252 @@
+"""How does a run start from a checkpoint of another one? As a branch, with parameters and code of its own.
+
+What names a checkpoint: `RUN` (its newest), `RUN@CHECKPOINT`, or the folder of a savepoint. Nothing is copied here: the
+branch pins the checkpoint, and its first attempt copies what it needs (driver.origin).
+
+What the origin computed once and for all (pins of data streams, operators that finished for good) is taken over where
+the branch would have computed the same: same code, same inputs, and no parameter that the operator takes and that is
+another one now. A data stream that takes parameters is taken over as long as it still reads the same files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from iteration_lib.config import Settings
+from iteration_lib.errors import IllegalBranchError, IterationError, RunMismatchError, RunNotFoundError, UsageError
+from iteration_lib.launch import find_run, max_epochs_of
+from iteration_lib.model.definition import describe, load_iteration, params_differences
+from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
+from iteration_lib.model.graph import Graph
+from iteration_lib.model.iteration import Iteration
+from iteration_lib.model.operator import Operator
+from iteration_lib.model.params import Scalar, params_json, parse_params
+from iteration_lib.model.source import ParquetSource
+from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.status import CheckpointStatus, RestoreMode
+from iteration_lib.runner.calling import call_source
+from iteration_lib.savepoint import SAVEPOINT_FILE, open_savepoint
+from iteration_lib.state.files import read_whole
+from iteration_lib.state.location import StateLocation
+from iteration_lib.store.record import CheckpointRecord, NewRun, Origin, RunRecord
+from iteration_lib.store.seam import StoreWithHistory
+
+_THERE = (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchRequest:
+    """A branch as somebody asks for it. `params` are those that are to be other ones, as values or texts.
+
+    `epoch` names the checkpoint by its epoch instead of its id. With `new_data` data streams read their sources anew.
+    """
+
+    checkpoint: str
+    run_key: str
+    branched_by: str
+    epoch: int | None = None
+    params: Mapping[str, object] = field(default_factory=dict)
+    mode: RestoreMode = RestoreMode.NO_CLAIM
+    state_uri: str | None = None
+    new_data: bool = False
+    allow_dropped_state: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """A checkpoint that a run may start from, and what its own run was made of."""
+
+    shown: str
+    origin_run_id: RunId | None
+    origin_checkpoint_id: int | None
+    epoch: int
+    uri: str
+    manifest_path: str
+    manifest_sha256: str
+    reference: str
+    definition: Mapping[str, object]
+    params: Mapping[str, Scalar]
+    max_buckets: int
+    state_uri: str | None
+    is_needed_by_its_run: bool
+
+
+def branch_run(store: StoreWithHistory, settings: Settings, request: BranchRequest) -> RunRecord:
+    """Return the branch of this key, made now if there is none; starts nothing.
+
+    Raises RunNotFoundError, UsageError for a checkpoint that is not there, IllegalBranchError with every reason why
+    none can start from it, ParameterError, and RunMismatchError when the key belongs to another run.
+    """
+    source = _find_source(store, request)
+    iteration = load_iteration(source.reference)
+    graph = iteration.graph()
+    parsed = parse_params(iteration.params, {**source.params, **request.params})
+    params = params_json(parsed)
+    _check(source, graph, request, params)
+    location = StateLocation(request.state_uri or source.state_uri or settings.state_uri)
+    location.check_writable()
+    origin = Origin(
+        origin_run_id=source.origin_run_id,
+        origin_checkpoint_id=source.origin_checkpoint_id,
+        epoch=source.epoch,
+        uri=source.uri,
+        manifest_path=source.manifest_path,
+        manifest_sha256=source.manifest_sha256,
+        mode=request.mode,
+        keeps=_keeps(source, iteration, parsed, new_data=request.new_data),
+        branched_by=request.branched_by,
+    )
+    new = NewRun(
+        run_id=RunId(str(uuid.uuid4())),
+        run_key=request.run_key,
+        reference=source.reference,
+        definition=describe(graph),
+        params=params,
+        state_uri=location.uri,
+        max_buckets=source.max_buckets,
+        max_epochs=max_epochs_of(params),
+    )
+    store.add_run(new, origin)
+    found = find_run(store, request.run_key)
+    _check_same(store, found, new, origin)
+    return found
+
+
+def _check(source: _Source, graph: Graph, request: BranchRequest, params: Mapping[str, Scalar]) -> None:
+    """Raise IllegalBranchError with every reason why the branch cannot be."""
+    evolution = evolution_of(source.definition, graph)
+    reasons = list(
+        check_branch(evolution, stateful=evolution.before.stateful, allow_dropped_state=request.allow_dropped_state)
+    )
+    max_epochs = max_epochs_of(params)
+    if max_epochs is not None and source.epoch + 1 >= max_epochs:
+        reasons.append(
+            f"it is of epoch {source.epoch}, and max_epochs is {max_epochs}: no epoch is left; "
+            "give a greater one with --param max_epochs=..."
+        )
+    if request.mode is RestoreMode.CLAIM and source.is_needed_by_its_run:
+        reasons.append(
+            "it is the newest of its run, which needs it, so nobody can claim it; branch with --mode no-claim"
+        )
+    if reasons:
+        raise IllegalBranchError(source.shown, tuple(reasons))
+
+
+def _keeps(source: _Source, iteration: Iteration, parsed: object, *, new_data: bool) -> tuple[str, ...]:
+    """Return the ids of the data streams and finished operators that the branch takes over."""
+    graph = iteration.graph()
+    before = parse_params(iteration.params, source.params)
+    has_other_params = bool(params_differences(source.params, params_json(parsed)))
+    data = {
+        operator.operator_id
+        for operator in graph.data
+        if not new_data and (not has_other_params or _reads_the_same(operator, before, parsed))
+    }
+    finishing = [operator for operator in graph.operators if operator.finishes]
+    takes_other_params = {
+        operator.operator_id
+        for operator in finishing
+        if has_other_params and not {"params", "rng"}.isdisjoint(operator.injected)
+    }
+    computed = data.union(operator.operator_id for operator in finishing)
+    evolution = evolution_of(source.definition, graph)
+    return tuple(sorted(kept_by_branch(evolution, computed, takes_other_params=takes_other_params)))
+
+
+def _reads_the_same(operator: Operator, before: object, after: object) -> bool:
+    """Tell whether a data stream names the same files with other parameters; one that names none counts as the same."""
+    if "params" not in operator.injected or "spark" in operator.injected:
+        return True
+    sources = call_source(operator, before), call_source(operator, after)
+    return not any(isinstance(found, ParquetSource) for found in sources) or sources[0] == sources[1]
+
+
+def _check_same(store: StoreWithHistory, found: RunRecord, new: NewRun, origin: Origin) -> None:
+    """Raise RunMismatchError where the key belongs to a run that is not this branch."""
+    if found.run_id == new.run_id:
+        return
+    known = store.find_branch(found.run_id)
+    differences = [*params_differences(found.params, new.params)]
+    if known is None or (known.uri, known.manifest_path) != (origin.uri, origin.manifest_path):
+        differences.insert(0, "it did not start from this checkpoint")
+    if differences:
+        raise RunMismatchError(found.run_key, tuple(differences))
+
+
+def _find_source(store: StoreWithHistory, request: BranchRequest) -> _Source:
+    """Return the checkpoint that a text names."""
+    name, separator, number = request.checkpoint.rpartition("@")
+    run = store.find_run(request.checkpoint)
+    if run is not None:
+        return _of_run(store, run, request, checkpoint_id=None)
+    if separator and number.isdecimal():
+        return _of_run(store, find_run(store, name), request, checkpoint_id=int(number))
+    if not _is_savepoint(request.checkpoint):
+        raise RunNotFoundError(request.checkpoint)
+    return _of_savepoint(request.checkpoint)
+
+
+def _is_savepoint(uri: str) -> bool:
+    try:
+        read_whole(StateLocation(uri), SAVEPOINT_FILE)
+    except IterationError:
+        return False
+    return True
+
+
+def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, checkpoint_id: int | None) -> _Source:
+    checkpoint = _choose(store, run, request, checkpoint_id=checkpoint_id)
+    return _Source(
+        shown=f"checkpoint {checkpoint.checkpoint_id} of run {run.run_key!r}",
+        origin_run_id=run.run_id,
+        origin_checkpoint_id=checkpoint.checkpoint_id,
+        epoch=checkpoint.epoch,
+        uri=StateLocation(run.state_uri).below(run.run_id).uri,
+        manifest_path=str(checkpoint.manifest_path),
+        manifest_sha256=str(checkpoint.manifest_sha256),
+        reference=run.reference,
+        definition=run.definition,
+        params=run.params,
+        max_buckets=run.max_buckets,
+        state_uri=run.state_uri,
+        is_needed_by_its_run=checkpoint.status is CheckpointStatus.COMPLETED,
+    )
+
+
+def _choose(
+    store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, checkpoint_id: int | None
+) -> CheckpointRecord:
+    there = [known for known in store.list_checkpoints(run.run_id) if known.status in _THERE]
+    if checkpoint_id is not None:
+        meant = [known for known in there if known.checkpoint_id == checkpoint_id]
+    elif request.epoch is not None:
+        meant = [known for known in there if known.epoch == request.epoch]
+    else:
+        meant = there
+    if not meant:
+        shown = ", ".join(f"{known.checkpoint_id} (epoch {known.epoch})" for known in there) or "none"
+        raise UsageError(f"run {run.run_key!r} has no such checkpoint; it has: {shown}")
+    return meant[-1]
+
+
+def _of_savepoint(uri: str) -> _Source:
+    savepoint = open_savepoint(uri)
+    manifest, location = savepoint.manifest, savepoint.location
+    return _Source(
+        shown=f"the savepoint {location.uri}",
+        origin_run_id=None,
+        origin_checkpoint_id=None,
+        epoch=manifest.epoch,
+        uri=location.uri,
+        manifest_path=SAVEPOINT_FILE,
+        manifest_sha256=hashlib.sha256(read_whole(location, SAVEPOINT_FILE)).hexdigest(),
+        reference=manifest.reference,
+        definition=savepoint.definition,
+        params=savepoint.params,
+        max_buckets=manifest.max_buckets,
+        state_uri=None,
+        is_needed_by_its_run=False,
+    )

@@ -1,0 +1,110 @@
+"""The commands on branches: start a run from a checkpoint, and show where runs come from."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from iteration_lib.branching import BranchRequest, branch_run
+from iteration_lib.cli.options import params_of, settings_of, store_options
+from iteration_lib.cli.output import print_fields, print_json, print_table
+from iteration_lib.cli.person import this_person
+from iteration_lib.config import read_settings
+from iteration_lib.errors import UsageError
+from iteration_lib.launch import find_run, open_store
+from iteration_lib.lineage import Descent, lineage_of
+from iteration_lib.protocol.status import RestoreMode
+from iteration_lib.store.record import BranchRecord
+from iteration_lib.view import Json, instant
+
+_MODES = {"no-claim": RestoreMode.NO_CLAIM, "claim": RestoreMode.CLAIM}
+
+
+@click.command()
+@click.argument("checkpoint", metavar="CHECKPOINT")
+@click.option("--run-key", required=True, help="The new run's own name.")
+@click.option("--epoch", type=click.IntRange(min=0), help="Start behind this epoch of the run.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter that is to be another one.")
+@click.option("--mode", type=click.Choice(list(_MODES)), default="no-claim", show_default=True)
+@click.option("--state", "state_uri", metavar="URI", help="Where state files go [default: where the origin's are].")
+@click.option("--new-data", is_flag=True, help="Let data streams read their sources anew.")
+@click.option("--allow-dropped-state", is_flag=True, help="Let the state of operators that are gone go too.")
+@store_options
+def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
+    """Make a run that starts from a CHECKPOINT: RUN (its newest), RUN@ID, or a savepoint's folder.
+
+    `iteration run` with its key drives it. The checkpoint is pinned until the branch has a full one of its own; with
+    --mode claim it goes then.
+    """
+    if not run_key:
+        raise UsageError("--run-key is empty; give the new run's name")
+    request = BranchRequest(
+        checkpoint=checkpoint,
+        run_key=run_key,
+        branched_by=this_person(),
+        epoch=options["epoch"],
+        params=params_of(options["params"]),
+        mode=_MODES[options["mode"]],
+        state_uri=options["state_uri"],
+        new_data=options["new_data"],
+        allow_dropped_state=options["allow_dropped_state"],
+    )
+    with open_store(read_settings(os.environ, store_url=store_url, state_uri=options["state_uri"])) as store:
+        run = branch_run(store, settings_of(store_url), request)
+        found = store.find_branch(run.run_id)
+    answer = {
+        "run_id": run.run_id,
+        "run_key": run.run_key,
+        "reference": run.reference,
+        "epoch": run.last_durable_epoch + 1,
+        "params": dict(run.params),
+        **(branch_json(found) if found is not None else {}),
+    }
+    if as_json:
+        print_json(answer)
+    else:
+        print_fields(answer)
+        click.echo(f"drive it with: iteration run {run.reference} --run-key {run.run_key}")
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN")
+@store_options
+def lineage(run_name: str, store_url: str | None, *, as_json: bool) -> None:
+    """Show which checkpoints a run and its relatives started from, deleted runs too."""
+    with open_store(settings_of(store_url)) as store:
+        found = [_descent_json(descent) for descent in lineage_of(store, find_run(store, run_name))]
+    if as_json:
+        print_json(found)
+        return
+    rows = [{**row, "run_key": f"{'  ' * int(str(row['depth']))}{row['run_key']}"} for row in found]
+    print_table("lineage", rows, ("run_key", "status", "epochs", "from", "mode", "pins_it", "branched_at", "run_id"))
+
+
+def branch_json(found: BranchRecord) -> Json:
+    """Return where a branch comes from; `pins_it` as long as it has no full checkpoint of its own."""
+    is_saved = found.origin_run_id is None
+    return {
+        "from": found.uri if is_saved else f"{found.origin_run_id}@{found.origin_checkpoint_id}",
+        "from_epoch": found.epoch,
+        "mode": found.mode.value.lower().replace("_", "-"),
+        "keeps": list(found.keeps),
+        "pins_it": found.released_at is None and not is_saved,
+        "branched_by": found.branched_by,
+        "branched_at": instant(found.branched_at),
+        "released_at": instant(found.released_at),
+    }
+
+
+def _descent_json(descent: Descent) -> Json:
+    nothing = {"from": None, "mode": None, "pins_it": False, "branched_at": None}
+    return {
+        "depth": descent.depth,
+        "run_id": descent.run.run_id,
+        "run_key": descent.run.run_key,
+        "status": descent.run.status.value,
+        "epochs": descent.run.epochs,
+        **(branch_json(descent.branch) if descent.branch is not None else nothing),
+    }

@@ -1,0 +1,105 @@
+"""The commands that let things go: delete a run, and remove the files that nobody needs."""
+
+from __future__ import annotations
+
+import click
+
+from iteration_lib.cli.options import settings_of, store_options
+from iteration_lib.cli.output import print_json, print_table
+from iteration_lib.cli.person import this_person
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import UsageError
+from iteration_lib.garbage import Fate, collect_garbage
+from iteration_lib.launch import find_run, open_store
+from iteration_lib.process import is_gone
+from iteration_lib.protocol.event import RunDeleted
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import AttemptId
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.record import RunRecord
+from iteration_lib.store.seam import History, StoreWithHistory
+from iteration_lib.view import Json
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN")
+@click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
+@store_options
+def delete(run_name: str, store_url: str | None, *, yes: bool, as_json: bool) -> None:
+    """Delete a RUN that nobody drives: its key is free then, and `iteration gc` removes its files.
+
+    What branches still need of it stays until they have full checkpoints of their own. Published outputs that lie in the
+    run's own folder go with it.
+    """
+    with open_store(settings_of(store_url)) as store:
+        run = find_run(store, run_name)
+        pinned = [known.checkpoint_id for known in store.list_checkpoints(run.run_id) if known.by_branches]
+        if not yes:
+            raise UsageError(f"this deletes run {run.run_key!r} with its outputs; give --yes to do it")
+        event = RunDeleted(deleted_by=this_person(), gone_attempt_id=_gone(store, run))
+        Coordinator(store).apply(run.run_id, event)
+    answer = {"run_id": run.run_id, "run_key": run.run_key, "status": "DELETED", "pinned_checkpoints": pinned}
+    if as_json:
+        print_json(answer)
+        return
+    kept = f"; branches need checkpoint {', '.join(map(str, pinned))} still" if pinned else ""
+    click.echo(f"run {run.run_key} is deleted; `iteration gc` removes its files{kept}")
+
+
+@click.command()
+@click.argument("run_names", metavar="[RUN]...", nargs=-1)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@store_options
+def gc(run_names: tuple[str, ...], store_url: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Discard what retention lets go, and remove every file that nobody needs; of all runs, or of these.
+
+    It may be called at any time, also while runs go on.
+    """
+    with open_store(settings_of(store_url)) as store:
+        runs = [find_run(store, name) for name in run_names] or [*store.list_runs()]
+        rows = [_collect(store, run, dry_run=dry_run) for run in runs]
+    if as_json:
+        print_json(rows)
+        return
+    title = "what would go" if dry_run else "what went"
+    columns = ("run_key", "status", "discarded", "files", "bytes", "kept_files", "unknown_files", "left", "problem")
+    print_table(title, rows, columns)
+
+
+def _collect(store: StoreWithHistory, run: RunRecord, *, dry_run: bool) -> Json:
+    """Collect the garbage of one run; what is wrong with one does not keep the others from it."""
+    attempts = store.list_attempts(run.run_id)
+    policy = attempts[-1].policy if attempts else CheckpointPolicy()
+    coordinator = Coordinator(store)
+    answer: Json = {"run_id": run.run_id, "run_key": run.run_key, "status": run.status.value}
+    choose = coordinator.discardable if dry_run else coordinator.discard
+    try:
+        discarded = choose(run.run_id, policy)
+        collected = collect_garbage(
+            store,
+            run,
+            dry_run=dry_run,
+            is_deleted=run.status is RunStatus.DELETED,
+            as_discarded=frozenset(discarded),
+        )
+    except UsageError as err:
+        return {**answer, "problem": str(err)}
+    kept = [file for file in collected.files if file.fate in (Fate.REFERENCED, Fate.LIVE)]
+    return {
+        **answer,
+        "discarded": list(discarded),
+        "files": len(collected.garbage),
+        "bytes": sum(file.size_bytes for file in collected.garbage),
+        "kept_files": len(kept),
+        "kept_bytes": sum(file.size_bytes for file in kept),
+        "unknown_files": [file.path for file in collected.files if file.fate is Fate.UNKNOWN],
+        "garbage": [{"path": file.path, "bytes": file.size_bytes, "reason": file.reason} for file in collected.garbage],
+        "left": dict(collected.left),
+        "problem": None,
+    }
+
+
+def _gone(store: History, run: RunRecord) -> AttemptId | None:
+    """Return the live attempt, where its process is proved to be gone."""
+    live = [attempt for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
+    return live[0].attempt_id if live and is_gone(live[0].holder) else None

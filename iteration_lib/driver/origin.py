@@ -1,0 +1,109 @@
+"""How does a branch come by what it starts from? By copies in its own folder: it never reads the origin's files twice.
+
+Until the branch has a completed checkpoint of its own, each of its attempts copies what it goes on with: the carried
+streams into the attempt's folder, for this attempt alone; pinned data and the outputs of operators that finished for
+good once, since their markers make them the branch's own. So its first checkpoint is a full one: it names no file of
+another run, and the origin is pinned no longer than until that one is completed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.context import RunContext
+from iteration_lib.driver.restore import find_carried, name_in, read_origin_manifest
+from iteration_lib.errors import ProtocolViolationError
+from iteration_lib.model.operator import Operator
+from iteration_lib.protocol.event import DataPinned, OperatorFinished
+from iteration_lib.runner.pins import pinned_from_json
+from iteration_lib.runner.seam import PinnedData
+from iteration_lib.savepoint import copy_pin, open_savepoint
+from iteration_lib.state.copies import copy_stream
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.manifest import Manifest
+from iteration_lib.state.saved import SavedStream
+from iteration_lib.store.record import BranchRecord
+
+_logger = logging.getLogger(__name__)
+
+
+def keep_origin(context: RunContext) -> Manifest:
+    """Copy what a branch starts from into its own folder, and return the origin's manifest as it names the copies.
+
+    Raises StateCorruptedError that names a file of the origin, and then nothing was begun.
+    """
+    branch = context.store.find_branch(context.run.run_id)
+    if branch is None:
+        raise ProtocolViolationError(f"run {context.run.run_id} is no branch; this is a bug, please report it")
+    manifest = read_origin_manifest(branch)
+    keeper = _Keeper(context=context, branch=branch, folder=f"{context.attempt.folder}/origin")
+    keeper.keep_pins()
+    keeper.keep_finished(manifest)
+    context.crash_plan.reach(CrashPoint.ORIGIN_KEPT)
+    _logger.info("event=origin_kept run_id=%s origin=%s", context.run.run_id, branch.uri)
+    return keeper.carried(manifest)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Keeper:
+    """What one attempt of a branch copies, and where to."""
+
+    context: RunContext
+    branch: BranchRecord
+    folder: str
+
+    def keep_pins(self) -> None:
+        """Pin the data streams that the branch takes over as its origin had them."""
+        known = {pin.name for pin in self.context.store.list_pins(self.context.run.run_id)}
+        pins = self._pins_of_origin()
+        for operator in self.context.graph.data:
+            if not self._is_kept(operator) or operator.operator_id in known or operator.operator_id not in pins:
+                continue
+            pin = copy_pin(
+                self._source, pins[operator.operator_id], destination=self.context.location, folder=self.folder
+            )
+            self.context.attempt.apply(
+                DataPinned(
+                    **self.context.attempt.guard,
+                    name=operator.operator_id,
+                    fingerprint=pin.fingerprint,
+                    pin=dataclasses.asdict(pin),
+                )
+            )
+
+    def keep_finished(self, manifest: Manifest) -> None:
+        """Mark the operators that had finished for good, and that the branch takes over."""
+        finished = self.context.attempt.opened.finished_operators
+        for operator in self.context.graph.operators:
+            saved = manifest.finished.get(name_in(manifest, operator))
+            if saved is None or not self._is_kept(operator) or operator.operator_id in finished:
+                continue
+            output = self._copied(saved).to_json()
+            self.context.attempt.apply(
+                OperatorFinished(**self.context.attempt.guard, operator_id=operator.operator_id, output=output)
+            )
+
+    def carried(self, manifest: Manifest) -> Manifest:
+        """Return the manifest with copies of the streams that this attempt begins with, and with no others."""
+        graph = self.context.graph
+        operators = [graph.operator(name) for name in (*graph.feedback, *graph.states)]
+        found = {operator: find_carried(manifest, operator) for operator in operators}
+        copies = {name_in(manifest, op): self._copied(saved) for op, saved in found.items() if saved is not None}
+        return dataclasses.replace(manifest, variables=copies, states={}, finished={}, outputs={})
+
+    @property
+    def _source(self) -> StateLocation:
+        return StateLocation(self.branch.uri)
+
+    def _pins_of_origin(self) -> dict[str, PinnedData]:
+        if self.branch.origin_run_id is None:
+            return dict(open_savepoint(self.branch.uri).pins)
+        return {pin.name: pinned_from_json(pin.pin) for pin in self.context.store.list_pins(self.branch.origin_run_id)}
+
+    def _is_kept(self, operator: Operator) -> bool:
+        return operator.operator_id in self.branch.keeps
+
+    def _copied(self, saved: SavedStream) -> SavedStream:
+        return copy_stream(self._source, saved, destination=self.context.location, folder=self.folder)

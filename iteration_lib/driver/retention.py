@@ -1,0 +1,49 @@
+"""What goes when a checkpoint is completed? What the policy lets go, row first, then its files.
+
+The files of the discarded checkpoint's carried streams lie in folders of their epoch, which no other checkpoint names;
+what finished operators and pins left is needed by rows of their own, and stays. Whatever cannot be removed now, or was
+not because the process died in between, is named by nothing that counts: `iteration gc` finds it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from iteration_lib.crash_point import CrashPoint
+from iteration_lib.errors import IterationError
+from iteration_lib.state.files import read_bytes
+from iteration_lib.state.manifest import Manifest
+
+if TYPE_CHECKING:
+    from iteration_lib.driver.context import RunContext
+    from iteration_lib.store.record import CheckpointRecord
+
+_logger = logging.getLogger(__name__)
+
+
+def discard_checkpoints(context: RunContext) -> None:
+    """Discard what the attempt's policy does not keep; no error of it is worth the attempt."""
+    if not context.policy.discards:
+        return
+    run_id = context.run.run_id
+    try:
+        discarded = context.attempt.coordinator.discard(run_id, context.policy)
+        context.crash_plan.reach(CrashPoint.CHECKPOINTS_DISCARDED)
+        for checkpoint in context.store.list_checkpoints(run_id):
+            if checkpoint.checkpoint_id in discarded:
+                _remove_files(context, checkpoint)
+    except IterationError as err:
+        _logger.warning("event=not_discarded run_id=%s error=%s", run_id, err)
+
+
+def _remove_files(context: RunContext, checkpoint: CheckpointRecord) -> None:
+    """Remove what a checkpoint alone names, its manifest last: without it nobody would find the rest by it."""
+    path = str(checkpoint.manifest_path)
+    content = read_bytes(context.location, path, sha256=str(checkpoint.manifest_sha256))
+    manifest = Manifest.from_bytes(content, path=path)
+    for stream in (*manifest.variables.values(), *manifest.states.values()):
+        for file in stream.files:
+            context.location.remove(file.path)
+    context.location.remove(path)
+    _logger.info("event=checkpoint_discarded run_id=%s checkpoint_id=%s", manifest.run_id, checkpoint.checkpoint_id)
