@@ -85,7 +85,7 @@ class _Check:
     _seen: set[str] = field(default_factory=set)
 
     def checkpoint(self, checkpoint: CheckpointRecord) -> None:
-        """Verify a checkpoint's manifest and what it names, and what readers see of the outputs, if they are published."""
+        """Verify a checkpoint's manifest and what it names, and what readers of published outputs see."""
         owner = f"checkpoint {checkpoint.checkpoint_id}"
         manifest = self.manifest(owner, str(checkpoint.manifest_path), str(checkpoint.manifest_sha256))
         if manifest is None:

@@ -8,7 +8,7 @@ from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_json, print_table
 from iteration_lib.cli.person import this_person
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import UsageError
+from iteration_lib.errors import IterationError, UsageError
 from iteration_lib.garbage import Fate, collect_garbage
 from iteration_lib.launch import find_run, open_store
 from iteration_lib.process import is_gone
@@ -28,8 +28,8 @@ from iteration_lib.view import Json
 def delete(run_name: str, store_url: str | None, *, yes: bool, as_json: bool) -> None:
     """Delete a RUN that nobody drives: its key is free then, and `iteration gc` removes its files.
 
-    What branches still need of it stays until they have full checkpoints of their own. Published outputs that lie in the
-    run's own folder go with it.
+    What branches still need of it stays until they have full checkpoints of their own. Published outputs that lie in
+    the run's own folder go with it.
     """
     with open_store(settings_of(store_url)) as store:
         run = find_run(store, run_name)
@@ -82,7 +82,7 @@ def _collect(store: StoreWithHistory, run: RunRecord, *, dry_run: bool) -> Json:
             is_deleted=run.status is RunStatus.DELETED,
             as_discarded=frozenset(discarded),
         )
-    except UsageError as err:
+    except IterationError as err:
         return {**answer, "problem": str(err)}
     kept = [file for file in collected.files if file.fate in (Fate.REFERENCED, Fate.LIVE)]
     return {

@@ -140,11 +140,13 @@ def _drive(
 
 
 @cli.command("list")
+@click.option("--all", "is_all", is_flag=True, help="List deleted runs too.")
 @store_options
-def list_runs(store_url: str | None, *, as_json: bool) -> None:
+def list_runs(store_url: str | None, *, is_all: bool, as_json: bool) -> None:
     """List the runs, newest first."""
     with open_store(settings_of(store_url)) as store:
-        runs = [view.run_json(found) for found in store.list_runs()]
+        found = [run for run in store.list_runs() if is_all or run.status is not RunStatus.DELETED]
+    runs = [view.run_json(run) for run in found]
     if as_json:
         print_json(runs)
     else:

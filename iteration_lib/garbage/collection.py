@@ -43,8 +43,9 @@ def collect_garbage(
 ) -> Collection:
     """Remove every file of a run that nobody needs; with `dry_run` only say which.
 
-    For a run that `is_deleted` see read_references, and for what counts `as_discarded` too. Raises StateCorruptedError for a manifest that is needed and cannot
-    be read, and StateLocationError when the files cannot be listed; then nothing was removed.
+    For a run that `is_deleted` see read_references, and for what counts `as_discarded` too. Raises StateCorruptedError
+    for a manifest that is needed and cannot be read, and StateLocationError when the files cannot be listed; then
+    nothing was removed.
     """
     location = StateLocation(run.state_uri).below(run.run_id)
     listed = location.list_sizes()

@@ -175,6 +175,10 @@ def test_attempt_has_no_outcome_while_it_is_live(outcome: AttemptOutcome | None)
             "max_pending": 1,
             "timeout_seconds": 600.0,
             "tolerable_failures": 0,
+            "retain_last": None,
+            "retain_best": 0,
+            "retain_metric": None,
+            "retain_mode": "min",
         },
         "definition_changes": ["operator 'sums' is new"],
     } == view.attempt_json(attempt)
@@ -282,6 +286,8 @@ def test_checkpoint_shows_how_long_it_was_pending() -> None:
         "manifest": "000003-x/checkpoint-000004.json",
         "failure": None,
         "reason": None,
+        "safe_to_delete": False,
+        "pinned_by": [],
         "triggered_at": NOON_TEXT,
     } == view.checkpoint_json(CHECKPOINT)
     pending = view.checkpoint_json(replace(CHECKPOINT, status=CheckpointStatus.PENDING, ended_at=None))
