@@ -311,10 +311,8 @@ def test_lineage_shows_every_relative_also_a_deleted_one(origin: Here) -> None:
 
 
 @pytest.mark.parametrize("kills", [False, True], ids=["undisturbed", "killed between the row and the files"])
-def test_policy_lets_old_checkpoints_go_as_the_run_goes_on(
-    store: PostgresStore, tmp_path: Path, origin: Here, kills: bool
-) -> None:
-    here = Here.begin(store, tmp_path / "keeps", steered)
+def test_policy_lets_old_checkpoints_go_as_the_run_goes_on(tmp_path: Path, origin: Here, *, kills: bool) -> None:
+    here = Here.begin(origin.store, tmp_path / "keeps", steered)
     drive: Callable[..., object] = here.drive_and_fail if kills else here.drive
     drive(retain_last=2, script={CrashPoint.CHECKPOINTS_DISCARDED.value: KILL} if kills else {})
     if kills:
@@ -327,7 +325,7 @@ def test_policy_lets_old_checkpoints_go_as_the_run_goes_on(
         known.status for known in here.checkpoints if known.status is not CheckpointStatus.ABORTED
     ]
     assert [] == problems(here)
-    named = {file.path for file in verify_run(store, here.found)}
+    named = {file.path for file in verify_run(here.store, here.found)}
     there = {str(path.relative_to(here.folder)) for path in here.folder.rglob("*") if path.is_file()}
     assert there == named
 
