@@ -123,6 +123,16 @@ def test_run_killed_anywhere_then_collected_goes_on_to_the_same_bits_and_leaves_
     assert {file.path for file in collect(in_memory, dry_run=True).files} == set(files(in_memory))
 
 
+def test_output_of_an_operator_that_finished_stays_also_where_no_checkpoint_holds_it_yet(in_memory: Here) -> None:
+    """There are no edges either: the operator's own row is all that names it."""
+    kill(in_memory, "operator_finished")
+    kill(in_memory, "epoch_opened")
+
+    collect(in_memory)
+
+    assert [] == bad_files(in_memory)
+
+
 def test_killed_attempt_leaves_garbage_that_goes_once_another_has_taken_over(in_memory: Here) -> None:
     """What is durable stays, an epoch that is not goes; and what is judged is what is removed, folders included."""
     kill(in_memory, "manifest_written@1", until_epoch=2)
@@ -235,6 +245,7 @@ def test_attempt_that_takes_over_between_two_reads_finds_all_that_it_needs(
 
 def discard(here: Here, *checkpoint_ids: int) -> None:
     """Discard checkpoints, as retention will."""
+    assert isinstance(here.store, MemoryStore)
     for checkpoint_id in checkpoint_ids:
         here.store._runs[here.run.run_id].checkpoints[checkpoint_id]["status"] = "DISCARDED"
 
@@ -331,20 +342,21 @@ def test_files_of_others_stay_and_are_told(in_memory: Here) -> None:
     assert all((in_memory.folder / path).exists() for path in notes)
 
 
-def test_scratch_of_an_attempt_that_ended_goes_whatever_its_files_are_called(in_memory: Here) -> None:
-    """A body that has a scratch folder names files in it as it likes."""
+def test_scratch_that_an_attempt_that_ended_still_writes_goes_whatever_its_files_are_called(in_memory: Here) -> None:
+    """A body that has a scratch folder names files in it as it likes, and may be the last to hear of the end."""
     kill(in_memory, "epoch_opened@1")
-    scratch = in_memory.folder / live_folder(in_memory) / "fresh/epoch-000000/moved"
-    scratch.mkdir(parents=True)
-    (scratch / "a file, or two?").touch()
-
-    kept = collect(in_memory)
+    killed = in_memory.folder / live_folder(in_memory)
     in_memory.drive()
+    (killed / "fresh/epoch-000000/moved").mkdir(parents=True)
+    (killed / "fresh/epoch-000000/moved/a file, or two?").touch()
+
     collection = collect(in_memory)
 
-    assert Fate.GARBAGE not in fates(kept)
+    assert [f"{killed.name}/fresh/epoch-000000/moved/a file, or two?"] == [
+        file.path for file in collection.garbage if "/fresh/" in file.path
+    ]
     assert {} == collection.left
-    assert not (in_memory.folder / scratch.parts[-4] / "fresh").exists()
+    assert not (killed / "fresh").exists()
 
 
 def test_what_cannot_be_removed_is_told_and_everything_else_goes(in_memory: Here, tmp_path: Path) -> None:
