@@ -5,10 +5,14 @@ Real runs of plain Python, collected at their crash points: by a process beside 
 
 from __future__ import annotations
 
+import os
+import random
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
+from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -20,14 +24,15 @@ from iteration_lib.driver.background import Job
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.garbage import Collection, Fate, collect_garbage
 from iteration_lib.garbage.judgement import writer_of
-from iteration_lib.protocol.status import RunStatus
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.seam import History, StoreWithHistory
 from iteration_lib.verification import verify_run
-from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch
+from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch, Script
 from tests.iterations.steered import steered
 
 EPOCHS = 3
+NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 AT_ONCE: Mapping[str, Any] = {"alignment_timeout_seconds": 0.0}
 P = CrashPoint
 # What tests.driven_here reaches; the others lie in the launch, or need listeners.
@@ -59,12 +64,12 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(here.drive().state_digest)
 
 
-def kill(here: Here, *places: str, **options: Any) -> None:
-    """Drive until the attempt is killed, and wait until nothing of it writes any more."""
+def kill(here: Here, *places: str, script: Script = MappingProxyType({}), **options: Any) -> None:
+    """Drive until the attempt is killed, or ends before; and wait until nothing of it writes any more."""
     jobs: list[Job] = []
-    error = here.drive_and_fail(script=dict.fromkeys(places, KILL), jobs=jobs, **options)
+    with suppress(Killed):
+        here.drive(script={**script, **dict.fromkeys(places, KILL)}, jobs=jobs, **options)
     wait(jobs, timeout=DEADLINE_SECONDS)
-    assert isinstance(error, Killed)
 
 
 def collect(here: Here, **options: Any) -> Collection:
@@ -277,6 +282,45 @@ def test_edges_of_durable_epochs_go_while_the_attempt_that_left_them_is_live(in_
         "/".join(path.split("/")[1:3]) for path in garbage
     }
     assert [] == bad_files(in_memory)
+
+
+def retain_the_newest(here: Here) -> None:
+    """Discard every checkpoint that is subsumed: the least that retention may leave."""
+    assert isinstance(here.store, MemoryStore)
+    with here.store._lock:
+        discard(here, *(known.checkpoint_id for known in here.checkpoints if known.status is CheckpointStatus.SUBSUMED))
+
+
+@pytest.mark.parametrize("seed", range(200 if NIGHTLY else 8))
+def test_run_killed_again_and_again_is_collected_all_the_while_and_ends_with_the_same_bits(
+    in_memory: Here, expected: str, seed: int
+) -> None:
+    """At every crash point of every attempt, in whatever thread it is passed, nothing but the newest is retained."""
+    chance = random.Random(seed)  # noqa: S311 - a test, not a secret
+    options = {
+        "every_epochs": chance.choice([1, 2]),
+        "max_pending": chance.choice([1, 2]),
+        "alignment_timeout_seconds": chance.choice([None, 0.0]),
+    }
+
+    def retain_and_collect() -> None:
+        if chance.random() < 0.7:
+            retain_the_newest(in_memory)
+        assert {} == collect(in_memory).left
+
+    everywhere = dict.fromkeys(PLACES, retain_and_collect)
+    for _ in range(4):
+        if in_memory.found.status is not RunStatus.FINISHED:
+            kill(in_memory, chance.choice(PLACES), script=everywhere, parallelism=chance.randint(1, 3), **options)
+            retain_and_collect()
+
+    if in_memory.found.status is not RunStatus.FINISHED:
+        in_memory.drive(script=everywhere, parallelism=chance.randint(1, 3), **options)
+
+    assert expected == in_memory.found.state_digest
+    retain_and_collect()
+    assert [] == bad_files(in_memory)
+    assert Fate.GARBAGE not in fates(collect(in_memory))
 
 
 def test_checkpoint_that_is_discarded_and_collected_between_two_reads_is_passed_over(in_memory: Here) -> None:
