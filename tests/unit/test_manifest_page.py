@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import re
 import shutil
@@ -139,11 +141,24 @@ def test_page_describes_every_field_and_the_versions_that_there_are() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_run_goes_on_from_a_checkpoint_of_every_version_to_the_same_bits(tmp_path: Path, version: int) -> None:
-    """The last epoch is computed from nothing but what the code of that time wrote."""
+    """The last epoch is computed from nothing but what the code of that time wrote, the pinned input included."""
     fresh = FreshRun.begin(tmp_path)
     fresh.drive(until_epoch=2)
-    fresh.go_on_from(version)
+    manifest = kept_manifest(version, 2)
+    old = kept_run(version)
+    (pinned,) = old.glob("*/pins/points/*")
+    fresh.go_on_from(old, str(manifest.relative_to(old)))
+    fresh.pin(moved_pin(fresh.checkpoint(2), str(pinned.relative_to(old)), pinned.read_bytes()))
 
     finished = fresh.drive()
 
-    assert json.loads((kept_run(version) / "outputs.json").read_text())["state_digest"] == finished.state_digest
+    assert json.loads((old / "outputs.json").read_text())["state_digest"] == finished.state_digest
+
+
+def moved_pin(savepoint: Savepoint, path: str, content: bytes) -> Savepoint:
+    """Return a savepoint whose pin reads one file, as it lies there."""
+    pin = savepoint.pins["points"]
+    file = dataclasses.replace(
+        pin.files[0], path=path, size_bytes=len(content), version=hashlib.sha256(content).hexdigest()
+    )
+    return dataclasses.replace(savepoint, pins={"points": dataclasses.replace(pin, files=(file,))})
