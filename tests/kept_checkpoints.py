@@ -12,7 +12,7 @@ from pathlib import Path
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.launch import Drive, Request, drive_run, find_run, open_run
+from iteration_lib.launch import Drive, Request, RunnerFactory, drive_run, find_run, open_run
 from iteration_lib.process import this_holder
 from iteration_lib.savepoint import Savepoint, checkpoint_of
 from iteration_lib.state.location import StateLocation
@@ -60,11 +60,11 @@ class FreshRun:
         """Where its files lie."""
         return StateLocation(self.run.state_uri).below(self.run.run_id)
 
-    def drive(self, *, until_epoch: int | None = None) -> RunRecord:
-        """Drive it, to the end or up to an epoch."""
+    def drive(self, *, until_epoch: int | None = None, open_runner: RunnerFactory | None = None) -> RunRecord:
+        """Drive it in plain Python, or on another runner, to the end or up to an epoch."""
         drive = Drive(
             holder=this_holder(),
-            open_runner=Engine(kind=EngineKind.LOCAL).open_runner,
+            open_runner=open_runner or Engine(kind=EngineKind.LOCAL).open_runner,
             parallelism=2,
             until_epoch=until_epoch,
         )
