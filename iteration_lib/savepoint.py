@@ -19,12 +19,15 @@ from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
 from iteration_lib.model.params import Scalar
+from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.runner.pins import is_own, move_pin, pinned_from_json
 from iteration_lib.runner.seam import PinnedData
 from iteration_lib.state.copies import copy_checkpoint
-from iteration_lib.state.files import copy_file, read_whole, verify_file, write_bytes
+from iteration_lib.state.files import copy_file, read_bytes, read_whole, verify_file, write_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
+from iteration_lib.store.record import CheckpointRecord, RunRecord
+from iteration_lib.store.seam import History
 
 SAVEPOINT_FILE = "savepoint.json"
 
@@ -53,6 +56,25 @@ class Savepoint:
             "pins": {name: dataclasses.asdict(pin) for name, pin in self.pins.items()},
         }
         return json.dumps({**found, "sha256": _digest(found)}, sort_keys=True, indent=1).encode()
+
+
+def checkpoint_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> Savepoint:
+    """Return a checkpoint as it lies in its run's folder, with all that a savepoint says of it.
+
+    Raises UsageError for one that has no files, or has none any more, StateCorruptedError for a bad manifest.
+    """
+    if checkpoint.manifest_path is None or checkpoint.status is CheckpointStatus.DISCARDED:
+        problem = f"checkpoint {checkpoint.checkpoint_id} of run {run.run_key!r} is {checkpoint.status.value}"
+        raise UsageError(f"{problem}: it has no files; choose another one (see: iteration checkpoints)")
+    location = StateLocation(run.state_uri).below(run.run_id)
+    content = read_bytes(location, checkpoint.manifest_path, sha256=str(checkpoint.manifest_sha256))
+    return Savepoint(
+        location=location,
+        manifest=Manifest.from_bytes(content, path=location.path(checkpoint.manifest_path)),
+        definition=run.definition,
+        params=run.params,
+        pins={pin.name: pinned_from_json(pin.pin) for pin in store.list_pins(run.run_id)},
+    )
 
 
 def copy_pin(source: StateLocation, pin: PinnedData, *, destination: StateLocation, folder: str = "") -> PinnedData:

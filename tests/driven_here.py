@@ -37,8 +37,8 @@ from iteration_lib.protocol.status import EpochStatus
 from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.seam import Invocation, Stream
 from iteration_lib.state.location import StateLocation
-from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import CheckpointRecord, EpochRecord, NewRun, PartRecord, RunRecord
+from iteration_lib.store.seam import StoreWithHistory
 
 DEADLINE_SECONDS = 30
 MAX_BUCKETS = 4
@@ -199,14 +199,14 @@ def be_told_to_end() -> None:
 class Here:
     """A run that a test drives, attempt after attempt, and what the test sees of it."""
 
-    store: PostgresStore
+    store: StoreWithHistory
     run: RunRecord
     iteration: Iteration
     desk: Path
     clock: HandClock = field(default_factory=HandClock)
 
     @classmethod
-    def begin(cls, store: PostgresStore, folder: Path, iteration: Iteration, **params: object) -> Here:
+    def begin(cls, store: StoreWithHistory, folder: Path, iteration: Iteration, **params: object) -> Here:
         """Add a run of an iteration that is steered from a desk."""
         desk = folder / uuid.uuid4().hex
         desk.mkdir(parents=True)

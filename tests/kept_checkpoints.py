@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +12,10 @@ from pathlib import Path
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.launch import Drive, Request, drive_run, find_run, open_run
+from iteration_lib.launch import Drive, Request, RunnerFactory, drive_run, find_run, open_run
 from iteration_lib.process import this_holder
-from iteration_lib.runner.pins import pinned_from_json
-from iteration_lib.savepoint import Savepoint
-from iteration_lib.state.files import read_bytes
+from iteration_lib.savepoint import Savepoint, checkpoint_of
 from iteration_lib.state.location import StateLocation
-from iteration_lib.state.manifest import Manifest
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import RunRecord
 
@@ -61,11 +60,11 @@ class FreshRun:
         """Where its files lie."""
         return StateLocation(self.run.state_uri).below(self.run.run_id)
 
-    def drive(self, *, until_epoch: int | None = None) -> RunRecord:
-        """Drive it, to the end or up to an epoch."""
+    def drive(self, *, until_epoch: int | None = None, open_runner: RunnerFactory | None = None) -> RunRecord:
+        """Drive it in plain Python, or on another runner, to the end or up to an epoch."""
         drive = Drive(
             holder=this_holder(),
-            open_runner=Engine(kind=EngineKind.LOCAL).open_runner,
+            open_runner=open_runner or Engine(kind=EngineKind.LOCAL).open_runner,
             parallelism=2,
             until_epoch=until_epoch,
         )
@@ -78,26 +77,23 @@ class FreshRun:
 
     def checkpoint(self, checkpoint_id: int) -> Savepoint:
         """Return a checkpoint as it lies in the run's folder, with all that a savepoint says of it."""
-        record = self.store.list_checkpoints(self.run.run_id)[checkpoint_id - 1]
-        path = str(record.manifest_path)
-        content = read_bytes(self.location, path, sha256=str(record.manifest_sha256))
-        return Savepoint(
-            location=self.location,
-            manifest=Manifest.from_bytes(content, path=path),
-            definition=self.run.definition,
-            params=self.run.params,
-            pins={pin.name: pinned_from_json(pin.pin) for pin in self.store.list_pins(self.run.run_id)},
-        )
+        return checkpoint_of(self.store, self.run, self.store.list_checkpoints(self.run.run_id)[checkpoint_id - 1])
 
-    def go_on_from(self, version: int) -> None:
-        """Put a checkpoint that other code wrote, of the same epoch, in the place of the completed one."""
-        own, other = self.manifest_path(2), kept_manifest(version, 2)
-        shutil.rmtree(own.parent / "epoch-000001")
-        shutil.copytree(kept_run(version), self.location.uri, dirs_exist_ok=True)
-        self.store._runs[self.run.run_id].checkpoints[2].update(
-            manifest_path=f"{other.parent.name}/{other.name}",
-            manifest_sha256=hashlib.sha256(other.read_bytes()).hexdigest(),
-        )
+    def go_on_from(self, folder: Path, manifest: str) -> None:
+        """Put the files of another run, and its checkpoint of epoch 1, in the place of all that lies in the folder."""
+        shutil.rmtree(self.location.uri)
+        shutil.copytree(folder, self.location.uri)
+        content = (folder / manifest).read_bytes()
+        rows = self.store._runs[self.run.run_id]
+        rows.checkpoints[2].update(manifest_path=manifest, manifest_sha256=hashlib.sha256(content).hexdigest())
+        for operator_id, stream in json.loads(content)["finished"].items():
+            rows.operators[operator_id]["output"] = stream
+
+    def pin(self, savepoint: Savepoint) -> None:
+        """Read what a savepoint says that data streams read."""
+        rows = self.store._runs[self.run.run_id]
+        for name, pin in savepoint.pins.items():
+            rows.pins[name].update(fingerprint=pin.fingerprint, pin=dataclasses.asdict(pin))
 
     @property
     def _settings(self) -> Settings:

@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
+from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.runner.pins import check_pinned, is_own
-from iteration_lib.savepoint import SAVEPOINT_FILE, Savepoint, copy_pin, open_savepoint, write_savepoint
+from iteration_lib.savepoint import SAVEPOINT_FILE, Savepoint, checkpoint_of, copy_pin, open_savepoint, write_savepoint
 from iteration_lib.state.copies import copy_checkpoint
 from iteration_lib.state.location import StateLocation, filesystem_of
 from iteration_lib.state.manifest import Manifest
@@ -284,3 +285,31 @@ def test_checkpoint_is_copied_below_a_folder_of_another_run(
     check_pinned(place, pins["points"])
     assert origin.pins["points"].fingerprint != pins["points"].fingerprint
     assert origin.pins["points"].rows == pins["points"].rows
+
+
+def test_run_goes_on_from_a_savepoint_alone_to_the_same_bits(tmp_path: Path) -> None:
+    """Its origin's store and folder are gone; another run has nothing but the savepoint's files in its folder."""
+    first, second = FreshRun.begin(tmp_path / "first"), FreshRun.begin(tmp_path / "second")
+    first.drive(until_epoch=2)
+    second.drive(until_epoch=2)
+    write_savepoint(first.checkpoint(2), StateLocation(str(tmp_path / "saved")))
+    shutil.rmtree(first.folder)
+    second.go_on_from(tmp_path / "saved", SAVEPOINT_FILE)
+    second.pin(open_savepoint(str(tmp_path / "saved")))
+
+    finished = second.drive()
+
+    expected = json.loads((kept_run(2) / "outputs.json").read_text())["state_digest"]
+    assert expected == finished.state_digest
+
+
+def test_checkpoint_that_has_no_files_makes_no_savepoint(tmp_path: Path) -> None:
+    fresh = FreshRun.begin(tmp_path)
+    fresh.drive()
+    (record, *_) = fresh.store.list_checkpoints(fresh.run.run_id)
+    discarded = dataclasses.replace(record, status=CheckpointStatus.DISCARDED)
+    pending = dataclasses.replace(record, status=CheckpointStatus.PENDING, manifest_path=None)
+
+    for gone in (discarded, pending):
+        with pytest.raises(UsageError, match=f"checkpoint 1 of run 'kept' is {gone.status.value}: it has no files"):
+            checkpoint_of(fresh.store, fresh.run, gone)

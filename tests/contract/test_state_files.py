@@ -44,6 +44,28 @@ def test_file_holds_what_was_written_and_its_digest_is_known(location: StateLoca
     assert ("a/b.bin",) == location.list_files("a")
 
 
+def test_files_are_listed_with_their_sizes(location: StateLocation) -> None:
+    write_bytes(location, "a/b.bin", b"hello")
+    write_bytes(location, "a/c/d.bin", b"")
+    write_bytes(location, "e.bin", b"seven b")
+
+    assert {"a/b.bin": 5, "a/c/d.bin": 0, "e.bin": 7} == location.list_sizes()
+    assert {"a/b.bin": 5, "a/c/d.bin": 0} == location.list_sizes("a")
+    assert {} == location.list_sizes("nowhere")
+
+
+def test_empty_folders_are_removed_and_files_stay(location: StateLocation) -> None:
+    write_bytes(location, "a/b/c.bin", b"c")
+    location.make_folder("a/d/e")
+
+    location.remove_empty_folders("a")
+    location.remove_empty_folders("nowhere")
+
+    assert ("a/b/c.bin",) == location.list_files()
+    if location.is_local:
+        assert ["b"] == [path.name for path in Path(location.path("a")).iterdir()]
+
+
 def test_file_is_never_replaced(location: StateLocation) -> None:
     written = write_bytes(location, "a.bin", b"first")
 

@@ -5,10 +5,14 @@ Real runs of plain Python, collected at their crash points: by a process beside 
 
 from __future__ import annotations
 
+import os
+import random
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
+from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -20,14 +24,15 @@ from iteration_lib.driver.background import Job
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.garbage import Collection, Fate, collect_garbage
 from iteration_lib.garbage.judgement import writer_of
-from iteration_lib.protocol.status import RunStatus
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.seam import History, StoreWithHistory
 from iteration_lib.verification import verify_run
-from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch
+from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch, Script
 from tests.iterations.steered import steered
 
 EPOCHS = 3
+NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 AT_ONCE: Mapping[str, Any] = {"alignment_timeout_seconds": 0.0}
 P = CrashPoint
 # What tests.driven_here reaches; the others lie in the launch, or need listeners.
@@ -60,12 +65,12 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(here.drive().state_digest)
 
 
-def kill(here: Here, *places: str, **options: Any) -> None:
-    """Drive until the attempt is killed, and wait until nothing of it writes any more."""
+def kill(here: Here, *places: str, script: Script = MappingProxyType({}), **options: Any) -> None:
+    """Drive until the attempt is killed, or ends before; and wait until nothing of it writes any more."""
     jobs: list[Job] = []
-    error = here.drive_and_fail(script=dict.fromkeys(places, KILL), jobs=jobs, **options)
+    with suppress(Killed):
+        here.drive(script={**script, **dict.fromkeys(places, KILL)}, jobs=jobs, **options)
     wait(jobs, timeout=DEADLINE_SECONDS)
-    assert isinstance(error, Killed)
 
 
 def collect(here: Here, **options: Any) -> Collection:
@@ -122,6 +127,16 @@ def test_run_killed_anywhere_then_collected_goes_on_to_the_same_bits_and_leaves_
     assert {Fate.REFERENCED} == fates(collect(in_memory))
     assert [] == bad_files(in_memory)
     assert {file.path for file in collect(in_memory, dry_run=True).files} == set(files(in_memory))
+
+
+def test_output_of_an_operator_that_finished_stays_also_where_no_checkpoint_holds_it_yet(in_memory: Here) -> None:
+    """There are no edges either: the operator's own row is all that names it."""
+    kill(in_memory, "operator_finished")
+    kill(in_memory, "epoch_opened")
+
+    collect(in_memory)
+
+    assert [] == bad_files(in_memory)
 
 
 def test_killed_attempt_leaves_garbage_that_goes_once_another_has_taken_over(in_memory: Here) -> None:
@@ -236,6 +251,7 @@ def test_attempt_that_takes_over_between_two_reads_finds_all_that_it_needs(
 
 def discard(here: Here, *checkpoint_ids: int) -> None:
     """Discard checkpoints, as retention will."""
+    assert isinstance(here.store, MemoryStore)
     for checkpoint_id in checkpoint_ids:
         here.store._runs[here.run.run_id].checkpoints[checkpoint_id]["status"] = "DISCARDED"
 
@@ -267,6 +283,45 @@ def test_edges_of_durable_epochs_go_while_the_attempt_that_left_them_is_live(in_
         "/".join(path.split("/")[1:3]) for path in garbage
     }
     assert [] == bad_files(in_memory)
+
+
+def retain_the_newest(here: Here) -> None:
+    """Discard every checkpoint that is subsumed: the least that retention may leave."""
+    assert isinstance(here.store, MemoryStore)
+    with here.store._lock:
+        discard(here, *(known.checkpoint_id for known in here.checkpoints if known.status is CheckpointStatus.SUBSUMED))
+
+
+@pytest.mark.parametrize("seed", range(200 if NIGHTLY else 8))
+def test_run_killed_again_and_again_is_collected_all_the_while_and_ends_with_the_same_bits(
+    in_memory: Here, expected: str, seed: int
+) -> None:
+    """At every crash point of every attempt, in whatever thread it is passed, nothing but the newest is retained."""
+    chance = random.Random(seed)  # noqa: S311 - a test, not a secret
+    options = {
+        "every_epochs": chance.choice([1, 2]),
+        "max_pending": chance.choice([1, 2]),
+        "alignment_timeout_seconds": chance.choice([None, 0.0]),
+    }
+
+    def retain_and_collect() -> None:
+        if chance.random() < 0.7:
+            retain_the_newest(in_memory)
+        assert {} == collect(in_memory).left
+
+    everywhere = dict.fromkeys(PLACES, retain_and_collect)
+    for _ in range(4):
+        if in_memory.found.status is not RunStatus.FINISHED:
+            kill(in_memory, chance.choice(PLACES), script=everywhere, parallelism=chance.randint(1, 3), **options)
+            retain_and_collect()
+
+    if in_memory.found.status is not RunStatus.FINISHED:
+        in_memory.drive(script=everywhere, parallelism=chance.randint(1, 3), **options)
+
+    assert expected == in_memory.found.state_digest
+    retain_and_collect()
+    assert [] == bad_files(in_memory)
+    assert Fate.GARBAGE not in fates(collect(in_memory))
 
 
 def test_checkpoint_that_is_discarded_and_collected_between_two_reads_is_passed_over(in_memory: Here) -> None:
@@ -332,20 +387,21 @@ def test_files_of_others_stay_and_are_told(in_memory: Here) -> None:
     assert all((in_memory.folder / path).exists() for path in notes)
 
 
-def test_scratch_of_an_attempt_that_ended_goes_whatever_its_files_are_called(in_memory: Here) -> None:
-    """A body that has a scratch folder names files in it as it likes."""
+def test_scratch_that_an_attempt_that_ended_still_writes_goes_whatever_its_files_are_called(in_memory: Here) -> None:
+    """A body that has a scratch folder names files in it as it likes, and may be the last to hear of the end."""
     kill(in_memory, "epoch_opened@1")
-    scratch = in_memory.folder / live_folder(in_memory) / "fresh/epoch-000000/moved"
-    scratch.mkdir(parents=True)
-    (scratch / "a file, or two?").touch()
-
-    kept = collect(in_memory)
+    killed = in_memory.folder / live_folder(in_memory)
     in_memory.drive()
+    (killed / "fresh/epoch-000000/moved").mkdir(parents=True)
+    (killed / "fresh/epoch-000000/moved/a file, or two?").touch()
+
     collection = collect(in_memory)
 
-    assert Fate.GARBAGE not in fates(kept)
+    assert [f"{killed.name}/fresh/epoch-000000/moved/a file, or two?"] == [
+        file.path for file in collection.garbage if "/fresh/" in file.path
+    ]
     assert {} == collection.left
-    assert not (in_memory.folder / scratch.parts[-4] / "fresh").exists()
+    assert not (killed / "fresh").exists()
 
 
 def test_what_cannot_be_removed_is_told_and_everything_else_goes(in_memory: Here, tmp_path: Path) -> None:

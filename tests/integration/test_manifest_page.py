@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from iteration_lib.garbage import collect_garbage
+from iteration_lib.runner.seam import Runner
 from iteration_lib.savepoint import Savepoint, write_savepoint
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import FORMAT_VERSION, Manifest
 from iteration_lib.state.saved import SavedFile, SavedStream
 from iteration_lib.state.streams import load_whole
+from iteration_lib.store.record import RunRecord
+from iteration_lib.verification import verify_run
 from tests.kept_checkpoints import VERSIONS, FreshRun, kept_manifest, kept_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PAGE = (Path(__file__).parents[2] / "docs/manifest.md").read_text()
 READER = next(block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "def read_checkpoint" in block)
@@ -46,6 +56,7 @@ def test_reader_has_at_most_30_lines_and_needs_pyarrow_alone() -> None:
     imported = re.findall(r"^(?:import|from) (.+)", READER, re.MULTILINE)
 
     assert len(READER.splitlines()) <= 30
+    assert f"these {len(READER.splitlines())} lines are enough" in PAGE
     assert ["hashlib, json", "pathlib import Path", "pyarrow as pa", "pyarrow.parquet as pq"] == imported
 
 
@@ -89,6 +100,28 @@ def test_reader_reads_what_the_code_of_today_writes(
     for (section, name), table in tables.items():
         saved = getattr(manifest, section)[name]
         assert pa.Table.from_batches([load_whole(fresh.location, saved)]).equals(table), name
+
+
+@pytest.mark.spark
+def test_reader_reads_dataframes_that_executors_wrote(
+    read: Callable[[Path, Path], Tables], tmp_path: Path, spark: SparkSession
+) -> None:
+    """Each file has the rows of one partition; none has rows when the run ends."""
+
+    def open_runner(run: RunRecord, location: StateLocation, scratch: str) -> AbstractContextManager[Runner]:
+        from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415 - most tests need no Spark
+
+        return closing(SparkRunner(spark, location, max_buckets=run.max_buckets, parallelism=2, scratch=scratch))
+
+    fresh = FreshRun.begin(tmp_path, reference="tests.iterations.emptying:emptying")
+    fresh.drive(open_runner=open_runner)
+
+    tables = [read(fresh.manifest_path(number), Path(fresh.location.uri)) for number in (1, 2, 3)]
+
+    assert [[1, 2], [2], []] == [sorted(found["variables", "frontier"]["id"].to_pylist()) for found in tables]
+    assert (["id"], 0) == (tables[-1]["outputs", "frontier"].schema.names, len(tables[-1]["outputs", "frontier"]))
+    collect_garbage(fresh.store, fresh.run)
+    assert [] == [file for file in verify_run(fresh.store, fresh.run) if file.problem is not None]
 
 
 def test_reader_reads_a_savepoint_whose_run_is_gone(read: Callable[[Path, Path], Tables], tmp_path: Path) -> None:
@@ -139,11 +172,24 @@ def test_page_describes_every_field_and_the_versions_that_there_are() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_run_goes_on_from_a_checkpoint_of_every_version_to_the_same_bits(tmp_path: Path, version: int) -> None:
-    """The last epoch is computed from nothing but what the code of that time wrote."""
+    """The last epoch is computed from nothing but what the code of that time wrote, the pinned input included."""
     fresh = FreshRun.begin(tmp_path)
     fresh.drive(until_epoch=2)
-    fresh.go_on_from(version)
+    manifest = kept_manifest(version, 2)
+    old = kept_run(version)
+    (pinned,) = old.glob("*/pins/points/*")
+    fresh.go_on_from(old, str(manifest.relative_to(old)))
+    fresh.pin(moved_pin(fresh.checkpoint(2), str(pinned.relative_to(old)), pinned.read_bytes()))
 
     finished = fresh.drive()
 
-    assert json.loads((kept_run(version) / "outputs.json").read_text())["state_digest"] == finished.state_digest
+    assert json.loads((old / "outputs.json").read_text())["state_digest"] == finished.state_digest
+
+
+def moved_pin(savepoint: Savepoint, path: str, content: bytes) -> Savepoint:
+    """Return a savepoint whose pin reads one file, as it lies there."""
+    pin = savepoint.pins["points"]
+    file = dataclasses.replace(
+        pin.files[0], path=path, size_bytes=len(content), version=hashlib.sha256(content).hexdigest()
+    )
+    return dataclasses.replace(savepoint, pins={"points": dataclasses.replace(pin, files=(file,))})
