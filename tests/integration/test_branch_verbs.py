@@ -1,0 +1,162 @@
+"""What do the verbs answer that start runs from checkpoints, and let things go? In processes of their own."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+
+pytestmark = pytest.mark.postgres
+
+COUNTED = "tests.iterations.counted:counted"
+
+
+@pytest.fixture(scope="module")
+def shell(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
+    """A shell with the finished run "night", of four epochs, and a branch of its checkpoint 2, "morning", not begun."""
+    shell = CommandLine(store_url=store_url, folder=tmp_path_factory.mktemp("branches"))
+    assert 0 == shell.run(COUNTED, "night", *params(shell)).code
+    assert 0 == shell.call("branch", "night@2", "--run-key", "morning", "--json").code
+    return shell
+
+
+def params(shell: CommandLine, **others: object) -> list[str]:
+    given = {"log": shell.folder / "bodies.log", "max_epochs": 4, **others}
+    return [text for name, value in given.items() for text in ("--param", f"{name}={value}")]
+
+
+def files(shell: CommandLine, run_key: str) -> list[Path]:
+    run_id = shell.call("show", run_key, "--json").json["run"]["run_id"]
+    return [path for path in (shell.state / run_id).rglob("*") if path.is_file()]
+
+
+def test_branch_says_where_it_starts_and_how_to_drive_it(shell: CommandLine) -> None:
+    answer, printed = (
+        shell.call("branch", "night", "--epoch", "0", "--run-key", "noon", "--param", "seed=9", *form)
+        for form in (["--json"], [])
+    )
+
+    assert 0 == answer.code, answer.err
+    night = shell.call("show", "night", "--json").json["run"]["run_id"]
+    assert {
+        "run_key": "noon",
+        "reference": COUNTED,
+        "epoch": 1,
+        "from": f"{night}@1",
+        "from_epoch": 0,
+        "mode": "no-claim",
+        "pins_it": True,
+        "released_at": None,
+    }.items() <= answer.json.items()
+    assert 9 == answer.json["params"]["seed"]
+    assert printed.out.endswith(f"drive it with: iteration run {COUNTED} --run-key noon\n")
+
+
+def test_branch_is_driven_by_run_with_its_own_parameters(shell: CommandLine) -> None:
+    assert 0 == shell.call("branch", "night@3", "--run-key", "driven").code
+
+    answer = shell.run(COUNTED, "driven", *params(shell))
+
+    assert (0, "FINISHED", 4) == (answer.code, answer.json["status"], answer.json["epochs"]), answer.err
+    assert shell.call("show", "night", "--json").json["run"]["state_digest"] == answer.json["state_digest"]
+
+
+def test_checkpoints_say_which_are_safe_to_delete_and_who_pins_the_others(shell: CommandLine) -> None:
+    morning = shell.call("show", "morning", "--json").json["run"]["run_id"]
+
+    listed = {row["checkpoint_id"]: row for row in shell.call("checkpoints", "night", "--json").json}
+
+    assert (True, []) == (listed[3]["safe_to_delete"], listed[3]["pinned_by"])
+    assert (False, [morning]) == (listed[2]["safe_to_delete"], listed[2]["pinned_by"])
+    assert (False, []) == (listed[4]["safe_to_delete"], listed[4]["pinned_by"])
+
+
+def test_lineage_shows_branches_below_what_they_started_from(shell: CommandLine) -> None:
+    rows, printed = shell.call("lineage", "morning", "--json").json, shell.call("lineage", "night")
+
+    assert [("night", 0)] == [(row["run_key"], row["depth"]) for row in rows[:1]]
+    assert ("morning", 1) in [(row["run_key"], row["depth"]) for row in rows]
+    assert "  morning" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("night@9", "--run-key", "x"), "run 'night' has no such checkpoint; it has: 1 (epoch 0), 2 (epoch 1)"),
+        (("night@4", "--run-key", "x"), "it is of epoch 3, and max_epochs is 4: no epoch is left"),
+        (("night@2", "--run-key", "x", "--param", "seed"), "--param 'seed' has no value"),
+        (("night@2", "--run-key", "x", "--param", "sed=1"), "sed"),
+        (("night@2", "--run-key", "night"), "it did not start from this checkpoint"),
+        (("nobody", "--run-key", "x"), "no run has the id or the key 'nobody'"),
+    ],
+)
+def test_branch_that_cannot_be_is_refused_in_words(shell: CommandLine, arguments: tuple[str, ...], said: str) -> None:
+    answer = shell.call("branch", *arguments)
+
+    assert 2 == answer.code
+    assert said in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_dry_run_says_what_would_go_and_nothing_goes(store_url: str, tmp_path: Path) -> None:
+    shell = CommandLine(store_url=store_url, folder=tmp_path)
+    killed = shell.run(COUNTED, "dusk", *params(shell), ITERATION_CRASH_POINT="manifest_written@2:kill")
+    resumed = shell.run(COUNTED, "dusk", *params(shell), "--retain-last", "1")
+    assert (-signal.SIGKILL, 0) == (killed.code, resumed.code), resumed.err
+    before = files(shell, "dusk")
+
+    dry = shell.call("gc", "dusk", "--dry-run", "--json").json[0]
+    after_dry = files(shell, "dusk")
+    wet = shell.call("gc", "dusk", "--json").json[0]
+
+    assert before == after_dry
+    assert dry["garbage"]
+    assert {**dry, "garbage": None} == {**wet, "garbage": None}
+    assert len(before) - len(wet["garbage"]) == len(files(shell, "dusk")) == wet["kept_files"]
+    assert [] == shell.call("gc", "dusk", "--json").json[0]["garbage"]
+    assert 0 == shell.call("verify", "dusk").code
+
+
+def test_run_is_deleted_only_with_a_word_and_its_key_is_free_then(shell: CommandLine) -> None:
+    assert 0 == shell.run(COUNTED, "doomed", *params(shell)).code
+    run_id = shell.call("show", "doomed", "--json").json["run"]["run_id"]
+
+    asked, told = shell.call("delete", "doomed"), shell.call("delete", "doomed", "--yes")
+    collected = shell.call("gc", run_id, "--json").json[0]
+
+    assert (2, 0) == (asked.code, told.code)
+    assert "give --yes to do it" in asked.err
+    assert ("DELETED", [1, 2, 3, 4], 0, None) == tuple(
+        collected[name] for name in ("status", "discarded", "kept_files", "problem")
+    )
+    assert [] == [path for path in (shell.state / run_id).rglob("*") if path.is_file()]
+    assert "doomed" not in shell.call("list").out
+    assert run_id in shell.call("list", "--all", "--json").out
+    assert 0 == shell.run(COUNTED, "doomed", *params(shell)).code
+
+
+def test_run_that_is_driven_is_not_deleted(store_url: str, tmp_path: Path) -> None:
+    shell = CommandLine(store_url=store_url, folder=tmp_path)
+    latch = tmp_path / "latch"
+    process = shell.start(
+        COUNTED,
+        "driven-now",
+        *params(shell),
+        ITERATION_CRASH_POINT="epoch_written@1:hold",
+        ITERATION_CRASH_LATCH=str(latch),
+    )
+    try:
+        while not latch.exists():
+            assert None is process.poll()
+
+        answer = shell.call("delete", "driven-now", "--yes")
+
+        assert 3 == answer.code
+        assert "is being driven by" in answer.err
+    finally:
+        latch.unlink(missing_ok=True)
+        process.communicate(timeout=60)
+    assert 0 == process.returncode
