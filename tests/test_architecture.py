@@ -18,7 +18,7 @@ FLOORS = (
     ("runner", "store", "sinks", "library"),
     ("coordinator", "engine", "marker", "savepoint", "view", "explanation"),
     ("driver",),
-    ("continuation", "garbage", "launch", "branching", "lineage", "loading", "planning", "verification"),
+    ("continuation", "garbage", "launch", "branching", "lineage", "saving", "loading", "planning", "verification"),
     ("application", "airflow", "cli", "plugins"),
     ("dags",),
 )

@@ -17,7 +17,7 @@ from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store.record import CheckpointRecord, RunRecord
-from iteration_lib.store.seam import History
+from iteration_lib.store.seam import History, StoreWithHistory
 
 CHECKPOINT_COLUMNS = ("checkpoint_id", "epoch", "attempt", "kind", "status", "size_bytes", "seconds")
 _POLL_SECONDS = 0.2
@@ -67,14 +67,12 @@ def checkpoint(run_name: str, store_url: str | None, *, wait_seconds: float | No
     """Ask for a checkpoint: the next epoch that aligns gets one, whatever the pace."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
-        request_id = str(uuid.uuid4())
-        event = CheckpointRequested(request_id=request_id, requested_by=this_person())
-        Coordinator(store).apply(found.run_id, event)
+        request_id = ask(store, found)
         if not as_json:
             is_driven = any(known.ended_at is None for known in store.list_attempts(found.run_id))
             when = "" if is_driven else ", once somebody drives the run"
             click.echo(f"the next epoch of {found.run_key} that aligns gets a checkpoint{when}")
-        taken = _wait(store, found, request_id, wait_seconds) if wait_seconds is not None else None
+        taken = wait_for(store, found, request_id, wait_seconds) if wait_seconds is not None else None
     answer = {"run_id": found.run_id, "run_key": found.run_key, "request_id": request_id}
     if as_json:
         print_json({**answer, "checkpoint": view.checkpoint_json(taken) if taken is not None else None})
@@ -111,7 +109,14 @@ def _aborted(
     }
 
 
-def _wait(store: History, run: RunRecord, request_id: str, wait_seconds: float) -> CheckpointRecord:
+def ask(store: StoreWithHistory, run: RunRecord) -> str:
+    """Ask for a checkpoint, and return the request's id."""
+    request_id = str(uuid.uuid4())
+    Coordinator(store).apply(run.run_id, CheckpointRequested(request_id=request_id, requested_by=this_person()))
+    return request_id
+
+
+def wait_for(store: History, run: RunRecord, request_id: str, wait_seconds: float) -> CheckpointRecord:
     """Wait until the checkpoint that answers a request is completed.
 
     Raises IterationError when it was aborted, or is not there in time.

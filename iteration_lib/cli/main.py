@@ -28,6 +28,7 @@ from iteration_lib.cli.options import (
 from iteration_lib.cli.output import print_fields, print_json, print_table
 from iteration_lib.cli.plan import plan
 from iteration_lib.cli.progress import ProgressBar
+from iteration_lib.cli.savepoint import savepoint
 from iteration_lib.cli.verify import verify
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
@@ -187,7 +188,7 @@ _SHOWN = {
 }
 
 
-for verb in (plan, explain, verify, checkpoints, checkpoint, abort, branch, lineage, delete, gc):
+for verb in (plan, explain, verify, checkpoints, checkpoint, abort, savepoint, branch, lineage, delete, gc):
     cli.add_command(verb)
 
 

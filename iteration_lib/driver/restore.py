@@ -13,7 +13,7 @@ from iteration_lib.state.files import read_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
-from iteration_lib.store.record import BranchRecord, RunRecord
+from iteration_lib.store.record import BranchRecord, CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
 
 
@@ -40,8 +40,13 @@ def read_completed_manifest(store: History, run: RunRecord, location: StateLocat
     record = store.find_completed(run.run_id)
     if record is None or record.manifest_path is None or record.manifest_sha256 is None:
         raise ProtocolViolationError(f"run {run.run_id} has no completed checkpoint; this is a bug, please report it")
-    content = read_bytes(location, record.manifest_path, sha256=record.manifest_sha256)
-    return Manifest.from_bytes(content, path=record.manifest_path)
+    return read_manifest(location, record)
+
+
+def read_manifest(location: StateLocation, checkpoint: CheckpointRecord) -> Manifest:
+    """Return the manifest of a checkpoint that was completed; raises StateCorruptedError that names the file."""
+    path = str(checkpoint.manifest_path)
+    return Manifest.from_bytes(read_bytes(location, path, sha256=str(checkpoint.manifest_sha256)), path=path)
 
 
 def read_origin_manifest(branch: BranchRecord) -> Manifest:

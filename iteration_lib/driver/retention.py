@@ -11,9 +11,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.restore import read_manifest
 from iteration_lib.errors import IterationError
-from iteration_lib.state.files import read_bytes
-from iteration_lib.state.manifest import Manifest
 
 if TYPE_CHECKING:
     from iteration_lib.driver.context import RunContext
@@ -39,11 +38,9 @@ def discard_checkpoints(context: RunContext) -> None:
 
 def _remove_files(context: RunContext, checkpoint: CheckpointRecord) -> None:
     """Remove what a checkpoint alone names, its manifest last: without it nobody would find the rest by it."""
-    path = str(checkpoint.manifest_path)
-    content = read_bytes(context.location, path, sha256=str(checkpoint.manifest_sha256))
-    manifest = Manifest.from_bytes(content, path=path)
+    manifest = read_manifest(context.location, checkpoint)
     for stream in (*manifest.variables.values(), *manifest.states.values()):
         for file in stream.files:
             context.location.remove(file.path)
-    context.location.remove(path)
+    context.location.remove(str(checkpoint.manifest_path))
     _logger.info("event=checkpoint_discarded run_id=%s checkpoint_id=%s", manifest.run_id, checkpoint.checkpoint_id)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine
+from iteration_lib.store.postgres import PostgresStore
+from tests.command_line import COMMAND, CommandLine
 
 pytestmark = pytest.mark.postgres
 
@@ -136,6 +140,64 @@ def test_run_is_deleted_only_with_a_word_and_its_key_is_free_then(shell: Command
     assert "doomed" not in shell.call("list").out
     assert run_id in shell.call("list", "--all", "--json").out
     assert 0 == shell.run(COUNTED, "doomed", *params(shell)).code
+
+
+def test_savepoint_of_a_finished_run_starts_a_branch_wherever_it_lies(shell: CommandLine, tmp_path: Path) -> None:
+    """Also when the run is gone, files and row."""
+    assert 0 == shell.run(COUNTED, "kept", *params(shell)).code
+    digest = shell.call("show", "kept", "--json").json["run"]["state_digest"]
+
+    saved = shell.call("savepoint", "kept", "--checkpoint", "2", "--to", str(tmp_path / "saved"), "--json")
+    again = shell.call("savepoint", "kept", "--checkpoint", "2", "--to", str(tmp_path / "saved"))
+    other = shell.call("savepoint", "kept", "--to", str(tmp_path / "saved"))
+    assert 0 == shell.call("delete", "kept", "--yes").code
+    assert 0 == shell.call("gc").code
+    (tmp_path / "saved").rename(tmp_path / "moved")
+    branched = shell.call("branch", str(tmp_path / "moved"), "--run-key", "kept")
+    ended = shell.run(COUNTED, "kept", *params(shell))
+
+    assert (0, 0, 2, 0, 0) == (saved.code, again.code, other.code, branched.code, ended.code), ended.err
+    assert (2, 1, str(tmp_path / "saved")) == tuple(saved.json[n] for n in ("checkpoint_id", "epoch", "savepoint"))
+    assert "holds another savepoint already" in other.err
+    assert digest == ended.json["state_digest"]
+
+
+def test_savepoint_of_a_run_that_is_driven_is_of_the_next_epoch_that_aligns(store_url: str, tmp_path: Path) -> None:
+    """Though its pace would have given it none before the end."""
+    shell, latch = CommandLine(store_url=store_url, folder=tmp_path), tmp_path / "latch"
+    process = shell.start(
+        COUNTED,
+        "saved-now",
+        *params(shell, max_epochs=8),
+        "--checkpoint-every",
+        "8",
+        ITERATION_CRASH_POINT="epoch_written@2:hold",
+        ITERATION_CRASH_LATCH=str(latch),
+    )
+    try:
+        while not latch.exists():
+            assert None is process.poll()
+        asking = subprocess.Popen(
+            [*COMMAND, "savepoint", "saved-now", "--json"],
+            cwd=shell.cwd,
+            env=shell.environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with closing(PostgresStore(store_url)) as store:
+            run = store.find_run("saved-now")
+            assert run is not None
+            while not store.list_requests(run.run_id):
+                assert None is asking.poll()
+    finally:
+        latch.unlink(missing_ok=True)
+        process.communicate(timeout=60)
+    printed, _ = asking.communicate(timeout=60)
+
+    assert (0, 0) == (process.returncode, asking.returncode)
+    saved = json.loads(printed)
+    assert (1, 2) == (saved["checkpoint_id"], saved["epoch"])
+    assert 0 == shell.call("branch", saved["savepoint"], "--run-key", "from-saved-now").code
 
 
 def test_run_that_is_driven_is_not_deleted(store_url: str, tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""How does a checkpoint of a run become a savepoint? It is copied to a folder of its own, which the user owns.
+
+The copy is whole or none (see savepoint). It takes no lock and pins nothing: where retention lets the checkpoint go in
+the meantime, a file is missing, the copy fails, and a newer checkpoint is copied instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iteration_lib.driver.restore import read_manifest
+from iteration_lib.errors import StateCorruptedError, UsageError
+from iteration_lib.protocol.status import CheckpointStatus
+from iteration_lib.runner.pins import pinned_from_json
+from iteration_lib.savepoint import Savepoint, write_savepoint
+from iteration_lib.state.location import StateLocation
+from iteration_lib.store.record import CheckpointRecord, RunRecord
+from iteration_lib.store.seam import History
+
+SAVEPOINTS = "savepoints"
+
+_THERE = (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED)
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A savepoint that was written, and of which checkpoint."""
+
+    savepoint: Savepoint
+    checkpoint: CheckpointRecord
+
+
+def save_run(store: History, run: RunRecord, *, uri: str | None = None, checkpoint_id: int | None = None) -> Saved:
+    """Copy a checkpoint of a run, its newest unless another one is named, to a folder; `uri` None for a new one.
+
+    Repeating the call with the same checkpoint and folder is harmless. Raises UsageError for a checkpoint that is not
+    there or a folder that holds another savepoint, StateCorruptedError that names a bad file, StateLocationError.
+    """
+    for _ in range(_TRIES):
+        checkpoint = _choose(store, run, checkpoint_id)
+        try:
+            return Saved(savepoint=_save(store, run, checkpoint, uri), checkpoint=checkpoint)
+        except StateCorruptedError:
+            if not _is_discarded(store, run, checkpoint):
+                raise
+    raise UsageError(
+        f"run {run.run_key!r} lets its checkpoints go faster than they are copied; keep more with --retain-last"
+    )
+
+
+def _choose(store: History, run: RunRecord, checkpoint_id: int | None) -> CheckpointRecord:
+    there = [known for known in store.list_checkpoints(run.run_id) if known.status in _THERE]
+    meant = [known for known in there if checkpoint_id in (None, known.checkpoint_id)]
+    if not meant:
+        shown = ", ".join(f"{known.checkpoint_id} (epoch {known.epoch})" for known in there) or "none"
+        raise UsageError(f"run {run.run_key!r} has no such checkpoint; it has: {shown}")
+    return meant[-1]
+
+
+def _save(store: History, run: RunRecord, checkpoint: CheckpointRecord, uri: str | None) -> Savepoint:
+    location = StateLocation(run.state_uri).below(run.run_id)
+    own_folder = f"{SAVEPOINTS}/{run.run_id}-{checkpoint.checkpoint_id:06d}"
+    savepoint = Savepoint(
+        location=location,
+        manifest=read_manifest(location, checkpoint),
+        definition=run.definition,
+        params=run.params,
+        pins={pin.name: pinned_from_json(pin.pin) for pin in store.list_pins(run.run_id)},
+    )
+    destination = StateLocation(uri) if uri is not None else StateLocation(run.state_uri).below(own_folder)
+    return write_savepoint(savepoint, destination)
+
+
+def _is_discarded(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> bool:
+    found = [known for known in store.list_checkpoints(run.run_id) if known.checkpoint_id == checkpoint.checkpoint_id]
+    return found[0].status is CheckpointStatus.DISCARDED
