@@ -38,15 +38,16 @@ def kept_manifest(version: int, checkpoint_id: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class FreshRun:
-    """A run of an iteration by the code of today, in a folder of the test's own."""
+    """A run of an iteration by the code of today, in a folder of the test's own, or wherever its state goes."""
 
     store: MemoryStore
     folder: Path
+    state_uri: str | None = None
 
     @classmethod
-    def begin(cls, folder: Path, *, reference: str = REFERENCE) -> FreshRun:
+    def begin(cls, folder: Path, *, reference: str = REFERENCE, state_uri: str | None = None) -> FreshRun:
         """Make the run; nobody has driven it."""
-        made = cls(MemoryStore(SystemClock()), folder)
+        made = cls(MemoryStore(SystemClock()), folder, state_uri)
         open_run(made.store, made._settings, Request(reference=reference, run_key=KEY, max_buckets=3))
         return made
 
@@ -97,4 +98,4 @@ class FreshRun:
 
     @property
     def _settings(self) -> Settings:
-        return Settings(store_url=None, state_uri=str(self.folder / "state"))
+        return Settings(store_url=None, state_uri=self.state_uri or str(self.folder / "state"))

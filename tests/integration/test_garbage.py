@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -25,11 +26,13 @@ from iteration_lib.errors import StateCorruptedError
 from iteration_lib.garbage import Collection, Fate, collect_garbage
 from iteration_lib.garbage.judgement import writer_of
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
+from iteration_lib.state.files import write_bytes
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.seam import History, StoreWithHistory
 from iteration_lib.verification import verify_run
 from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch, Script
 from tests.iterations.steered import steered
+from tests.kept_checkpoints import FreshRun
 
 EPOCHS = 3
 NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
@@ -297,7 +300,7 @@ def test_run_killed_again_and_again_is_collected_all_the_while_and_ends_with_the
 ) -> None:
     """At every crash point of every attempt, in whatever thread it is passed, nothing but the newest is retained."""
     chance = random.Random(seed)  # noqa: S311 - a test, not a secret
-    options = {
+    options: dict[str, Any] = {
         "every_epochs": chance.choice([1, 2]),
         "max_pending": chance.choice([1, 2]),
         "alignment_timeout_seconds": chance.choice([None, 0.0]),
@@ -340,6 +343,38 @@ def test_checkpoint_that_is_discarded_and_collected_between_two_reads_is_passed_
     assert "checkpoint-000001.json" not in {path.split("/")[-1] for path in files(in_memory)}
     assert {} == collection.left
     assert [] == bad_files(in_memory)
+
+
+def test_collectors_at_the_same_time_do_each_others_work(in_memory: Here) -> None:
+    kill(in_memory, "epoch_written@1", **AT_ONCE)
+    killed = in_memory.folder / live_folder(in_memory)
+    for number in range(50):
+        (killed / f"epoch-000001/.part-{number}.tmp").touch()
+    in_memory.drive(**AT_ONCE)
+
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda _: collect(in_memory), range(8)))
+
+    assert [{}] * 8 == [collection.left for collection in done]
+    assert 50 <= len(done[0].garbage)
+    assert {Fate.REFERENCED} == fates(collect(in_memory))
+    assert [] == bad_files(in_memory)
+
+
+def test_garbage_on_a_store_of_objects_is_collected_too(tmp_path: Path) -> None:
+    """It has no folders that could be left empty."""
+    fresh = FreshRun.begin(tmp_path, state_uri=f"memory://{secrets.token_hex(8)}/state")
+    fresh.drive()
+    (first, *_) = fresh.store.list_attempts(fresh.run.run_id)
+    stray = f"{attempt_folder(first.fencing_token, first.attempt_id)}/epoch-000000/moved/part-00007-00.arrow"
+    write_bytes(fresh.location, stray, b"a task that was repeated left it")
+    before = set(fresh.location.list_files())
+
+    done = collect_garbage(fresh.store, fresh.run)
+
+    assert ([stray], {}) == ([file.path for file in done.garbage], done.left)
+    assert before - {stray} == set(fresh.location.list_files())
+    assert [] == [file.path for file in verify_run(fresh.store, fresh.run) if file.problem is not None]
 
 
 def test_manifest_that_is_needed_and_cannot_be_read_stops_the_collection_before_anything_is_removed(
