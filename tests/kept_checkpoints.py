@@ -11,6 +11,7 @@ from pathlib import Path
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
+from iteration_lib.driver.context import Observer, Silent
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.launch import Drive, Request, RunnerFactory, drive_run, find_run, open_run
 from iteration_lib.process import this_holder
@@ -45,10 +46,12 @@ class FreshRun:
     state_uri: str | None = None
 
     @classmethod
-    def begin(cls, folder: Path, *, reference: str = REFERENCE, state_uri: str | None = None) -> FreshRun:
+    def begin(
+        cls, folder: Path, *, reference: str = REFERENCE, state_uri: str | None = None, **params: object
+    ) -> FreshRun:
         """Make the run; nobody has driven it."""
         made = cls(MemoryStore(SystemClock()), folder, state_uri)
-        open_run(made.store, made._settings, Request(reference=reference, run_key=KEY, max_buckets=3))
+        open_run(made.store, made._settings, Request(reference=reference, run_key=KEY, max_buckets=3, params=params))
         return made
 
     @property
@@ -61,13 +64,20 @@ class FreshRun:
         """Where its files lie."""
         return StateLocation(self.run.state_uri).below(self.run.run_id)
 
-    def drive(self, *, until_epoch: int | None = None, open_runner: RunnerFactory | None = None) -> RunRecord:
+    def drive(
+        self,
+        *,
+        until_epoch: int | None = None,
+        open_runner: RunnerFactory | None = None,
+        observer: Observer | None = None,
+    ) -> RunRecord:
         """Drive it in plain Python, or on another runner, to the end or up to an epoch."""
         drive = Drive(
             holder=this_holder(),
             open_runner=open_runner or Engine(kind=EngineKind.LOCAL).open_runner,
             parallelism=2,
             until_epoch=until_epoch,
+            observer=observer or Silent(),
         )
         return drive_run(self.store, self._settings, self.run, drive)
 
