@@ -23,7 +23,7 @@ from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.runner.pins import is_own, move_pin, pinned_from_json
 from iteration_lib.runner.seam import PinnedData
 from iteration_lib.state.copies import copy_checkpoint
-from iteration_lib.state.files import copy_file, read_bytes, read_whole, verify_file, write_bytes
+from iteration_lib.state.files import Written, copy_file, read_bytes, read_whole, verify_file, write_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.store.record import CheckpointRecord, RunRecord
@@ -82,14 +82,8 @@ def copy_pin(source: StateLocation, pin: PinnedData, *, destination: StateLocati
     moved = move_pin(pin, folder) if folder else pin
     for file, new in zip(pin.files, moved.files, strict=True):
         if is_own(file.path):
-            copy_file(
-                source,
-                file.path,
-                destination=destination,
-                new_path=new.path,
-                size_bytes=file.size_bytes,
-                sha256=file.version,
-            )
+            written = Written(path=file.path, size_bytes=file.size_bytes, sha256=file.version)
+            copy_file(source, written, destination, new.path)
     return moved
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
+from iteration_lib.driver.context import Observer, Silent
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.launch import Drive, Request, RunnerFactory, drive_run, find_run, open_run
 from iteration_lib.process import this_holder
@@ -38,16 +39,19 @@ def kept_manifest(version: int, checkpoint_id: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class FreshRun:
-    """A run of an iteration by the code of today, in a folder of the test's own."""
+    """A run of an iteration by the code of today, in a folder of the test's own, or wherever its state goes."""
 
     store: MemoryStore
     folder: Path
+    state_uri: str | None = None
 
     @classmethod
-    def begin(cls, folder: Path, *, reference: str = REFERENCE) -> FreshRun:
+    def begin(
+        cls, folder: Path, *, reference: str = REFERENCE, state_uri: str | None = None, **params: object
+    ) -> FreshRun:
         """Make the run; nobody has driven it."""
-        made = cls(MemoryStore(SystemClock()), folder)
-        open_run(made.store, made._settings, Request(reference=reference, run_key=KEY, max_buckets=3))
+        made = cls(MemoryStore(SystemClock()), folder, state_uri)
+        open_run(made.store, made._settings, Request(reference=reference, run_key=KEY, max_buckets=3, params=params))
         return made
 
     @property
@@ -60,13 +64,20 @@ class FreshRun:
         """Where its files lie."""
         return StateLocation(self.run.state_uri).below(self.run.run_id)
 
-    def drive(self, *, until_epoch: int | None = None, open_runner: RunnerFactory | None = None) -> RunRecord:
+    def drive(
+        self,
+        *,
+        until_epoch: int | None = None,
+        open_runner: RunnerFactory | None = None,
+        observer: Observer | None = None,
+    ) -> RunRecord:
         """Drive it in plain Python, or on another runner, to the end or up to an epoch."""
         drive = Drive(
             holder=this_holder(),
             open_runner=open_runner or Engine(kind=EngineKind.LOCAL).open_runner,
             parallelism=2,
             until_epoch=until_epoch,
+            observer=observer or Silent(),
         )
         return drive_run(self.store, self._settings, self.run, drive)
 
@@ -97,4 +108,4 @@ class FreshRun:
 
     @property
     def _settings(self) -> Settings:
-        return Settings(store_url=None, state_uri=str(self.folder / "state"))
+        return Settings(store_url=None, state_uri=self.state_uri or str(self.folder / "state"))

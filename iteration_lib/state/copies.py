@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from iteration_lib.state.files import copy_file
+from iteration_lib.state.files import Written, copy_file
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
@@ -24,14 +24,8 @@ def copy_stream(
     """
     moved = move_stream(stream, folder)
     for file, new in zip(stream.files, moved.files, strict=True):
-        copy_file(
-            source,
-            file.path,
-            destination=destination,
-            new_path=new.path,
-            size_bytes=file.size_bytes,
-            sha256=file.sha256,
-        )
+        written = Written(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+        copy_file(source, written, destination, new.path)
     return moved
 
 

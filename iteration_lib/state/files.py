@@ -25,7 +25,7 @@ import pyarrow as pa
 from iteration_lib.errors import StateCorruptedError, StateLocationError
 from iteration_lib.state.location import StateLocation, filesystem_of, only_os_errors
 
-_CHUNK_BYTES = 1 << 22
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,22 +140,21 @@ def verify_file(location: StateLocation, path: str, *, size_bytes: int, sha256: 
     _check_digest(full, found=digest, sha256=sha256)
 
 
-def copy_file(
-    source: StateLocation, path: str, *, destination: StateLocation, new_path: str, size_bytes: int, sha256: str
-) -> None:
+def copy_file(source: StateLocation, file: Written, target: StateLocation, path: str) -> None:
     """Copy a file, verified on the way; one that is there already is verified, and written again if it is bad.
 
     Never by a link: a copy is there to outlive what befalls its origin, a bit that turns on the disk included. Raises
     StateCorruptedError that names the origin, and then no copy is made; StateLocationError where there can be none.
     """
+    full = source.path(file.path)
     with suppress(StateCorruptedError):
-        verify_file(destination, new_path, size_bytes=size_bytes, sha256=sha256)
+        verify_file(target, path, size_bytes=file.size_bytes, sha256=file.sha256)
         return
-    with create_file(destination, new_path, replaces=True) as new:
-        for chunk in _chunks(source.path(path)):
+    with create_file(target, path, replaces=True) as new:
+        for chunk in _chunks(full):
             new.write(chunk)
-        _check_size(source.path(path), found=new.written.size_bytes, size_bytes=size_bytes)
-        _check_digest(source.path(path), found=new.written.sha256, sha256=sha256)
+        _check_size(full, found=new.written.size_bytes, size_bytes=file.size_bytes)
+        _check_digest(full, found=new.written.sha256, sha256=file.sha256)
 
 
 def _chunks(full: str) -> Iterator[bytes]:

@@ -81,7 +81,7 @@ class Manifest:
                 streams = found.get(name, {}) if name == "states" and version == 1 else found[name]
                 fields[name] = {key: SavedStream.from_json(stream) for key, stream in streams.items()}
             return cls(format_version=version, **fields)
-        except (ValueError, KeyError, TypeError, AttributeError) as err:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
             raise StateCorruptedError(path, f"is no manifest ({err!r})") from err
 
 

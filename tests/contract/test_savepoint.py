@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
+from iteration_lib.model.params import Scalar
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.runner.pins import check_pinned, is_own
 from iteration_lib.savepoint import SAVEPOINT_FILE, Savepoint, checkpoint_of, copy_pin, open_savepoint, write_savepoint
@@ -217,6 +218,26 @@ def test_bit_that_turned_in_what_names_the_files_is_noticed(origin: Savepoint, b
         open_savepoint(place.uri)
 
     assert place.path(SAVEPOINT_FILE) == caught.value.uri
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4), st.dictionaries(st.text(), SCALARS, max_size=4))
+def test_whatever_a_definition_and_parameters_hold_comes_back(
+    origin: Savepoint, definition: dict[str, object], params: dict[str, Scalar]
+) -> None:
+    place = StateLocation("memory://round-trip/saved")
+    nothing = dataclasses.replace(origin.manifest, variables={}, states={}, finished={}, outputs={})
+    saved = Savepoint(location=place, manifest=nothing, definition=definition, params=params, pins={})
+    put(place, SAVEPOINT_FILE, saved.to_bytes())
+
+    assert saved == open_savepoint(place.uri)
 
 
 @pytest.mark.parametrize(

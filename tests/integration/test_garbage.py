@@ -7,29 +7,41 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import wait
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.attempt import attempt_folder
 from iteration_lib.driver.background import Job
+from iteration_lib.driver.context import Silent
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.garbage import Collection, Fate, collect_garbage
 from iteration_lib.garbage.judgement import writer_of
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
+from iteration_lib.runner.seam import Runner
+from iteration_lib.state.files import write_bytes
+from iteration_lib.state.location import StateLocation
 from iteration_lib.store.memory import MemoryStore
+from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
 from iteration_lib.verification import verify_run
 from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch, Script
 from tests.iterations.steered import steered
+from tests.kept_checkpoints import FreshRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EPOCHS = 3
 NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
@@ -249,7 +261,7 @@ def test_attempt_that_takes_over_between_two_reads_finds_all_that_it_needs(
     assert expected == in_memory.drive(**AT_ONCE).state_digest
 
 
-def discard(here: Here, *checkpoint_ids: int) -> None:
+def discard(here: Here | FreshRun, *checkpoint_ids: int) -> None:
     """Discard checkpoints, as retention will."""
     assert isinstance(here.store, MemoryStore)
     for checkpoint_id in checkpoint_ids:
@@ -285,11 +297,12 @@ def test_edges_of_durable_epochs_go_while_the_attempt_that_left_them_is_live(in_
     assert [] == bad_files(in_memory)
 
 
-def retain_the_newest(here: Here) -> None:
+def retain_the_newest(here: Here | FreshRun) -> None:
     """Discard every checkpoint that is subsumed: the least that retention may leave."""
     assert isinstance(here.store, MemoryStore)
     with here.store._lock:
-        discard(here, *(known.checkpoint_id for known in here.checkpoints if known.status is CheckpointStatus.SUBSUMED))
+        known = here.store.list_checkpoints(here.run.run_id)
+        discard(here, *(found.checkpoint_id for found in known if found.status is CheckpointStatus.SUBSUMED))
 
 
 @pytest.mark.parametrize("seed", range(200 if NIGHTLY else 8))
@@ -298,7 +311,7 @@ def test_run_killed_again_and_again_is_collected_all_the_while_and_ends_with_the
 ) -> None:
     """At every crash point of every attempt, in whatever thread it is passed, nothing but the newest is retained."""
     chance = random.Random(seed)  # noqa: S311 - a test, not a secret
-    options = {
+    options: dict[str, Any] = {
         "every_epochs": chance.choice([1, 2]),
         "max_pending": chance.choice([1, 2]),
         "alignment_timeout_seconds": chance.choice([None, 0.0]),
@@ -324,6 +337,54 @@ def test_run_killed_again_and_again_is_collected_all_the_while_and_ends_with_the
     assert Fate.GARBAGE not in fates(collect(in_memory))
 
 
+EDGES = "{folder}/edges.parquet"
+
+
+class Retention(Silent):
+    """Retains the newest checkpoint alone, and collects, whenever an epoch is durable."""
+
+    def __init__(self, fresh: FreshRun) -> None:
+        """Collect this run."""
+        self._fresh = fresh
+        self.removed = 0
+
+    def epoch_durable(self, epoch: int, *, metrics: Mapping[str, float], seconds: float) -> None:  # noqa: ARG002 - as asked
+        """See Observer."""
+        retain_the_newest(self._fresh)
+        self.removed += len(collect_garbage(self._fresh.store, self._fresh.run).garbage)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("reference", "params"),
+    [
+        ("tests.iterations.emptying:emptying", {}),
+        ("tests.iterations.stateful:stateful", {"max_epochs": 4}),
+        *([("iteration_lib.library.pagerank:pagerank", {"input": EDGES, "max_epochs": 4})] if NIGHTLY else []),
+    ],
+)
+def test_nothing_that_executors_read_late_goes_while_only_the_newest_checkpoint_is_retained(
+    tmp_path: Path, spark: SparkSession, reference: str, params: dict[str, object]
+) -> None:
+    """Spark computes late: what an epoch takes is read from the files of the one before, while others go."""
+    pq.write_table(pa.table({"src": [0, 1, 2, 2, 3, 4], "dst": [1, 2, 0, 3, 4, 2]}), tmp_path / "edges.parquet")
+    given = {name: str(value).format(folder=tmp_path) for name, value in params.items()}
+
+    def open_runner(run: RunRecord, location: StateLocation, scratch: str) -> AbstractContextManager[Runner]:
+        from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415 - most tests need no Spark
+
+        return closing(SparkRunner(spark, location, max_buckets=run.max_buckets, parallelism=2, scratch=scratch))
+
+    undisturbed = FreshRun.begin(tmp_path / "undisturbed", reference=reference, **given)
+    fresh = FreshRun.begin(tmp_path / "collected", reference=reference, **given)
+    retention = Retention(fresh)
+    finished = fresh.drive(open_runner=open_runner, observer=retention)
+
+    assert undisturbed.drive(open_runner=open_runner).state_digest == finished.state_digest
+    assert retention.removed >= 2
+    assert [] == [file.path for file in verify_run(fresh.store, fresh.run) if file.problem is not None]
+
+
 def test_checkpoint_that_is_discarded_and_collected_between_two_reads_is_passed_over(in_memory: Here) -> None:
     """Its manifest is gone when the first collector comes to read it."""
     in_memory.drive()
@@ -341,6 +402,38 @@ def test_checkpoint_that_is_discarded_and_collected_between_two_reads_is_passed_
     assert "checkpoint-000001.json" not in {path.split("/")[-1] for path in files(in_memory)}
     assert {} == collection.left
     assert [] == bad_files(in_memory)
+
+
+def test_collectors_at_the_same_time_do_each_others_work(in_memory: Here) -> None:
+    kill(in_memory, "epoch_written@1", **AT_ONCE)
+    killed = in_memory.folder / live_folder(in_memory)
+    for number in range(50):
+        (killed / f"epoch-000001/.part-{number}.tmp").touch()
+    in_memory.drive(**AT_ONCE)
+
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda _: collect(in_memory), range(8)))
+
+    assert [{}] * 8 == [collection.left for collection in done]
+    assert 50 <= len(done[0].garbage)
+    assert {Fate.REFERENCED} == fates(collect(in_memory))
+    assert [] == bad_files(in_memory)
+
+
+def test_garbage_on_a_store_of_objects_is_collected_too(tmp_path: Path) -> None:
+    """It has no folders that could be left empty."""
+    fresh = FreshRun.begin(tmp_path, state_uri=f"memory://{secrets.token_hex(8)}/state")
+    fresh.drive()
+    (first, *_) = fresh.store.list_attempts(fresh.run.run_id)
+    stray = f"{attempt_folder(first.fencing_token, first.attempt_id)}/epoch-000000/moved/part-00007-00.arrow"
+    write_bytes(fresh.location, stray, b"a task that was repeated left it")
+    before = set(fresh.location.list_files())
+
+    done = collect_garbage(fresh.store, fresh.run)
+
+    assert ([stray], {}) == ([file.path for file in done.garbage], done.left)
+    assert before - {stray} == set(fresh.location.list_files())
+    assert [] == [file.path for file in verify_run(fresh.store, fresh.run) if file.problem is not None]
 
 
 def test_manifest_that_is_needed_and_cannot_be_read_stops_the_collection_before_anything_is_removed(

@@ -135,6 +135,7 @@ def test_newer_format_is_refused_with_what_to_do() -> None:
         b"7",
         b'"text"',
         b"\xff\xfe",
+        b"[" * 100_000,
         MANIFEST.to_bytes()[:-1],
         MANIFEST.to_bytes()[: len(MANIFEST.to_bytes()) // 2],
         changed(lambda found: found.update(format_version="1")),
