@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iteration_lib.driver.restore import read_manifest
 from iteration_lib.errors import StateCorruptedError, UsageError
 from iteration_lib.protocol.status import CheckpointStatus
-from iteration_lib.runner.pins import pinned_from_json
-from iteration_lib.savepoint import Savepoint, write_savepoint
+from iteration_lib.savepoint import Savepoint, checkpoint_of, write_savepoint
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
@@ -59,17 +57,9 @@ def _choose(store: History, run: RunRecord, checkpoint_id: int | None) -> Checkp
 
 
 def _save(store: History, run: RunRecord, checkpoint: CheckpointRecord, uri: str | None) -> Savepoint:
-    location = StateLocation(run.state_uri).below(run.run_id)
     own_folder = f"{SAVEPOINTS}/{run.run_id}-{checkpoint.checkpoint_id:06d}"
-    savepoint = Savepoint(
-        location=location,
-        manifest=read_manifest(location, checkpoint),
-        definition=run.definition,
-        params=run.params,
-        pins={pin.name: pinned_from_json(pin.pin) for pin in store.list_pins(run.run_id)},
-    )
     destination = StateLocation(uri) if uri is not None else StateLocation(run.state_uri).below(own_folder)
-    return write_savepoint(savepoint, destination)
+    return write_savepoint(checkpoint_of(store, run, checkpoint), destination)
 
 
 def _is_discarded(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> bool:

@@ -33,11 +33,11 @@ from dataclasses import dataclass, replace
 
 from iteration_lib.driver.attempt import attempt_folder
 from iteration_lib.driver.publish import POINTER
+from iteration_lib.driver.restore import read_manifest
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.garbage.judgement import References
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.runner.pins import is_own, pinned_from_json
-from iteration_lib.state.files import read_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
@@ -165,16 +165,11 @@ def _read_manifests(
         if checkpoint.manifest_path is None or (is_discarded and checkpoint.manifest_path not in listed):
             continue
         try:
-            manifests[checkpoint.checkpoint_id] = _read_manifest(checkpoint, location)
+            manifests[checkpoint.checkpoint_id] = read_manifest(location, checkpoint)
         except StateCorruptedError:
             if not is_discarded and not _is_discarded_now(store, run, checkpoint):
                 raise
     return checkpoints, manifests
-
-
-def _read_manifest(checkpoint: CheckpointRecord, location: StateLocation) -> Manifest:
-    path = str(checkpoint.manifest_path)
-    return Manifest.from_bytes(read_bytes(location, path, sha256=str(checkpoint.manifest_sha256)), path=path)
 
 
 def _is_discarded_now(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> bool:

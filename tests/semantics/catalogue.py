@@ -14,7 +14,10 @@ _LEASE = f"{_PROTOCOL}/lease.py"
 _LEGALITY = f"{_PROTOCOL}/legality.py"
 
 # Rows whose guarantee here has no test of its own, each with the reason.
-UNGUARDED: dict[str, str] = {}
+UNGUARDED: dict[str, str] = {
+    "B6.6": "sinks pass their contract suite, and no driver publishes through them yet",
+    "B6.7": "not planned",
+}
 
 
 def _guard(row: str, slip: str, test: str, file: str, old: str, new: str) -> Guard:
@@ -547,5 +550,78 @@ GUARDS = (
         "iteration_lib/runner/parts.py",
         "missing = (range(count),) if done is None else missing_buckets(self.location, done, count=count)",
         "missing = (range(count),)",
+    ),
+    _guard(
+        "B6.1",
+        "a run goes on with another number of buckets",
+        "integration/test_rescale.py::test_other_number_of_buckets_is_refused",
+        "iteration_lib/launch.py",
+        '(run.max_buckets, max_buckets or run.max_buckets, "max_buckets"),',
+        '(run.max_buckets, run.max_buckets, "max_buckets"),',
+    ),
+    _guard(
+        "B6.1",
+        "a subtask computes buckets that are not its own",
+        "integration/test_rescale.py::test_killed_run_goes_on_with_another_number_of_subtasks",
+        "iteration_lib/runner/parts.py",
+        "buckets = list(itertools.chain.from_iterable(missing))",
+        "buckets = list(itertools.chain.from_iterable(missing))[:-1]",
+    ),
+    _guard(
+        "B6.2",
+        "a savepoint's files are not copied",
+        "integration/test_branch_verbs.py::test_savepoint_of_a_finished_run_starts_a_branch_wherever_it_lies",
+        "iteration_lib/savepoint.py",
+        "    copy_checkpoint(savepoint.location, savepoint.manifest, destination=destination)\n",
+        "",
+    ),
+    _guard(
+        "B6.3",
+        "the newest checkpoint of a run is discarded",
+        f"{_UNIT}/test_retention.py::test_newest_checkpoint_and_one_that_never_was_are_not_discarded",
+        f"{_PROTOCOL}/retention.py",
+        "checkpoint_id >= state.completed.checkpoint_id",
+        "checkpoint_id > state.completed.checkpoint_id",
+    ),
+    _guard(
+        "B6.3",
+        "of the best checkpoints the worst are kept",
+        f"{_UNIT}/test_retention.py::test_policy_keeps_the_last_and_the_best",
+        f"{_PROTOCOL}/retention.py",
+        'sign = -1 if policy.retain_mode == "min" else 1',
+        'sign = 1 if policy.retain_mode == "min" else -1',
+    ),
+    _guard(
+        "B6.3",
+        "what was let go goes, though somebody needs it",
+        "integration/test_garbage.py::"
+        "test_run_killed_again_and_again_is_collected_all_the_while_and_ends_with_the_same_bits",
+        "iteration_lib/garbage/judgement.py",
+        "if path in references.needed:",
+        "if path in references.needed and path not in references.let_go:",
+    ),
+    _guard(
+        "B6.4",
+        "what a branch pins is discarded",
+        f"{_UNIT}/test_retention.py::test_pinned_checkpoint_stays_and_a_claimed_one_goes_though_the_policy_says_otherwise",
+        f"{_PROTOCOL}/retention.py",
+        "return checkpoint_id not in state.pinned and",
+        "return",
+    ),
+    _guard(
+        "B6.4",
+        "a branch never lets its origin go",
+        "integration/test_branching.py::test_ten_branches_outlive_the_run_that_they_started_from",
+        _CHECKPOINT,
+        "    if state.holds_origin:\n",
+        "    if not state.holds_origin and state.origin_epoch >= 0:\n",
+    ),
+    _guard(
+        "B6.5",
+        "an aborted checkpoint's id is used again",
+        f"{_UNIT}/test_invariants.py::test_i7_checkpoint_id_is_never_used_again_whatever_became_of_the_checkpoint",
+        _ABORT,
+        "    return replace(state, pending=pending), commands",
+        "    return replace(state, pending=pending, last_checkpoint_id=state.last_checkpoint_id - len(ids)), commands",
     ),
 )

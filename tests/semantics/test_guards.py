@@ -17,9 +17,8 @@ from tests.semantics.guard import ROOT, Guard, is_caught
 _DOCUMENT = ROOT / "docs" / "semantics.md"
 _ROW = re.compile(r"^\| (B\d\.\d+) \|", re.MULTILINE)
 _IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
-_OWED = [
-    f"B{part}.{number}" for part, last in ((1, 20), (2, 17), (3, 6), (4, 10), (5, 9)) for number in range(1, last + 1)
-]
+_ROWS = {1: 20, 2: 17, 3: 6, 4: 10, 5: 9, 6: 7}  # of each part
+_OWED = [f"B{part}.{number}" for part, last in _ROWS.items() for number in range(1, last + 1)]
 
 
 def test_every_row_is_guarded_or_says_why_not() -> None:
