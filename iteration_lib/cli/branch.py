@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -65,7 +66,7 @@ def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: boo
     if as_json:
         print_json(answer)
     else:
-        print_fields(answer)
+        print_fields({**answer, "keeps": ", ".join(found.keeps) if found is not None else ""})
         click.echo(f"drive it with: iteration run {run.reference} --run-key {run.run_key}")
 
 
@@ -79,8 +80,15 @@ def lineage(run_name: str, store_url: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    rows = [{**row, "run_key": f"{'  ' * int(str(row['depth']))}{row['run_key']}"} for row in found]
-    print_table("lineage", rows, ("run_key", "status", "epochs", "from", "mode", "pins_it", "branched_at", "run_id"))
+    keys = {str(row["run_id"]): str(row["run_key"]) for row in found}
+    print_table("lineage", [_shown(row, keys) for row in found], ("run_key", "status", "epochs", "from", "pins_it"))
+
+
+def _shown(row: Json, keys: Mapping[str, str]) -> Json:
+    """Return a row for people: indented below what it started from, which is named by its key."""
+    origin, separator, checkpoint = str(row["from"] or "").rpartition("@")
+    named = f"{keys.get(origin, origin)}{separator}{checkpoint}"
+    return {**row, "run_key": f"{'  ' * int(str(row['depth']))}{row['run_key']}", "from": named}
 
 
 def branch_json(found: BranchRecord) -> Json:

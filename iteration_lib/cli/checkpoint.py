@@ -30,15 +30,13 @@ def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
     """List a run's checkpoints: what they failed of, who pins them, and whether they are safe to delete."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
-        rows = [view.checkpoint_json(known) for known in store.list_checkpoints(found.run_id)]
+        both = [(view.checkpoint_json(known), known) for known in store.list_checkpoints(found.run_id)]
     if as_json:
-        print_json(rows)
+        print_json([row for row, _ in both])
     else:
-        print_table(
-            f"checkpoints of {found.run_key}",
-            rows,
-            (*CHECKPOINT_COLUMNS, "safe_to_delete", "pinned_by", "failure", "reason"),
-        )
+        shown = [{**row, "pinned_by": ", ".join(pinning[:8] for pinning in known.by_branches)} for row, known in both]
+        columns = [name for name in ("pinned_by", "failure", "reason") if any(row[name] for row in shown)]
+        print_table(f"checkpoints of {found.run_key}", shown, (*CHECKPOINT_COLUMNS, "safe_to_delete", *columns))
 
 
 @click.command()

@@ -20,6 +20,8 @@ from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
 from iteration_lib.view import Json
 
+_RARE = ("unknown_files", "left", "problem")
+
 
 @click.command()
 @click.argument("run_name", metavar="RUN")
@@ -62,8 +64,8 @@ def gc(run_names: tuple[str, ...], store_url: str | None, *, dry_run: bool, as_j
         print_json(rows)
         return
     title = "what would go" if dry_run else "what went"
-    columns = ("run_key", "status", "discarded", "files", "bytes", "kept_files", "unknown_files", "left", "problem")
-    print_table(title, rows, columns)
+    columns = ["run_key", "status", "discarded", "files", "bytes", "kept_files"]
+    print_table(title, rows, (*columns, *(name for name in _RARE if any(row.get(name) for row in rows))))
 
 
 def _collect(store: StoreWithHistory, run: RunRecord, *, dry_run: bool) -> Json:
