@@ -25,6 +25,8 @@ import pyarrow as pa
 from iteration_lib.errors import StateCorruptedError, StateLocationError
 from iteration_lib.state.location import StateLocation, filesystem_of, only_os_errors
 
+_CHUNK_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
@@ -107,6 +109,35 @@ def read_bytes(location: StateLocation, path: str, *, sha256: str, size_bytes: i
     return content
 
 
+def read_if_there(location: StateLocation, path: str) -> bytes | None:
+    """Return a file's bytes as they are, None where there is no file: for one that says itself what it holds.
+
+    Raises StateLocationError where that cannot be known.
+    """
+    filesystem, inner = filesystem_of(location.path(path))
+    try:
+        with only_os_errors():
+            content: bytes = filesystem.cat_file(inner)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise StateLocationError(location.uri, f"cannot read {path} ({err})", is_passing=True) from err
+    return content
+
+
+def copy_file(source: StateLocation, file: Written, target: StateLocation, path: str) -> None:
+    """Copy a file to another location, byte for byte, over what an earlier copy left; what was read is verified.
+
+    Raises StateCorruptedError that names the source's file, or StateLocationError for the target.
+    """
+    full = source.path(file.path)
+    with create_file(target, path, replaces=True) as new:
+        for chunk in _chunks(full):
+            new.write(chunk)
+        _check_size(full, found=new.written.size_bytes, size_bytes=file.size_bytes)
+        _check_digest(full, found=new.written.sha256, sha256=file.sha256)
+
+
 def open_verified(location: StateLocation, path: str, *, size_bytes: int, sha256: str) -> pa.NativeFile:
     """Return a file for random access, verified: mapped into memory on local disks, else fetched whole."""
     if not location.is_local:
@@ -163,6 +194,16 @@ def _create_remote(full: str, path: str) -> Iterator[NewFile]:
         filesystem.invalidate_cache()
         if filesystem.size(inner) != new.written.size_bytes:
             raise OSError(5, "the file was not put whole", full)
+
+
+def _chunks(full: str) -> Iterator[bytes]:
+    filesystem, inner = filesystem_of(full)
+    try:
+        with only_os_errors(), filesystem.open(inner, "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
+    except OSError as err:
+        raise _unreadable(full, err) from err
 
 
 def _exists(location: StateLocation, full: str) -> bool:
