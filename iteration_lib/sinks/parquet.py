@@ -55,6 +55,7 @@ class ParquetSink:
         """Copy the files into a folder of the transaction's own; see Sink."""
         folder = _data_folder(transaction)
         with self._opened() as location:
+            location.remove(folder)
             copies = [_copy(publication.location, file, location, folder) for file in publication.files]
         return {"stream": replace(publication.stream, files=tuple(copies)).to_json()}
 

@@ -126,12 +126,12 @@ def read_if_there(location: StateLocation, path: str) -> bytes | None:
 
 
 def copy_file(source: StateLocation, file: Written, target: StateLocation, path: str) -> None:
-    """Copy a file to another location, byte for byte, over what an earlier copy left; what was read is verified.
+    """Copy a file to another location, byte for byte; it exists there whole and verified, or not at all.
 
     Raises StateCorruptedError that names the source's file, or StateLocationError for the target.
     """
     full = source.path(file.path)
-    with create_file(target, path, replaces=True) as new:
+    with create_file(target, path) as new:
         for chunk in _chunks(full):
             new.write(chunk)
         _check_size(full, found=new.written.size_bytes, size_bytes=file.size_bytes)
