@@ -70,9 +70,8 @@ class ParquetSink:
             if found == content:
                 return
             if found is not None and is_whole_pointer(found):
-                raise ProtocolViolationError(
-                    f"{location.path(path)} shows another publication already; report this bug"
-                )
+                problem = f"{location.path(path)} shows other files already; this is a bug, please report it"
+                raise ProtocolViolationError(problem)
             self._check_data(location, transaction, stream)
             _write_pointer(location, path, content)
 

@@ -1,7 +1,7 @@
 """What has been published under an address, and in which order? Pointers, read and written.
 
 A pointer is a JSON file that names the files of one publication and carries a digest of itself. Its path says where it
-stands: publications are ordered by when their run was created, then by the epoch, whenever they were committed.
+stands: publications are ordered by when their run was created, then by epoch and output, whenever they were committed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import SavedStream
 
 POINTERS = "_published"
-_NAME = re.compile(rf"{POINTERS}/[^/]+/(?P<epoch>\d{{10}})-(?P<output>[^/]+)\.json")
+_NAME = re.compile(rf"{POINTERS}/([^/]+)/(\d{{10}})-([^/]+)\.json")
 _FORMAT_VERSION = 1
 _WAY_OUT = "or resume its run, which commits it again"
 
@@ -76,10 +76,11 @@ def is_whole_pointer(content: bytes) -> bool:
 
 def _newest_first(uri: str, run: str | None, output: str | None) -> Iterator[Published]:
     location = StateLocation(uri)
-    for path in reversed(location.list_files(POINTERS)):
-        name = _NAME.fullmatch(path)
-        if name is None or output not in (None, name["output"]):  # what a crash left has another name
+    names = [name for name in map(_NAME.fullmatch, location.list_files(POINTERS)) if name]  # a crash leaves other names
+    for name in sorted(names, key=lambda name: name.groups(), reverse=True):
+        if output not in (None, name[3]):
             continue
+        path = name[0]
         content = read_if_there(location, path)
         if content is None:  # removed since
             continue

@@ -39,6 +39,12 @@ class JsonLinesSink:
         return self._folder / f"{transaction.transaction_id}.prepared"
 
 
+@pytest.fixture(scope="module", params=[without_conditions, write_once])
+def store_with_rules(request: pytest.FixtureRequest) -> Iterator[str]:
+    with object_store(request.param) as address:
+        yield address
+
+
 class TestJsonLinesSink(SinkContract):
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path) -> None:
@@ -79,8 +85,6 @@ class TestParquetSinkOnS3(TestParquetSink):
 
     modules = (parquet,)
 
-    @pytest.fixture(autouse=True, params=[without_conditions, write_once])
-    def _place(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        with object_store(request.param) as address:
-            self.root = address
-            yield
+    @pytest.fixture(autouse=True)
+    def _place(self, store_with_rules: str) -> None:
+        self.root = store_with_rules
