@@ -6,6 +6,7 @@ of `iteration_lib.sinks.contract`. Importing this imports no database driver.
 
 from iteration_lib.sinks.parquet import ParquetSink
 from iteration_lib.sinks.pointer import Published, latest, published
+from iteration_lib.sinks.postgres import PostgresSink
 from iteration_lib.sinks.seam import Publication, Sink, SinkTransaction
 
-__all__ = ["ParquetSink", "Publication", "Published", "Sink", "SinkTransaction", "latest", "published"]
+__all__ = ["ParquetSink", "PostgresSink", "Publication", "Published", "Sink", "SinkTransaction", "latest", "published"]

@@ -6,13 +6,27 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
 
 import pytest
+from sqlalchemy import create_engine, text
 
-from iteration_lib.sinks import ParquetSink, Publication, SinkTransaction, parquet, pointer, published
+from iteration_lib.sinks import (
+    ParquetSink,
+    PostgresSink,
+    Publication,
+    SinkTransaction,
+    parquet,
+    pointer,
+    postgres_session,
+    published,
+    staging,
+)
 from iteration_lib.sinks.contract import Row, SinkContract
 from iteration_lib.state import files
 from tests.fixture.object_store import object_store, without_conditions, write_once
+from tests.fixture.store import NO_SYNC
 
 
 class JsonLinesSink:
@@ -45,6 +59,30 @@ def store_with_rules(request: pytest.FixtureRequest) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.postgres
+class TestPostgresSink(SinkContract):
+    modules: ClassVar[Sequence[ModuleType]] = (postgres_session, staging)
+
+    @pytest.fixture(autouse=True)
+    def _place(self, empty_database: str) -> Iterator[None]:
+        self.url = empty_database
+        self.engine = create_engine(
+            self.url, isolation_level="AUTOCOMMIT", connect_args={"options": "-c lock_timeout=1s"}
+        )
+        yield
+        self.engine.dispose()
+
+    def sink(self, target: str) -> PostgresSink:
+        return PostgresSink(target, url=f"{self.url}&{NO_SYNC}", run_column="run", epoch_column="epoch")
+
+    def read(self, target: str) -> Sequence[Row]:
+        with self.engine.connect() as connection:
+            if connection.scalar(text("SELECT to_regclass(:target)"), {"target": f"public.{target}"}) is None:
+                return []
+            found = connection.execute(text(f"SELECT * FROM {target} ORDER BY run, epoch, word"))  # noqa: S608 - ours
+            return [dict(row) for row in found.mappings()]
+
+
 class TestJsonLinesSink(SinkContract):
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path) -> None:
@@ -62,7 +100,7 @@ class TestJsonLinesSink(SinkContract):
 
 
 class TestParquetSink(SinkContract):
-    modules = (parquet, pointer, files)
+    modules: ClassVar[Sequence[ModuleType]] = (parquet, pointer, files)
 
     @pytest.fixture(autouse=True, params=["local", "memory"])
     def _place(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
@@ -83,7 +121,7 @@ class TestParquetSink(SinkContract):
 class TestParquetSinkOnS3(TestParquetSink):
     """With conditional puts refused and with every put conditional: neither is needed, and neither is in the way."""
 
-    modules = (parquet,)
+    modules: ClassVar[Sequence[ModuleType]] = (parquet,)
 
     @pytest.fixture(autouse=True)
     def _place(self, store_with_rules: str) -> None:

@@ -1,0 +1,126 @@
+"""How does a Postgres sink talk to its database: in which words, and what do errors mean?
+
+Imported only when a sink is used, because it brings the driver with it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, cast
+
+import psycopg2
+import psycopg2.extensions
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from iteration_lib.errors import SinkTargetError
+from iteration_lib.sinks.seam import SinkTransaction
+from iteration_lib.store.query import named_statements, sql_folder
+
+if TYPE_CHECKING:
+    from iteration_lib.sinks.postgres import PostgresSink
+
+PUBLICATIONS = "iteration_publications"
+
+_NO_PRIVILEGE = "42501"
+_NO_TABLE = "42P01"
+# Connections, resources, the server's end, another transaction's lock: a later try may do.
+_PASSING_CLASSES = ("08", "40", "53", "55", "57")
+_DEFAULTS = {"application_name": "iteration_lib", "connect_timeout": "10"}
+# No database's defaults count: neither its isolation, nor its patience, nor its time zone.
+_OPTIONS = r"-c default_transaction_isolation=read\ committed -c lock_timeout=30s -c timezone=UTC"
+
+
+def statement(name: str, **identifiers: str) -> str:
+    """Return a statement of sql/sinks.sql with its identifiers, which are quoted already."""
+    return _statements()[name].format(**identifiers)
+
+
+def quoted(*names: str) -> str:
+    """Return an identifier, of a table with its schema's before it."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return identifiers as a list of columns."""
+    return ", ".join(map(quoted, names))
+
+
+def connection_string(sink: PostgresSink) -> str:
+    """Return what Postgres's own library connects by, for every driver; raises SinkTargetError."""
+    try:
+        address = make_url(sink.address()).set(drivername="postgresql+psycopg2")
+        _, parameters = address.get_dialect()().create_connect_args(address)
+        given = parameters.pop("options", "")
+        return psycopg2.extensions.make_dsn(**{**_DEFAULTS, **parameters}, options=f"{given} {_OPTIONS}")
+    except (ArgumentError, ValueError, psycopg2.Error):
+        problem = "has no address such as postgresql://user:password@host/database"
+        raise SinkTargetError(sink.describe(), problem, way_out="change its url=") from None  # it may show a password
+
+
+@contextmanager
+def opened(sink: PostgresSink) -> Iterator[psycopg2.extensions.cursor]:
+    """Connect for one transaction, which is committed at the end of the block; raises SinkTargetError."""
+    try:
+        connected = psycopg2.connect(connection_string(sink))
+        with closing(connected) as connection, connection, connection.cursor() as cursor:
+            yield cursor
+    except psycopg2.Error as err:
+        raise refused(sink.describe(), err.pgcode, str(err)) from err
+
+
+def publish(
+    cursor: psycopg2.extensions.cursor, transaction: SinkTransaction, committable: Mapping[str, object]
+) -> None:
+    """Insert prepared rows, unless this transaction was committed; drop their staging table in any case."""
+    schema, table, staging = (str(committable[name]) for name in ("schema", "table", "staging"))
+    parameters = {
+        "target": table,
+        "run_id": transaction.run_id,
+        "output": transaction.output,
+        "epoch": transaction.epoch,
+        "fencing_token": transaction.fencing_token,
+        "run_key": transaction.run_key,
+        "rows": committable["rows"],
+    }
+    cursor.execute(statement("insert_publication", publications=quoted(schema, PUBLICATIONS)), parameters)
+    if cursor.fetchone() is not None:
+        columns = listed(cast("Sequence[str]", committable["columns"]))
+        names = {"target": quoted(schema, table), "staging": quoted(schema, staging)}
+        cursor.execute(statement("publish_rows", columns=columns, **names))
+    drop_staging(cursor, schema, staging)
+
+
+def drop_staging(cursor: psycopg2.extensions.cursor, schema: str, staging: str) -> None:
+    """Drop a staging table, if it is there."""
+    cursor.execute(statement("drop_staging", staging=quoted(schema, staging)))
+
+
+def check_target(sink: PostgresSink) -> None:
+    """Raise SinkTargetError where the database does not answer or would refuse this login."""
+    with opened(sink) as cursor:
+        parameters = {"schema": sink.schema, "target": quoted(sink.schema, sink.table)}
+        cursor.execute(statement("check_target"), parameters)
+        may = cast("tuple[bool, bool]", cursor.fetchone())
+    if not all(may):
+        raise refused(sink.describe(), _NO_PRIVILEGE, "is closed to this login")
+
+
+def refused(target: str, sqlstate: str | None, said: str) -> SinkTargetError:
+    """Return the error of this project for what the database said; without a state it did not answer."""
+    first_line = said.strip().splitlines()[0] if said.strip() else "it did not answer"
+    way_out = "change the table or the output"
+    if sqlstate == _NO_PRIVILEGE:
+        way_out = "grant this login CREATE on the schema, and INSERT and SELECT on the table"
+    elif sqlstate == _NO_TABLE:
+        way_out = "bring the table back"
+    elif sqlstate is None or sqlstate[:2] in _PASSING_CLASSES:
+        return SinkTargetError(target, f"cannot be reached ({first_line})", is_passing=True, way_out="start it")
+    return SinkTargetError(target, f"does not take the rows ({first_line})", way_out=way_out)
+
+
+@functools.cache
+def _statements() -> dict[str, str]:
+    return named_statements(sql_folder() / "sinks.sql")
