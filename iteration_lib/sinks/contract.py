@@ -170,37 +170,38 @@ class SinkContract:
             raise AssertionError("prepare took a file that has another digest")
 
     def test_crash_at_any_line_of_prepare_is_aborted(self) -> None:
-        """What it left is dropped, nothing of it is ever seen, and the next attempt's rows are."""
+        """What each attempt left is dropped, nothing of it is ever seen, and the last one's rows are."""
+        target = new_name()
         for line in itertools.count(1):
-            target, older, newer = new_name(), transaction_of(0, token=1), transaction_of(0, token=2)
-            sink = self.sink(target)
-            has_crashed = self._crash(line, sink, partial(sink.prepare, older, publication_of(0)))
+            sink, transaction = self.sink(target), transaction_of(0, token=line)
+            has_crashed = self._crash(line, sink, partial(sink.prepare, transaction, publication_of(0)))
             self._expect_seen(target)
-
-            self.sink(target).abort(older)
-            self._publish(target, newer)
-
-            self._expect_seen(target, newer)
+            self.sink(target).abort(transaction)
             if not has_crashed:
                 break
+
+        last = transaction_of(0, token=line + 1)
+        self._publish(target, last)
+
+        self._expect_seen(target, last)
 
     def test_crash_at_any_line_of_prepare_is_no_hindrance_to_another_one(self) -> None:
-        """The same transaction is prepared again over what the first call left."""
+        """The same transaction is prepared again over what the calls before left, until one comes through."""
+        target, transaction = new_name(), transaction_of(0)
         for line in itertools.count(1):
-            target, transaction = new_name(), transaction_of(0)
             sink = self.sink(target)
-            has_crashed = self._crash(line, sink, partial(sink.prepare, transaction, publication_of(0)))
-
-            self._publish(target, transaction)
-
-            self._expect_seen(target, transaction)
-            if not has_crashed:
+            if not self._crash(line, sink, partial(sink.prepare, transaction, publication_of(0))):
                 break
+
+        self._publish(target, transaction)
+
+        self._expect_seen(target, transaction)
 
     def test_crash_at_any_line_of_commit_shows_all_or_nothing(self) -> None:
         """And all when the commit is repeated."""
+        transaction = transaction_of(0)
         for line in itertools.count(1):
-            target, transaction = new_name(), transaction_of(0)
+            target = new_name()
             committable, sink = self._prepare(target, transaction), self.sink(target)
             has_crashed = self._crash(line, sink, partial(sink.commit, transaction, committable))
             self._expect_whole(target, [transaction])
@@ -212,19 +213,17 @@ class SinkContract:
                 break
 
     def test_crash_at_any_line_of_abort_is_no_hindrance_to_another_one(self) -> None:
-        """The abort is repeated, and the next attempt's rows are seen."""
+        """The abort is repeated until it comes through, and the next attempt's rows are seen."""
+        target, older, newer = new_name(), transaction_of(0, token=1), transaction_of(0, token=2)
+        self._prepare(target, older)
         for line in itertools.count(1):
-            target, older, newer = new_name(), transaction_of(0, token=1), transaction_of(0, token=2)
-            self._prepare(target, older)
             sink = self.sink(target)
-            has_crashed = self._crash(line, sink, partial(sink.abort, older))
-
-            self.sink(target).abort(older)
-            self._publish(target, newer)
-
-            self._expect_seen(target, newer)
-            if not has_crashed:
+            if not self._crash(line, sink, partial(sink.abort, older)):
                 break
+
+        self._publish(target, newer)
+
+        self._expect_seen(target, newer)
 
     def test_reader_never_sees_half_of_an_epoch(self) -> None:
         """It looks before every line of prepare, of commit and of a commit that is repeated."""
