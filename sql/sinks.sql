@@ -48,7 +48,5 @@ INSERT INTO {target} ({columns}) SELECT {columns} FROM {staging};
 DROP TABLE IF EXISTS {staging};
 
 -- check_target: may this login do what a sink does?
-SELECT has_schema_privilege(%(schema)s, 'CREATE') AS may_create,
-    to_regclass(%(target)s) IS NULL
-    OR (has_table_privilege(to_regclass(%(target)s), 'INSERT') AND has_table_privilege(to_regclass(%(target)s), 'SELECT'))
-    AS may_insert;
+SELECT has_schema_privilege($1, 'CREATE'),
+    to_regclass($2) IS NULL OR (has_table_privilege($2, 'INSERT') AND has_table_privilege($2, 'SELECT'));

@@ -65,7 +65,7 @@ class PostgresSink:
 
     def check(self) -> None:
         """Look whether the table's database answers and lets this login in; raises SinkTargetError."""
-        from iteration_lib.sinks.postgres_session import check_target  # noqa: PLC0415  (see the module's docstring)
+        from iteration_lib.sinks.staging import check_target  # noqa: PLC0415  (see the module's docstring)
 
         check_target(self)
 

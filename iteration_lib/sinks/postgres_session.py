@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 PUBLICATIONS = "iteration_publications"
 
-_NO_PRIVILEGE = "42501"
-_NO_TABLE = "42P01"
+NO_PRIVILEGE = "42501"
+_WAYS_OUT = {
+    NO_PRIVILEGE: "grant this login USAGE and CREATE on the schema, and INSERT and SELECT on the table",
+    "42P01": "bring the table back",
+    "3F000": "create the schema",
+}
 # Connections, resources, the server's end, another transaction's lock: a later try may do.
 _PASSING_CLASSES = ("08", "40", "53", "55", "57")
 _DEFAULTS = {"application_name": "iteration_lib", "connect_timeout": "10"}
@@ -50,14 +54,11 @@ def listed(names: Sequence[str]) -> str:
 
 def connection_string(sink: PostgresSink) -> str:
     """Return what Postgres's own library connects by, for every driver; raises SinkTargetError."""
-    try:
-        address = make_url(sink.address()).set(drivername="postgresql+psycopg2")
-        _, parameters = address.get_dialect()().create_connect_args(address)
-        given = parameters.pop("options", "")
-        return psycopg2.extensions.make_dsn(**{**_DEFAULTS, **parameters}, options=f"{given} {_OPTIONS}")
-    except (ArgumentError, ValueError, psycopg2.Error):
+    found = _connection_string(sink.address())
+    if found is None:
         problem = "has no address such as postgresql://user:password@host/database"
-        raise SinkTargetError(sink.describe(), problem, way_out="change its url=") from None  # it may show a password
+        raise SinkTargetError(sink.describe(), problem, way_out="change its url=")
+    return found
 
 
 @contextmanager
@@ -85,7 +86,8 @@ def publish(
         "run_key": transaction.run_key,
         "rows": committable["rows"],
     }
-    cursor.execute(statement("insert_publication", publications=quoted(schema, PUBLICATIONS)), parameters)
+    publications = quoted(schema, PUBLICATIONS).replace("%", "%%")  # beside parameters the driver asks for that
+    cursor.execute(statement("insert_publication", publications=publications), parameters)
     if cursor.fetchone() is not None:
         columns = listed(cast("Sequence[str]", committable["columns"]))
         names = {"target": quoted(schema, table), "staging": quoted(schema, staging)}
@@ -98,27 +100,28 @@ def drop_staging(cursor: psycopg2.extensions.cursor, schema: str, staging: str) 
     cursor.execute(statement("drop_staging", staging=quoted(schema, staging)))
 
 
-def check_target(sink: PostgresSink) -> None:
-    """Raise SinkTargetError where the database does not answer or would refuse this login."""
-    with opened(sink) as cursor:
-        parameters = {"schema": sink.schema, "target": quoted(sink.schema, sink.table)}
-        cursor.execute(statement("check_target"), parameters)
-        may = cast("tuple[bool, bool]", cursor.fetchone())
-    if not all(may):
-        raise refused(sink.describe(), _NO_PRIVILEGE, "is closed to this login")
-
-
 def refused(target: str, sqlstate: str | None, said: str) -> SinkTargetError:
     """Return the error of this project for what the database said; without a state it did not answer."""
     first_line = said.strip().splitlines()[0] if said.strip() else "it did not answer"
-    way_out = "change the table or the output"
-    if sqlstate == _NO_PRIVILEGE:
-        way_out = "grant this login CREATE on the schema, and INSERT and SELECT on the table"
-    elif sqlstate == _NO_TABLE:
-        way_out = "bring the table back"
-    elif sqlstate is None or sqlstate[:2] in _PASSING_CLASSES:
-        return SinkTargetError(target, f"cannot be reached ({first_line})", is_passing=True, way_out="start it")
+    if sqlstate is None or sqlstate[:2] in _PASSING_CLASSES:
+        return SinkTargetError(
+            target, f"cannot be reached ({first_line})", is_passing=True, way_out="see to its server"
+        )
+    way_out = _WAYS_OUT.get(sqlstate, "change the table or the output")
     return SinkTargetError(target, f"does not take the rows ({first_line})", way_out=way_out)
+
+
+def _connection_string(url: str) -> str | None:
+    """Return None for what is no address; no error is let through, since it may show the password."""
+    try:
+        address = make_url(url)
+        if address.get_backend_name() != "postgresql":
+            return None
+        _, parameters = address.set(drivername="postgresql+psycopg2").get_dialect()().create_connect_args(address)
+        given = parameters.pop("options", "")
+        return psycopg2.extensions.make_dsn(**{**_DEFAULTS, **parameters}, options=f"{_OPTIONS} {given}")
+    except (ArgumentError, ValueError, psycopg2.Error):
+        return None
 
 
 @functools.cache

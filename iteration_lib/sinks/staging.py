@@ -2,7 +2,7 @@
 
 Through the ADBC driver, which copies record batches in Postgres's binary format, so that no value becomes text on its
 way. It fills a temporary table of the rows' own types; from there the server turns them into the target's, and checks
-them. One transaction: what a crash leaves of it is nothing.
+them. The staging table is made and filled in one transaction, of which a crash leaves nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ import pyarrow as pa
 
 from iteration_lib.errors import SinkTargetError, UsageError
 from iteration_lib.sinks.column_type import storable_schema, to_storable
-from iteration_lib.sinks.postgres_session import PUBLICATIONS, connection_string, listed, quoted, refused, statement
+from iteration_lib.sinks.postgres_session import (
+    NO_PRIVILEGE,
+    PUBLICATIONS,
+    connection_string,
+    listed,
+    quoted,
+    refused,
+    statement,
+)
 from iteration_lib.sinks.seam import Publication, SinkTransaction
 
 try:
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
 
 _ROWS = "iteration_rows"
 _TEMPORARY = f"pg_temp.{_ROWS}"
+_MESSAGE_NAMES = ("PG_DIAG_MESSAGE_PRIMARY", b"PG_DIAG_MESSAGE_PRIMARY")  # the driver says str and gives bytes
 
 
 def stage(sink: PostgresSink, transaction: SinkTransaction, publication: Publication) -> tuple[str, ...]:
@@ -43,14 +52,26 @@ def stage(sink: PostgresSink, transaction: SinkTransaction, publication: Publica
         "rows": _TEMPORARY,
         "columns": listed(columns),
     }
-    with _opened(sink) as cursor:
+    with _opened(sink) as connection, connection.cursor() as cursor:
         _ingest(cursor, rows)
-        for name in ("lock_tables", "create_publications", "create_target", "drop_staging", "create_staging"):
+        for name in ("lock_tables", "create_publications", "create_target"):
+            cursor.execute(statement(name, **names))
+        connection.commit()  # and let others create theirs, while this one fills its staging table
+        for name in ("drop_staging", "create_staging"):
             cursor.execute(statement(name, **names))
         for other in _other_columns(cursor, sink, columns):
             cursor.execute(statement("drop_column", column=quoted(other), **names))
         cursor.execute(statement("fill_staging", **names))
+        connection.commit()
     return columns
+
+
+def check_target(sink: PostgresSink) -> None:
+    """Raise SinkTargetError where the database does not answer, or would refuse this login."""
+    with _opened(sink) as connection, connection.cursor() as cursor:
+        cursor.execute(statement("check_target"), [sink.schema, quoted(sink.schema, sink.table)])
+        if not all(cursor.fetchone()):
+            raise refused(sink.describe(), NO_PRIVILEGE, "it is closed to this login")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +135,11 @@ def _other_columns(cursor: dbapi.Cursor, sink: PostgresSink, columns: Sequence[s
 
 
 @contextmanager
-def _opened(sink: PostgresSink) -> Iterator[dbapi.Cursor]:
-    """Connect for one transaction, which is committed at the end of the block; raises SinkTargetError."""
+def _opened(sink: PostgresSink) -> Iterator[dbapi.Connection]:
+    """Connect; what was not committed at the end of the block is rolled back. Raises SinkTargetError."""
     try:
-        with dbapi.connect(connection_string(sink)) as connection, connection.cursor() as cursor:
-            yield cursor
-            connection.commit()
+        with dbapi.connect(connection_string(sink)) as connection:
+            yield connection
     except DriverError as err:
-        said = dict(err.details).get("PG_DIAG_MESSAGE_PRIMARY", str(err))
-        raise refused(sink.describe(), err.sqlstate, str(said)) from err
+        said = [value.decode() for name, value in err.details if name in _MESSAGE_NAMES]
+        raise refused(sink.describe(), err.sqlstate, said[0] if said else str(err)) from err

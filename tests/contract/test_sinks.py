@@ -1,4 +1,4 @@
-"""Does every sink pass the suite that a user's own has to pass?"""
+"""Do sinks that publish files pass the suite that a user's own has to pass? (The Postgres sink: test_postgres_sink.)"""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ from types import ModuleType
 from typing import ClassVar
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from iteration_lib.sinks import (
     ParquetSink,
-    PostgresSink,
     Publication,
     SinkTransaction,
     parquet,
     pointer,
-    postgres_session,
     published,
-    staging,
 )
 from iteration_lib.sinks.contract import Row, SinkContract
 from iteration_lib.state import files
 from tests.fixture.object_store import object_store, without_conditions, write_once
-from tests.fixture.store import NO_SYNC
 
 
 class JsonLinesSink:
@@ -57,30 +52,6 @@ class JsonLinesSink:
 def store_with_rules(request: pytest.FixtureRequest) -> Iterator[str]:
     with object_store(request.param) as address:
         yield address
-
-
-@pytest.mark.postgres
-class TestPostgresSink(SinkContract):
-    modules: ClassVar[Sequence[ModuleType]] = (postgres_session, staging)
-
-    @pytest.fixture(autouse=True)
-    def _place(self, empty_database: str) -> Iterator[None]:
-        self.url = empty_database
-        self.engine = create_engine(
-            self.url, isolation_level="AUTOCOMMIT", connect_args={"options": "-c lock_timeout=1s"}
-        )
-        yield
-        self.engine.dispose()
-
-    def sink(self, target: str) -> PostgresSink:
-        return PostgresSink(target, url=f"{self.url}&{NO_SYNC}", run_column="run", epoch_column="epoch")
-
-    def read(self, target: str) -> Sequence[Row]:
-        with self.engine.connect() as connection:
-            if connection.scalar(text("SELECT to_regclass(:target)"), {"target": f"public.{target}"}) is None:
-                return []
-            found = connection.execute(text(f"SELECT * FROM {target} ORDER BY run, epoch, word"))  # noqa: S608 - ours
-            return [dict(row) for row in found.mappings()]
 
 
 class TestJsonLinesSink(SinkContract):
