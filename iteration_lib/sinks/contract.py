@@ -133,15 +133,26 @@ class SinkContract:
 
         self._expect_seen(target, transaction)
 
-    def test_aborted_transaction_is_never_seen(self) -> None:
-        """Nor is it in the way of the next attempt's; the superseded attempt may even prepare it again."""
+    def test_aborted_transaction_is_never_seen_and_takes_nothing_along(self) -> None:
+        """A new attempt aborts what the older one prepared of the same epoch, and commits what it prepared itself."""
         target, older, newer = new_name(), transaction_of(0, token=1), transaction_of(0, token=2)
-        self._prepare(target, older)
+        self.sink(target).prepare(older, publication_of(9))
         committable = self._prepare(target, newer)
 
         self.sink(target).abort(older)
-        self._prepare(target, older)
         self.sink(target).commit(newer, committable)
+
+        self._expect_seen(target, newer)
+
+    def test_superseded_attempt_that_prepares_late_is_never_seen(self) -> None:
+        """It was in the middle of it when it was aborted; what it computed may be something else."""
+        target, older, newer = new_name(), transaction_of(0, token=1), transaction_of(0, token=2)
+        committable = self._prepare(target, newer)
+        self.sink(target).abort(older)
+
+        self.sink(target).prepare(older, publication_of(9))
+        self.sink(target).commit(newer, committable)
+        self.sink(target).prepare(older, publication_of(9))
 
         self._expect_seen(target, newer)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import ClassVar
@@ -13,8 +11,6 @@ import pytest
 
 from iteration_lib.sinks import (
     ParquetSink,
-    Publication,
-    SinkTransaction,
     parquet,
     pointer,
     published,
@@ -22,30 +18,7 @@ from iteration_lib.sinks import (
 from iteration_lib.sinks.contract import Row, SinkContract
 from iteration_lib.state import files
 from tests.fixture.object_store import object_store, without_conditions, write_once
-
-
-class JsonLinesSink:
-    """What a user may write: a file of JSON lines per epoch in a folder of a local disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with self._prepared(transaction).open("w") as file:
-            for batch in publication.batches():
-                file.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
-        return {"name": f"{transaction.run_key}-{transaction.epoch:06d}.jsonl"}
-
-    def commit(self, transaction: SinkTransaction, committable: Mapping[str, object]) -> None:
-        with suppress(FileNotFoundError):  # it has its name already
-            self._prepared(transaction).rename(self._folder / str(committable["name"]))
-
-    def abort(self, transaction: SinkTransaction) -> None:
-        self._prepared(transaction).unlink(missing_ok=True)
-
-    def _prepared(self, transaction: SinkTransaction) -> Path:
-        return self._folder / f"{transaction.transaction_id}.prepared"
+from tests.json_lines_sink import JsonLinesSink, read_lines
 
 
 @pytest.fixture(scope="module", params=[without_conditions, write_once])
@@ -62,12 +35,8 @@ class TestJsonLinesSink(SinkContract):
     def sink(self, target: str) -> JsonLinesSink:
         return JsonLinesSink(self.folder / target)
 
-    def read(self, target: str) -> list[Row]:
-        return [
-            json.loads(line)
-            for path in sorted((self.folder / target).glob("*.jsonl"))
-            for line in path.read_text().splitlines()
-        ]
+    def read(self, target: str) -> Sequence[Row]:
+        return read_lines(self.folder / target)
 
 
 class TestParquetSink(SinkContract):
