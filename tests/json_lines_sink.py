@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from iteration_lib.sinks import Publication, SinkTransaction
@@ -22,11 +22,17 @@ class JsonLinesSink:
         with self.prepared(transaction).open("w") as file:
             for batch in publication.batches():
                 file.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
+            file.flush()
+            os.fsync(file.fileno())
         return {"name": f"{transaction.run_key}-{transaction.epoch:06d}.jsonl"}
 
     def commit(self, transaction: SinkTransaction, committable: Mapping[str, object]) -> None:
-        with suppress(FileNotFoundError):  # it has its name already
-            self.prepared(transaction).rename(self.folder / str(committable["name"]))
+        shown = self.folder / str(committable["name"])
+        try:
+            self.prepared(transaction).rename(shown)
+        except FileNotFoundError:  # it has its name already, or is lost
+            if not shown.exists():
+                raise
 
     def abort(self, transaction: SinkTransaction) -> None:
         self.prepared(transaction).unlink(missing_ok=True)

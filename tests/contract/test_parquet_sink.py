@@ -193,6 +193,17 @@ def test_publication_that_was_given_up_does_not_come_back_by_a_late_commit(root:
     assert () == published(str(root))
 
 
+def test_abort_leaves_no_data(root: Path) -> None:
+    sink = ParquetSink(str(root))
+    sink.prepare(_FIRST, publication_of(0))
+    left = StateLocation(str(root)).list_files()
+
+    sink.abort(_FIRST)
+
+    assert 2 == len(left)
+    assert () == StateLocation(str(root)).list_files()
+
+
 def test_changed_source_is_named(root: Path) -> None:
     publication = publication_of(0)
     changed = publication.location.path(publication.files[0].path)
