@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -66,3 +67,9 @@ class TestParquetSinkOnS3(TestParquetSink):
     @pytest.fixture(autouse=True)
     def _place(self, store_with_rules: str) -> None:
         self.root = store_with_rules
+
+
+def test_sink_in_the_docs_is_the_one_that_passes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
+
+    assert inspect.getsource(JsonLinesSink) in page
