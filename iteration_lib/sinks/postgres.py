@@ -94,11 +94,12 @@ class PostgresSink:
     ) -> None:
         """Insert the rows in the transaction that a psycopg2 cursor is in, at READ COMMITTED, unless they were.
 
-        Raises what psycopg2 raises: whose transaction it is knows what that means.
+        Raises SinkTargetError where the table does not take them, and what psycopg2 raises where no answer comes: whose
+        transaction it is knows what that means.
         """
         from iteration_lib.sinks.postgres_session import publish  # noqa: PLC0415  (see the module's docstring)
 
-        publish(cursor, transaction, committable)
+        publish(cursor, transaction, committable, target=self.describe())
 
     def abort(self, transaction: SinkTransaction) -> None:
         """Drop the staging table; see Sink."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
 import psycopg2
@@ -73,26 +74,27 @@ def opened(sink: PostgresSink) -> Iterator[psycopg2.extensions.cursor]:
 
 
 def publish(
-    cursor: psycopg2.extensions.cursor, transaction: SinkTransaction, committable: Mapping[str, object]
+    cursor: psycopg2.extensions.cursor,
+    transaction: SinkTransaction,
+    committable: Mapping[str, object],
+    *,
+    target: str,
 ) -> None:
     """Insert prepared rows, unless this transaction was committed; drop their staging table in any case."""
     schema, table, staging = (str(committable[name]) for name in ("schema", "table", "staging"))
-    parameters = {
-        "target": table,
-        "run_id": transaction.run_id,
-        "output": transaction.output,
-        "epoch": transaction.epoch,
-        "fencing_token": transaction.fencing_token,
-        "run_key": transaction.run_key,
-        "rows": committable["rows"],
-    }
+    parameters = {"target": table, "rows": committable["rows"], **asdict(transaction)}
     publications = quoted(schema, PUBLICATIONS).replace("%", "%%")  # beside parameters the driver asks for that
-    cursor.execute(statement("insert_publication", publications=publications), parameters)
-    if cursor.fetchone() is not None:
-        columns = listed(cast("Sequence[str]", committable["columns"]))
-        names = {"target": quoted(schema, table), "staging": quoted(schema, staging)}
-        cursor.execute(statement("publish_rows", columns=columns, **names))
-    drop_staging(cursor, schema, staging)
+    columns = listed(cast("Sequence[str]", committable["columns"]))
+    names = {"target": quoted(schema, table), "staging": quoted(schema, staging)}
+    try:
+        cursor.execute(statement("insert_publication", publications=publications), parameters)
+        if cursor.fetchone() is not None:
+            cursor.execute(statement("publish_rows", columns=columns, **names))
+        drop_staging(cursor, schema, staging)
+    except psycopg2.Error as err:
+        if _is_passing(err.pgcode):
+            raise
+        raise refused(target, err.pgcode, str(err)) from err
 
 
 def drop_staging(cursor: psycopg2.extensions.cursor, schema: str, staging: str) -> None:
@@ -109,6 +111,10 @@ def refused(target: str, sqlstate: str | None, said: str) -> SinkTargetError:
         )
     way_out = _WAYS_OUT.get(sqlstate, "change the table or the output")
     return SinkTargetError(target, f"does not take the rows ({first_line})", way_out=way_out)
+
+
+def _is_passing(sqlstate: str | None) -> bool:
+    return sqlstate is None or sqlstate[:2] in _PASSING_CLASSES
 
 
 def _connection_string(url: str) -> str | None:

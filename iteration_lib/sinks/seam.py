@@ -23,7 +23,7 @@ from iteration_lib.state.streams import iterate_file, load_schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkTransaction:
-    """What one attempt publishes of one epoch into one sink. `run_created_at` is UTC and orders the runs."""
+    """What one attempt publishes of one epoch into one sink. `run_created_at` orders the runs, and has a time zone."""
 
     run_id: str
     run_key: str
@@ -31,6 +31,10 @@ class SinkTransaction:
     output: str
     epoch: int
     fencing_token: int
+
+    def __post_init__(self) -> None:
+        if self.run_created_at.tzinfo is None:  # it would be another instant on every machine
+            raise ValueError(f"{self.run_created_at} has no time zone")
 
     @property
     def transaction_id(self) -> str:

@@ -20,7 +20,7 @@ from sqlalchemy.engine import make_url
 from iteration_lib.errors import SinkTargetError, UsageError
 from iteration_lib.sinks import PostgresSink, Publication, SinkTransaction, postgres_session
 from iteration_lib.sinks.contract import Row, SinkContract
-from iteration_lib.sinks.trial import publication_of, rows_of, transaction_of
+from iteration_lib.sinks.trial import at_once, publication_of, rows_of, transaction_of
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import dump_schema, save_batches
@@ -393,6 +393,37 @@ def test_rows_may_be_published_in_another_ones_transaction(sink: PostgresSink, u
     assert in_store.is_in_store
     assert not sink.is_in_store
     assert [[(0,)], [(0,)], [(0,)], [(6,)]] == seen
+
+
+def test_table_that_does_not_take_the_rows_is_named_in_another_ones_transaction_too(
+    sink: PostgresSink, url: str, database: Connection, tmp_path: Path
+) -> None:
+    database.execute(text("CREATE TABLE scores (a int PRIMARY KEY)"))
+    committable = sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1, 1])))
+    engine = create_engine(url)
+
+    connection = engine.raw_connection()
+    cursor = cast("psycopg2.extensions.cursor", connection.cursor())
+    with pytest.raises(SinkTargetError, match="duplicate key") as caught:
+        sink.publish(cursor, _FIRST, committable)
+    connection.close()
+    engine.dispose()
+
+    assert not caught.value.is_passing
+
+
+def test_defaults_of_the_database_do_not_count(sink: PostgresSink, database: Connection, tmp_path: Path) -> None:
+    """A commit that waits for another one of the same transaction would fail at any other isolation."""
+    name = database.scalar(text("SELECT current_database()"))
+    database.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"))
+    database.execute(text(f"ALTER DATABASE {name} SET timezone = 'Asia/Tokyo'"))
+    database.execute(text("CREATE TABLE scores (at timestamptz)"))
+
+    committable = sink.prepare(_FIRST, publication(tmp_path, at=pa.array([_NOON])))
+    at_once([lambda: sink.commit(_FIRST, committable)] * 4)
+
+    assert [(_NOON.replace(tzinfo=dt.UTC),)] == read(database, "SELECT at FROM scores")
+    database.execute(text(f"ALTER DATABASE {name} RESET ALL"))
 
 
 @pytest.mark.parametrize(
