@@ -27,7 +27,7 @@ PUBLIC_API_USERS = ("library", "plugins", "airflow", "cli", "dags")  # who may i
 HOMES = {
     "pyspark": ("runner", "library"),
     "py4j": ("runner",),
-    "sqlalchemy": ("store", "sinks"),  # sinks: an address is read as the store's is
+    "sqlalchemy": ("store",),
     "psycopg2": ("store", "sinks"),  # sinks: the same statements run in the store's transaction and in one of their own
     "adbc_driver_postgresql": ("sinks",),
     "adbc_driver_manager": ("sinks",),

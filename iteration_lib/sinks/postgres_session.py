@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, cast
 
 import psycopg2
 import psycopg2.extensions
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
-from iteration_lib.errors import SinkTargetError
+from iteration_lib.errors import SinkTargetError, StoreUnavailableError
 from iteration_lib.sinks.seam import SinkTransaction
+from iteration_lib.store.postgres import open_engine
 from iteration_lib.store.query import named_statements, sql_folder
 
 if TYPE_CHECKING:
@@ -120,13 +119,11 @@ def _is_passing(sqlstate: str | None) -> bool:
 def _connection_string(url: str) -> str | None:
     """Return None for what is no address; no error is let through, since it may show the password."""
     try:
-        address = make_url(url)
-        if address.get_backend_name() != "postgresql":
-            return None
-        _, parameters = address.set(drivername="postgresql+psycopg2").get_dialect()().create_connect_args(address)
+        engine = open_engine(url)  # it reads the address as the store's is read, and connects to nothing
+        _, parameters = engine.dialect.create_connect_args(engine.url)
         given = parameters.pop("options", "")
         return psycopg2.extensions.make_dsn(**{**_DEFAULTS, **parameters}, options=f"{_OPTIONS} {given}")
-    except (ArgumentError, ValueError, psycopg2.Error):
+    except (StoreUnavailableError, ValueError, psycopg2.Error):
         return None
 
 
