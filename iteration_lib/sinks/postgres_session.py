@@ -104,11 +104,10 @@ def drop_staging(cursor: psycopg2.extensions.cursor, schema: str, staging: str) 
 def refused(target: str, sqlstate: str | None, said: str) -> SinkTargetError:
     """Return the error of this project for what the database said; without a state it did not answer."""
     first_line = said.strip().splitlines()[0] if said.strip() else "it did not answer"
-    if sqlstate is None or sqlstate[:2] in _PASSING_CLASSES:
-        return SinkTargetError(
-            target, f"cannot be reached ({first_line})", is_passing=True, way_out="see to its server"
-        )
-    way_out = _WAYS_OUT.get(sqlstate, "change the table or the output")
+    if _is_passing(sqlstate):
+        problem = f"cannot be reached ({first_line})"
+        return SinkTargetError(target, problem, is_passing=True, way_out="see to its server")
+    way_out = _WAYS_OUT.get(str(sqlstate), "change the table or the output")
     return SinkTargetError(target, f"does not take the rows ({first_line})", way_out=way_out)
 
 

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
+import psycopg2
+import psycopg2.extensions
 import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, create_engine, text
@@ -26,9 +28,6 @@ from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import dump_schema, save_batches
 from tests.cutting_proxy import Cut, CuttingProxy
 from tests.fixture.store import NO_SYNC
-
-if TYPE_CHECKING:
-    import psycopg2.extensions
 
 pytestmark = pytest.mark.postgres
 pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
@@ -410,6 +409,24 @@ def test_table_that_does_not_take_the_rows_is_named_in_another_ones_transaction_
     engine.dispose()
 
     assert not caught.value.is_passing
+
+
+def test_connection_that_is_lost_in_another_ones_transaction_is_for_that_one_to_judge(
+    sink: PostgresSink, url: str, database: Connection
+) -> None:
+    committable = sink.prepare(_FIRST, publication_of(0))
+    engine = create_engine(url)
+    connection = engine.raw_connection()
+    cursor = cast("psycopg2.extensions.cursor", connection.cursor())
+    cursor.execute("SELECT pg_backend_pid()")
+    database.execute(
+        text("SELECT pg_terminate_backend(:pid, 10000)"), {"pid": cast("tuple[int]", cursor.fetchone())[0]}
+    )
+
+    with pytest.raises(psycopg2.OperationalError):
+        sink.publish(cursor, _FIRST, committable)
+    connection.invalidate()
+    engine.dispose()
 
 
 def test_defaults_of_the_database_do_not_count(sink: PostgresSink, database: Connection, tmp_path: Path) -> None:
