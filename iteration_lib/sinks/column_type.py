@@ -1,8 +1,8 @@
 """Which Arrow columns does a Postgres table hold, and as which types are they sent?
 
 The driver sends numbers, texts, bytes, times, decimals and lists of them exactly as they are. What it would send as
-something else is changed before: unsigned 64-bit integers to decimals, nanoseconds to microseconds where none is lost,
-dictionaries to their values. Structs, maps and lists of lists have no column type and are refused.
+something else is changed before: unsigned 64-bit integers to decimals, nanoseconds to microseconds where none is lost.
+Structs, maps and lists of lists have no column type and are refused.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ def _is_list(found: pa.DataType) -> bool:
 
 _CHANGES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType | None]], ...] = (
     (lambda found: isinstance(found, pa.BaseExtensionType), lambda found: _storable(found.storage_type)),
-    (pa.types.is_dictionary, lambda found: _storable(found.value_type)),
     (_is_list, _storable_list),
     (pa.types.is_nested, lambda _: None),
     (pa.types.is_uint64, lambda _: pa.decimal128(20, 0)),

@@ -267,6 +267,16 @@ def test_outputs_and_epochs_of_one_table_are_told_apart(url: str, database: Conn
     )
 
 
+def test_two_tables_may_be_given_the_same_output(url: str, database: Connection) -> None:
+    sinks = [PostgresSink(table, url=url) for table in ("scores", "copies")]
+    committables = [sink.prepare(_FIRST, publication_of(0)) for sink in sinks]
+
+    for sink, committable in zip(sinks, committables, strict=True):
+        sink.commit(_FIRST, committable)
+
+    assert [(6, 6)] == read(database, "SELECT (SELECT count(*) FROM scores), (SELECT count(*) FROM copies)")
+
+
 def test_column_that_would_be_there_twice_is_refused(url: str, tmp_path: Path) -> None:
     sink = PostgresSink("metrics", url=url, epoch_column="epoch")
 
