@@ -14,6 +14,7 @@
     │   ├── SchemaMismatchError   a feedback's schema is not its variable's
     │   ├── MetricError           a metric that is not a finite number
     │   ├── OperatorResultError   an operator returned what no stream can hold
+    │   ├── SinkTargetError       what a sink publishes into does not take it
     │   ├── StateLocationError    the state location cannot be used
     │   ├── StoreUnavailableError   no store answers at the address
     │   ├── StoreVersionError     the store's schema is not this version's
@@ -158,11 +159,22 @@ class OperatorResultError(UsageError):
         super().__init__(f"operator {operator_id!r} {problem}")
 
 
+class SinkTargetError(UsageError):
+    """What a sink publishes into does not take it: a folder, a table; nothing of it was published."""
+
+    def __init__(self, target: str, problem: str, *, is_passing: bool = False, way_out: str = "mend it") -> None:
+        self.target = target
+        self.problem = problem
+        self.is_passing = is_passing
+        super().__init__(f"{target} {problem}; {way_out}, then run the same command again")
+
+
 class StateLocationError(UsageError):
     """The state location cannot be written or read."""
 
     def __init__(self, uri: str, problem: str, *, is_passing: bool = False) -> None:
         self.uri = uri
+        self.problem = problem
         self.is_passing = is_passing
         super().__init__(f"state location {uri!r} {problem}; choose another with --state or ITERATION_STATE_URI")
 

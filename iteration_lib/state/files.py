@@ -114,6 +114,22 @@ def read_whole(location: StateLocation, path: str) -> bytes:
         return cast("bytes", filesystem.cat_file(inner))
 
 
+def read_if_there(location: StateLocation, path: str) -> bytes | None:
+    """Return a file's bytes as they are, None where there is no file: for one that says itself what it holds.
+
+    Raises StateLocationError where that cannot be known.
+    """
+    filesystem, inner = filesystem_of(location.path(path))
+    try:
+        with only_os_errors():
+            content: bytes = filesystem.cat_file(inner)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise StateLocationError(location.uri, f"cannot read {path} ({err})", is_passing=True) from err
+    return content
+
+
 def open_verified(location: StateLocation, path: str, *, size_bytes: int, sha256: str) -> pa.NativeFile:
     """Return a file for random access, verified: mapped into memory on local disks, else fetched whole."""
     if not location.is_local:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -56,12 +57,18 @@ class StateLocation:
         return full
 
     def check_writable(self) -> None:
-        """Write a small file and remove it again. Raises StateLocationError if that fails."""
+        """Write a small file, as state files are written, and remove it again. Raises StateLocationError if that fails.
+
+        Folders are made where there are folders; a bucket is not, since one that is not there was mistyped.
+        """
         probe = f"writable-{secrets.token_hex(8)}"
-        with self._failing("be written"):
+        with self._failing("be written"), tempfile.NamedTemporaryFile() as content:
+            content.write(b"writable")
+            content.flush()
             filesystem, path = filesystem_of(self.path(probe))
-            filesystem.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH120 - an address, not a local path
-            filesystem.pipe_file(path, b"writable")
+            if self.is_local:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            filesystem.put_file(content.name, path)
             filesystem.rm_file(path)
 
     def list_files(self, folder: str = "") -> tuple[str, ...]:

@@ -108,6 +108,14 @@ def load_buckets(location: StateLocation, stream: SavedStream, file: SavedFile) 
     return [whole.slice(start, length) for start, length in zip(starts, counts, strict=False)]
 
 
+def iterate_file(location: StateLocation, stream: SavedStream, file: SavedFile) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one Parquet file of a stream, a batch at a time; raises StateCorruptedError that names it."""
+    schema = load_schema(stream)
+    with _open_parquet(location, file) as parquet:
+        for batch in parquet.iter_batches():
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)  # Parquet adds to what fields say
+
+
 def check_buckets(location: StateLocation, stream: SavedStream, *, count: int) -> None:
     """Check that a stream's files hold `count` buckets, each once; raises StateCorruptedError."""
     missing = missing_buckets(location, stream, count=count)

@@ -23,13 +23,13 @@ def queries() -> dict[str, TextClause]:
     """Return every named query."""
     found: dict[str, TextClause] = {}
     for path in sorted((sql_folder() / "queries").glob("*.sql")):
-        found |= _parse(path.read_text(encoding="utf-8"))
+        found |= {name: text(statement) for name, statement in named_statements(path).items()}
     return found
 
 
-def _parse(source: str) -> dict[str, TextClause]:
+def named_statements(path: Path) -> dict[str, str]:
+    """Return what stands under each name in a file, without the last semicolon."""
+    source = path.read_text(encoding="utf-8")
     marks = list(_NAMED.finditer(source))
     ends = [mark.start() for mark in marks[1:]] + [len(source)]
-    return {
-        mark.group(1): text(source[mark.end() : end].strip().rstrip(";")) for mark, end in zip(marks, ends, strict=True)
-    }
+    return {mark.group(1): source[mark.end() : end].strip().rstrip(";") for mark, end in zip(marks, ends, strict=True)}

@@ -1,6 +1,6 @@
 """Is a state file there whole or not at all, is no other file taken for it, and can no path leave the root?
 
-The same on a local disk and on a store that knows neither rename nor fsync.
+The same on a local disk, on a store that knows neither rename nor fsync, and on S3.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.state.streams import dump_schema, load_bucket, load_buckets, load_whole, save_batches, save_table
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "s3"])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> StateLocation:
-    return StateLocation(
-        str(tmp_path / "state") if request.param == "local" else f"memory://{secrets.token_hex(8)}/run"
-    )
+    if request.param == "local":
+        return StateLocation(str(tmp_path / "state"))
+    root = "memory:/" if request.param == "memory" else request.getfixturevalue("s3")
+    return StateLocation(f"{root}/{secrets.token_hex(8)}/run")
 
 
 def overwrite(location: StateLocation, path: str, content: bytes) -> None:
@@ -163,6 +164,14 @@ def test_writable_location_passes_and_keeps_nothing(location: StateLocation) -> 
     location.check_writable()
 
     assert () == location.list_files()
+
+
+def test_bucket_that_is_not_there_is_refused_and_not_made(s3: str) -> None:
+    filesystem, bucket = filesystem_of(s3)
+
+    with pytest.raises(StateLocationError, match="does not exist"):
+        StateLocation("s3://mistyped/run").check_writable()
+    assert [bucket] == filesystem.ls("", refresh=True)
 
 
 @pytest.mark.parametrize("uri", ["", "nosuch://x", "/proc/nowhere", "a\0b"])

@@ -1,0 +1,115 @@
+"""How does an output become Parquet files that a reader sees all or none of, also on an object store?
+
+    <uri>/_data/<run>/<epoch>-<output>-<token>/part-...parquet    what `prepare` copies, byte for byte
+    <uri>/_published/<run>/<epoch>-<output>.json                  the pointer, which `commit` writes last
+
+What readers see is the pointers alone. The guarantee rests on three things, none of which needs a rename or a
+conditional put: a pointer is one small file that is written by one request, after its data are durable; its name has
+one content only, because one token's transaction of a run, output and epoch is ever committed, so that whoever writes
+it late writes the same bytes; and its name says its place in the order (`<run>` begins with the time at which the run
+was created), so that an old one written late never becomes the newest. A store that never replaces an object will do
+as well. Names that begin with an underscore are passed over by Spark and pyarrow when somebody reads all of `uri`.
+
+One address serves any number of runs and outputs. To give a publication up, remove its data first and its pointer
+then: a commit that is repeated late finds no data and does not bring the pointer back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, cast
+
+from iteration_lib.errors import ProtocolViolationError, SinkTargetError, StateLocationError
+from iteration_lib.sinks.pointer import dump_pointer, is_whole_pointer, pointer_path, run_folder
+from iteration_lib.sinks.seam import Publication, SinkTransaction
+from iteration_lib.state.files import Written, copy_file, read_if_there, write_bytes
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import SavedFile, SavedStream
+
+_DATA = "_data"
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetSink:
+    """Publish an output as Parquet files under `uri`: a local folder, or any address that fsspec opens.
+
+    `iteration_lib.sinks.published` lists what was published there.
+    """
+
+    uri: str
+
+    def describe(self) -> str:
+        """Return where the files lie."""
+        return f"the Parquet folder {re.sub(r'//[^/@]*@', '//***@', self.uri)}"
+
+    def check(self) -> None:
+        """Write a small file and remove it; raises SinkTargetError."""
+        with self._opened() as location:
+            location.check_writable()
+
+    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
+        """Copy the files into a folder of the transaction's own; see Sink."""
+        folder = _data_folder(transaction)
+        with self._opened() as location:
+            location.remove(folder)
+            copies = [_copy(publication.location, file, location, folder) for file in publication.files]
+        return {"stream": replace(publication.stream, files=tuple(copies)).to_json()}
+
+    def commit(self, transaction: SinkTransaction, committable: Mapping[str, object]) -> None:
+        """Write the pointer, unless it is there; see Sink."""
+        stream = SavedStream.from_json(
+            cast("Mapping[str, Any]", committable["stream"])
+        )  # Any: JSON, as prepare gave it
+        path, content = pointer_path(transaction), dump_pointer(transaction, stream)
+        with self._opened() as location:
+            found = read_if_there(location, path)
+            if found == content:
+                return
+            if found is not None and is_whole_pointer(found):
+                problem = f"{location.path(path)} shows other files already; this is a bug, please report it"
+                raise ProtocolViolationError(problem)
+            self._check_data(location, transaction, stream)
+            _write_pointer(location, path, content)
+
+    def abort(self, transaction: SinkTransaction) -> None:
+        """Remove the transaction's folder; see Sink."""
+        with self._opened() as location:
+            location.remove(_data_folder(transaction))
+
+    def _check_data(self, location: StateLocation, transaction: SinkTransaction, stream: SavedStream) -> None:
+        there = set(location.list_files(_data_folder(transaction)))
+        for file in stream.files:
+            if file.path not in there:
+                way_out = "where it was published once and then removed, all is well; otherwise restore the file"
+                raise SinkTargetError(self.describe(), f"does not hold {file.path} any more", way_out=way_out)
+
+    @contextmanager
+    def _opened(self) -> Iterator[StateLocation]:
+        try:
+            yield StateLocation(self.uri)
+        except StateLocationError as err:
+            way_out = "make it writable, or name another folder"
+            raise SinkTargetError(self.describe(), err.problem, is_passing=err.is_passing, way_out=way_out) from err
+
+
+def _data_folder(transaction: SinkTransaction) -> str:
+    name = f"{transaction.epoch:010d}-{transaction.output}-{transaction.fencing_token:06d}"
+    return f"{_DATA}/{run_folder(transaction)}/{name}"
+
+
+def _copy(source: StateLocation, file: SavedFile, target: StateLocation, folder: str) -> SavedFile:
+    path = f"{folder}/{PurePosixPath(file.path).name}"
+    copy_file(source, Written(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256), target, path)
+    return replace(file, path=path)
+
+
+def _write_pointer(location: StateLocation, path: str, content: bytes) -> None:
+    try:
+        write_bytes(location, path, content, replaces=True)
+    except StateLocationError:
+        if read_if_there(location, path) != content:  # it is there where another process came first, in a store that
+            raise  # never replaces an object

@@ -1,0 +1,131 @@
+"""How does a Postgres sink talk to its database: in which words, and what do errors mean?
+
+Imported only when a sink is used, because it brings the driver with it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, cast
+
+import psycopg2
+import psycopg2.extensions
+
+from iteration_lib.errors import SinkTargetError, StoreUnavailableError
+from iteration_lib.sinks.seam import SinkTransaction
+from iteration_lib.store.postgres import open_engine
+from iteration_lib.store.query import named_statements, sql_folder
+
+if TYPE_CHECKING:
+    from iteration_lib.sinks.postgres import PostgresSink
+
+PUBLICATIONS = "iteration_publications"
+
+NO_PRIVILEGE = "42501"
+_WAYS_OUT = {
+    NO_PRIVILEGE: "grant this login USAGE and CREATE on the schema, and INSERT and SELECT on the table",
+    "42P01": "bring the table back",
+    "3F000": "create the schema",
+}
+# Connections, resources, the server's end, another transaction's lock: a later try may do.
+_PASSING_CLASSES = ("08", "40", "53", "55", "57")
+_DEFAULTS = {"application_name": "iteration_lib", "connect_timeout": "10"}
+# No database's defaults count: neither its isolation, nor its patience, nor its time zone.
+_OPTIONS = r"-c default_transaction_isolation=read\ committed -c lock_timeout=30s -c timezone=UTC"
+
+
+def statement(name: str, **identifiers: str) -> str:
+    """Return a statement of sql/sinks.sql with its identifiers, which are quoted already."""
+    return _statements()[name].format(**identifiers)
+
+
+def quoted(*names: str) -> str:
+    """Return an identifier, of a table with its schema's before it."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return identifiers as a list of columns."""
+    return ", ".join(map(quoted, names))
+
+
+def connection_string(sink: PostgresSink) -> str:
+    """Return what Postgres's own library connects by, for every driver; raises SinkTargetError."""
+    found = _connection_string(sink.address())
+    if found is None:
+        problem = "has no address such as postgresql://user:password@host/database"
+        raise SinkTargetError(sink.describe(), problem, way_out="change its url=")
+    return found
+
+
+@contextmanager
+def opened(sink: PostgresSink) -> Iterator[psycopg2.extensions.cursor]:
+    """Connect for one transaction, which is committed at the end of the block; raises SinkTargetError."""
+    try:
+        connected = psycopg2.connect(connection_string(sink))
+        with closing(connected) as connection, connection, connection.cursor() as cursor:
+            yield cursor
+    except psycopg2.Error as err:
+        raise refused(sink.describe(), err.pgcode, str(err)) from err
+
+
+def publish(
+    cursor: psycopg2.extensions.cursor,
+    transaction: SinkTransaction,
+    committable: Mapping[str, object],
+    *,
+    target: str,
+) -> None:
+    """Insert prepared rows, unless this transaction was committed; drop their staging table in any case."""
+    schema, table, staging = (str(committable[name]) for name in ("schema", "table", "staging"))
+    parameters = {"target": table, "rows": committable["rows"], **asdict(transaction)}
+    publications = quoted(schema, PUBLICATIONS).replace("%", "%%")  # beside parameters the driver asks for that
+    columns = listed(cast("Sequence[str]", committable["columns"]))
+    names = {"target": quoted(schema, table), "staging": quoted(schema, staging)}
+    try:
+        cursor.execute(statement("insert_publication", publications=publications), parameters)
+        if cursor.fetchone() is not None:
+            cursor.execute(statement("publish_rows", columns=columns, **names))
+        drop_staging(cursor, schema, staging)
+    except psycopg2.Error as err:
+        if _is_passing(err.pgcode):
+            raise
+        raise refused(target, err.pgcode, str(err)) from err
+
+
+def drop_staging(cursor: psycopg2.extensions.cursor, schema: str, staging: str) -> None:
+    """Drop a staging table, if it is there."""
+    cursor.execute(statement("drop_staging", staging=quoted(schema, staging)))
+
+
+def refused(target: str, sqlstate: str | None, said: str) -> SinkTargetError:
+    """Return the error of this project for what the database said; without a state it did not answer."""
+    first_line = said.strip().splitlines()[0] if said.strip() else "it did not answer"
+    if _is_passing(sqlstate):
+        problem = f"cannot be reached ({first_line})"
+        return SinkTargetError(target, problem, is_passing=True, way_out="see to its server")
+    way_out = _WAYS_OUT.get(str(sqlstate), "change the table or the output")
+    return SinkTargetError(target, f"does not take the rows ({first_line})", way_out=way_out)
+
+
+def _is_passing(sqlstate: str | None) -> bool:
+    return sqlstate is None or sqlstate[:2] in _PASSING_CLASSES
+
+
+def _connection_string(url: str) -> str | None:
+    """Return None for what is no address; no error is let through, since it may show the password."""
+    try:
+        engine = open_engine(url)  # it reads the address as the store's is read, and connects to nothing
+        _, parameters = engine.dialect.create_connect_args(engine.url)
+        given = parameters.pop("options", "")
+        return psycopg2.extensions.make_dsn(**{**_DEFAULTS, **parameters}, options=f"{_OPTIONS} {given}")
+    except (StoreUnavailableError, ValueError, psycopg2.Error):
+        return None
+
+
+@functools.cache
+def _statements() -> dict[str, str]:
+    return named_statements(sql_folder() / "sinks.sql")

@@ -1,0 +1,52 @@
+-- What a Postgres sink says to the database of its table. Names in braces are put in as quoted identifiers, or lists of
+-- them; whatever is a value is a parameter. Nothing here reads or writes the store's own tables.
+
+-- lock_tables: wait while another process creates the tables of sinks, which two at once cannot
+SELECT pg_advisory_xact_lock(5283470213462);
+
+-- create_publications: what was committed into the tables of a schema
+CREATE TABLE IF NOT EXISTS {publications} (
+    target text NOT NULL,
+    run_id text NOT NULL,
+    output text NOT NULL,
+    epoch bigint NOT NULL,
+    fencing_token bigint NOT NULL,
+    run_key text NOT NULL,
+    rows bigint NOT NULL,
+    committed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (target, run_id, output, epoch)
+);
+
+-- create_target: a table as the rows are, where there is none
+CREATE TABLE IF NOT EXISTS {target} AS SELECT {columns} FROM {rows} WITH NO DATA;
+
+-- list_columns: the columns of a table, and which of them need a value
+SELECT attname AS name, attnotnull AND NOT atthasdef AND attidentity = '' AS is_required
+FROM pg_catalog.pg_attribute
+WHERE attrelid = CAST($1 AS regclass) AND attnum > 0 AND NOT attisdropped
+ORDER BY attnum;
+
+-- create_staging: the table's columns, with what it asks of values; nobody reads it
+CREATE TABLE {staging} (LIKE {target} INCLUDING CONSTRAINTS);
+
+-- drop_column: a column that the rows do not have is not asked of them
+ALTER TABLE {staging} DROP COLUMN {column} CASCADE;
+
+-- fill_staging: the rows, as the table will hold them
+INSERT INTO {staging} ({columns}) SELECT {columns} FROM {rows};
+
+-- insert_publication: take the transaction's turn, which it has once, whoever else is at it; no row means that it was had
+INSERT INTO {publications} (target, run_id, output, epoch, fencing_token, run_key, rows)
+VALUES (%(target)s, %(run_id)s, %(output)s, %(epoch)s, %(fencing_token)s, %(run_key)s, %(rows)s)
+ON CONFLICT DO NOTHING
+RETURNING run_id;
+
+-- publish_rows: show the rows, together, when the transaction commits
+INSERT INTO {target} ({columns}) SELECT {columns} FROM {staging};
+
+-- drop_staging: drop what a transaction prepared
+DROP TABLE IF EXISTS {staging};
+
+-- check_target: may this login do what a sink does?
+SELECT has_schema_privilege($1, 'CREATE'),
+    to_regclass($2) IS NULL OR (has_table_privilege($2, 'INSERT') AND has_table_privilege($2, 'SELECT'));

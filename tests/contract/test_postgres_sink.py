@@ -1,0 +1,495 @@
+"""What does a Postgres table hold of what was published, and what if the database or its people do not play along?"""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import psycopg2
+import psycopg2.extensions
+import pyarrow as pa
+import pytest
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.engine import make_url
+
+from iteration_lib.errors import SinkTargetError, UsageError
+from iteration_lib.sinks import PostgresSink, Publication, SinkTransaction, postgres_session
+from iteration_lib.sinks.contract import Row, SinkContract
+from iteration_lib.sinks.trial import at_once, publication_of, rows_of, transaction_of
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import FileFormat, SavedStream
+from iteration_lib.state.streams import dump_schema, save_batches
+from tests.cutting_proxy import Cut, CuttingProxy
+from tests.fixture.store import NO_SYNC
+
+pytestmark = pytest.mark.postgres
+pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
+
+from iteration_lib.sinks import staging  # noqa: E402  (it needs the driver)
+
+_FIRST = transaction_of(0)
+
+
+class TestPostgresSink(SinkContract):
+    modules: ClassVar[Sequence[ModuleType]] = (postgres_session, staging)
+
+    @pytest.fixture(autouse=True)
+    def _place(self, empty_database: str) -> Iterator[None]:
+        self.url = empty_database
+        self.engine = create_engine(
+            self.url, isolation_level="AUTOCOMMIT", connect_args={"options": "-c lock_timeout=1s"}
+        )
+        yield
+        self.engine.dispose()
+
+    def sink(self, target: str) -> PostgresSink:
+        return PostgresSink(target, url=f"{self.url}&{NO_SYNC}", run_column="run", epoch_column="epoch")
+
+    def read(self, target: str) -> Sequence[Row]:
+        with self.engine.connect() as connection:
+            if connection.scalar(text("SELECT to_regclass(:target)"), {"target": f"public.{target}"}) is None:
+                return []
+            found = connection.execute(text(f"SELECT * FROM {target} ORDER BY run, epoch, word"))  # noqa: S608 - ours
+            return [dict(row) for row in found.mappings()]
+
+
+@pytest.fixture
+def database(empty_database: str) -> Iterator[Connection]:
+    engine = create_engine(f"{empty_database}&{NO_SYNC}", isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+        connection.execute(text("GRANT USAGE ON SCHEMA public TO PUBLIC"))
+        yield connection
+    engine.dispose()
+
+
+@pytest.fixture
+def url(database: Connection) -> str:
+    return database.engine.url.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def sink(url: str) -> PostgresSink:
+    return PostgresSink("scores", url=url)
+
+
+def publication(folder: Path, **columns: pa.Array) -> Publication:
+    batch = pa.RecordBatch.from_pydict(columns)
+    location = StateLocation(str(folder))
+    file = save_batches(location, "part.parquet", [batch], file_format=FileFormat.PARQUET)
+    stream = SavedStream(kind="value", format=FileFormat.PARQUET, schema=dump_schema(batch.schema), files=(file,))
+    return Publication(location=location, stream=stream)
+
+
+def publish(sink: PostgresSink, one: Publication, transaction: SinkTransaction = _FIRST) -> Mapping[str, object]:
+    committable = sink.prepare(transaction, one)
+    sink.commit(transaction, committable)
+    return committable
+
+
+def read(database: Connection, query: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in database.execute(text(query))]
+
+
+def tables(database: Connection, schema: str = "public") -> list[str]:
+    found = database.execute(text("SELECT tablename FROM pg_tables WHERE schemaname = :schema"), {"schema": schema})
+    return sorted(found.scalars())
+
+
+_DAY, _NOON = dt.date(2026, 11, 22), dt.datetime(2026, 11, 22, 12, 0, 0, 123456)  # noqa: DTZ001 - without a zone on purpose
+_BIG = Decimal("-99999999999999999999.99")
+
+
+@pytest.mark.parametrize(
+    ("column", "type_name", "values"),
+    [
+        (pa.array([True, None]), "boolean", [True, None]),
+        (pa.array([-128, None], pa.int8()), "smallint", [-128, None]),
+        (pa.array([-(2**63), 2**63 - 1]), "bigint", [-(2**63), 2**63 - 1]),
+        (pa.array([2**32 - 1], pa.uint32()), "bigint", [2**32 - 1]),
+        (pa.array([2**64 - 1, None], pa.uint64()), "numeric", [Decimal(2**64 - 1), None]),
+        (pa.array([0.1, -0.0, float("inf"), None]), "double precision", [0.1, -0.0, float("inf"), None]),
+        (pa.array([1.5], pa.float32()), "real", [1.5]),
+        (pa.array(np.array([1.5], np.float16)), "real", [1.5]),
+        (pa.array(["", "ü\t\\N'\"", None]), "text", ["", "ü\t\\N'\"", None]),
+        (pa.array(["a"]).dictionary_encode(), "text", ["a"]),
+        (pa.array([b"\x00\xff", None]), "bytea", [b"\x00\xff", None]),
+        (pa.array([b"ab"], pa.binary(2)), "bytea", [b"ab"]),
+        (pa.array([_DAY, None]), "date", [_DAY, None]),
+        (pa.array([_DAY], pa.date64()), "date", [_DAY]),
+        (pa.array([_NOON, None], pa.timestamp("us")), "timestamp without time zone", [_NOON, None]),
+        (pa.array([_NOON], pa.timestamp("ns")), "timestamp without time zone", [_NOON]),
+        (pa.array([_NOON], pa.timestamp("us", "UTC")), "timestamp with time zone", [_NOON.replace(tzinfo=dt.UTC)]),
+        (pa.array([dt.timedelta(days=-1)], pa.duration("ns")), "interval", [dt.timedelta(days=-1)]),
+        (pa.array([dt.time(23, 59)], pa.time64("ns")), "time without time zone", [dt.time(23, 59)]),
+        (pa.array([_BIG], pa.decimal128(38, 2)), "numeric", [_BIG]),
+        (pa.array([[1.5, None], None, []], pa.list_(pa.float64())), "double precision[]", [[1.5, None], None, []]),
+        (pa.array([[1.5, 2.5]], pa.list_(pa.float64(), 2)), "double precision[]", [[1.5, 2.5]]),
+        (pa.array([["a,", '"']], pa.large_list(pa.string())), "text[]", [["a,", '"']]),
+        (pa.array([[2**64 - 1]], pa.list_(pa.uint64())), "numeric[]", [[Decimal(2**64 - 1)]]),
+        (pa.array([[_NOON]], pa.list_(pa.timestamp("ns"))), "timestamp without time zone[]", [[_NOON]]),
+        (pa.nulls(2), "text", [None, None]),
+    ],
+    ids=lambda found: str(found.type) if isinstance(found, pa.Array) else "",
+)
+def test_value_arrives_exactly(
+    sink: PostgresSink, database: Connection, tmp_path: Path, column: pa.Array, type_name: str, values: list[object]
+) -> None:
+    count = len(column)
+
+    publish(sink, publication(tmp_path, number=pa.array(range(count)), x=column))
+
+    found = read(database, "SELECT pg_typeof(x)::text, x FROM scores ORDER BY number")
+    assert [(type_name, value) for value in values] == [
+        (name, bytes(value) if isinstance(value, memoryview) else value) for name, value in found
+    ]
+
+
+def test_nan_arrives_as_nan(sink: PostgresSink, database: Connection, tmp_path: Path) -> None:
+    publish(sink, publication(tmp_path, x=pa.array([float("nan"), None])))
+
+    assert [(1, 1)] == read(database, "SELECT count(*) FILTER (WHERE x = 'NaN'), count(*) - count(x) FROM scores")
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        (pa.array([{"a": 1}]), "has no type for the column 'x', which is struct<a: int64>"),
+        (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), "has no type for the column 'x', which is map"),
+        (pa.array([[[1]]]), "has no type for the column 'x', which is list<"),
+        (pa.array([1], pa.timestamp("ns")), "cannot hold a value of the column 'x'"),
+        (pa.array(["a\0b"]), "does not take the rows .invalid byte sequence"),
+    ],
+    ids=lambda found: str(found.type) if isinstance(found, pa.Array) else "",
+)
+def test_value_that_would_arrive_as_another_is_refused_by_prepare(
+    sink: PostgresSink, database: Connection, tmp_path: Path, column: pa.Array, problem: str
+) -> None:
+    with pytest.raises(SinkTargetError, match=f"^the Postgres table public.scores {problem}"):
+        sink.prepare(_FIRST, publication(tmp_path, x=column))
+
+    assert [] == tables(database)
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({}, "an output without columns"),
+        ({"": 1}, "cannot name a column ''"),
+        ({"ü" * 32: 1}, "cannot name a column 'ü"),
+    ],
+)
+def test_output_whose_columns_have_no_name_there_is_refused(
+    sink: PostgresSink, tmp_path: Path, columns: dict[str, int], problem: str
+) -> None:
+    arrays = {name: pa.array([value]) for name, value in columns.items()}
+
+    with pytest.raises(SinkTargetError, match=problem):
+        sink.prepare(_FIRST, publication(tmp_path, **arrays))
+
+
+def test_table_that_is_there_gets_its_columns_by_name_and_its_own_defaults(
+    sink: PostgresSink, database: Connection, tmp_path: Path
+) -> None:
+    database.execute(
+        text("CREATE TABLE scores (id int GENERATED ALWAYS AS IDENTITY, b text, by text NOT NULL DEFAULT 'me', a int)")
+    )
+
+    publish(sink, publication(tmp_path, a=pa.array([1, 2]), b=pa.array(["x", "y"])))
+
+    assert [(1, "x", "me", 1), (2, "y", "me", 2)] == read(database, "SELECT id, b, by, a FROM scores ORDER BY a")
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("(b int)", "has no column 'a'; change"),
+        ("(a int, b int NOT NULL, c int)", "wants a value for its column 'b'; change"),
+        ("(a boolean)", 'does not take the rows .column "a" is of type boolean'),
+        ("(a smallint)", "does not take the rows .smallint out of range"),
+        ("(a int CHECK (a < 0))", "does not take the rows .new row for relation"),
+        ("(a int NOT NULL)", 'does not take the rows .null value in column "a"'),
+    ],
+)
+def test_table_that_does_not_fit_is_refused_by_prepare(
+    sink: PostgresSink, database: Connection, tmp_path: Path, table: str, problem: str
+) -> None:
+    database.execute(text(f"CREATE TABLE scores {table}"))
+
+    with pytest.raises(SinkTargetError, match=problem):
+        sink.prepare(_FIRST, publication(tmp_path, a=pa.array([100_000, None])))
+
+    assert ["iteration_publications", "scores"] == tables(database)
+
+
+def test_row_that_the_table_has_already_fails_the_commit_until_it_is_removed(
+    sink: PostgresSink, database: Connection, tmp_path: Path
+) -> None:
+    database.execute(text("CREATE TABLE scores (a int PRIMARY KEY)"))
+    database.execute(text("INSERT INTO scores VALUES (2)"))
+    committable = sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1, 2])))
+
+    with pytest.raises(SinkTargetError, match="duplicate key"):
+        sink.commit(_FIRST, committable)
+    seen = read(database, "SELECT a FROM scores")
+    database.execute(text("DELETE FROM scores"))
+    sink.commit(_FIRST, committable)
+
+    assert [(2,)] == seen
+    assert [(1,), (2,)] == read(database, "SELECT a FROM scores ORDER BY a")
+
+
+def test_rows_that_a_consumer_took_away_do_not_come_back(sink: PostgresSink, database: Connection) -> None:
+    committable = publish(sink, publication_of(0))
+    database.execute(text("DELETE FROM scores"))
+
+    sink.commit(_FIRST, committable)
+
+    assert [] == read(database, "SELECT * FROM scores")
+
+
+def test_outputs_and_epochs_of_one_table_are_told_apart(url: str, database: Connection, tmp_path: Path) -> None:
+    sink = PostgresSink("metrics", url=url, run_column="run", epoch_column="epoch")
+    for output, epoch in (("loss", 0), ("loss", 1), ("size", 1)):
+        transaction = SinkTransaction(**{**_fields(_FIRST), "output": output, "epoch": epoch})
+        publish(sink, publication(tmp_path / output / str(epoch), name=pa.array([output])), transaction)
+
+    assert [("run-0", 0, "loss"), ("run-0", 1, "loss"), ("run-0", 1, "size")] == read(
+        database, "SELECT run, epoch, name FROM metrics ORDER BY epoch, name"
+    )
+
+
+def test_two_tables_may_be_given_the_same_output(url: str, database: Connection) -> None:
+    sinks = [PostgresSink(table, url=url) for table in ("scores", "copies")]
+    committables = [sink.prepare(_FIRST, publication_of(0)) for sink in sinks]
+
+    for sink, committable in zip(sinks, committables, strict=True):
+        sink.commit(_FIRST, committable)
+
+    assert [(6, 6)] == read(database, "SELECT (SELECT count(*) FROM scores), (SELECT count(*) FROM copies)")
+
+
+def test_column_that_would_be_there_twice_is_refused(url: str, tmp_path: Path) -> None:
+    sink = PostgresSink("metrics", url=url, epoch_column="epoch")
+
+    with pytest.raises(SinkTargetError, match="would get the column 'epoch' twice; name another"):
+        sink.prepare(_FIRST, publication(tmp_path, epoch=pa.array([1])))
+
+
+def test_names_are_names_whatever_they_look_like(url: str, database: Connection, tmp_path: Path) -> None:
+    schema, table, column = 'ü %s {x}"', '"; DROP TABLE x; --', "a\"b' %(x)s"
+    database.execute(text('CREATE SCHEMA "ü %s {x}"""'))
+    sink = PostgresSink(table, schema=schema, url=url, run_column="of %s")
+    sink.check()
+
+    committable = publish(sink, publication(tmp_path, **{column: pa.array([1])}))
+    sink.commit(_FIRST, committable)
+
+    assert ['"; DROP TABLE x; --', "iteration_publications"] == tables(database, schema)
+    found = database.exec_driver_sql('SELECT * FROM "ü %%s {x}"""."""; DROP TABLE x; --"')
+    assert ["of %s", column] == list(found.keys())
+    assert [("run-0", 1)] == [tuple(row) for row in found]
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "ü" * 32, "metrics.loss"])
+def test_name_that_no_table_has_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="is no name"):
+        PostgresSink(name)
+
+
+def test_nothing_is_left_beside_the_table_after_commit_and_abort(sink: PostgresSink, database: Connection) -> None:
+    aborted = transaction_of(1)
+    sink.prepare(aborted, publication_of(1))
+
+    publish(sink, publication_of(0))
+    before = tables(database)
+    sink.abort(aborted)
+
+    assert ["iteration_publications", sink.staging_table(aborted), "scores"] == before
+    assert ["iteration_publications", "scores"] == tables(database)
+
+
+def test_prepared_rows_that_are_gone_fail_the_commit_and_leave_the_turn_free(
+    sink: PostgresSink, database: Connection
+) -> None:
+    committable = sink.prepare(_FIRST, publication_of(0))
+    sink.abort(_FIRST)
+
+    with pytest.raises(SinkTargetError, match=r"does not exist\); bring the table back"):
+        sink.commit(_FIRST, committable)
+    publish(sink, publication_of(0))
+
+    assert [(6,)] == read(database, "SELECT count(*) FROM scores")
+
+
+def test_login_without_privileges_is_told_what_to_grant(sink: PostgresSink, url: str, database: Connection) -> None:
+    database.execute(text("DROP ROLE IF EXISTS stranger"))
+    database.execute(text("CREATE ROLE stranger LOGIN PASSWORD 'stranger'"))
+    address = make_url(url).set(username="stranger", password="stranger").render_as_string(hide_password=False)
+    stranger = sink.at(address)
+
+    for call in (stranger.check, lambda: stranger.prepare(_FIRST, publication_of(0))):
+        with pytest.raises(SinkTargetError, match="grant this login USAGE and CREATE on the schema"):
+            call()
+    database.execute(text("GRANT CREATE ON SCHEMA public TO stranger"))
+    stranger.check()
+    publish(stranger, publication_of(0))
+
+    assert [(6,)] == read(database, "SELECT count(*) FROM scores")
+    database.execute(text("DROP OWNED BY stranger"))
+    database.execute(text("DROP ROLE stranger"))
+
+
+def test_login_that_may_not_insert_is_found_out_before_the_first_epoch(
+    sink: PostgresSink, url: str, database: Connection
+) -> None:
+    database.execute(text("CREATE TABLE scores (a int)"))
+    database.execute(text("DROP ROLE IF EXISTS reader"))
+    database.execute(text("CREATE ROLE reader LOGIN PASSWORD 'reader'"))
+    database.execute(text("GRANT CREATE ON SCHEMA public TO reader"))
+    database.execute(text("GRANT SELECT ON scores TO reader"))
+    address = make_url(url).set(username="reader", password="reader").render_as_string(hide_password=False)
+
+    with pytest.raises(SinkTargetError, match=r"closed to this login.*INSERT and SELECT"):
+        sink.at(address).check()
+
+    database.execute(text("DROP OWNED BY reader"))
+    database.execute(text("DROP ROLE reader"))
+
+
+@pytest.mark.parametrize("cut", Cut)
+@pytest.mark.parametrize("message", range(1, 7))
+def test_connection_that_is_lost_in_a_commit_needs_but_another_commit(
+    url: str, database: Connection, tmp_path: Path, cut: Cut, message: int
+) -> None:
+    """Messages 1 to 6: start-up, BEGIN, the turn, the rows, the staging table, COMMIT; as the driver sends them."""
+    committable = PostgresSink("scores", url=url).prepare(_FIRST, publication_of(0))
+
+    with CuttingProxy(url, tmp_path, message=message, cut=cut) as proxy:
+        proxy.arm()
+        with pytest.raises(SinkTargetError, match="cannot be reached") as caught:
+            PostgresSink("scores", url=proxy.url).commit(_FIRST, committable)
+        PostgresSink("scores", url=proxy.url).commit(_FIRST, committable)
+
+    assert caught.value.is_passing
+    assert len(rows_of(0)) == read(database, "SELECT count(*) FROM scores")[0][0]
+
+
+def test_rows_may_be_published_in_another_ones_transaction(sink: PostgresSink, url: str, database: Connection) -> None:
+    """That is how a table in the store's own database is committed together with the epoch."""
+    in_store = PostgresSink("scores")
+    committable = in_store.at(url).prepare(_FIRST, publication_of(0))
+    engine = create_engine(url, isolation_level="READ COMMITTED")
+    seen = []
+
+    for ends in ("rollback", "commit"):
+        connection = engine.raw_connection()
+        in_store.publish(cast("psycopg2.extensions.cursor", connection.cursor()), _FIRST, committable)
+        seen.append(read(database, "SELECT count(*) FROM scores"))
+        getattr(connection, ends)()
+        seen.append(read(database, "SELECT count(*) FROM scores"))
+        connection.close()
+    engine.dispose()
+
+    assert in_store.is_in_store
+    assert not sink.is_in_store
+    assert [[(0,)], [(0,)], [(0,)], [(6,)]] == seen
+
+
+def test_table_that_does_not_take_the_rows_is_named_in_another_ones_transaction_too(
+    sink: PostgresSink, url: str, database: Connection, tmp_path: Path
+) -> None:
+    database.execute(text("CREATE TABLE scores (a int PRIMARY KEY)"))
+    committable = sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1, 1])))
+    engine = create_engine(url)
+
+    connection = engine.raw_connection()
+    cursor = cast("psycopg2.extensions.cursor", connection.cursor())
+    with pytest.raises(SinkTargetError, match="duplicate key") as caught:
+        sink.publish(cursor, _FIRST, committable)
+    connection.close()
+    engine.dispose()
+
+    assert not caught.value.is_passing
+
+
+def test_connection_that_is_lost_in_another_ones_transaction_is_for_that_one_to_judge(
+    sink: PostgresSink, url: str, database: Connection
+) -> None:
+    committable = sink.prepare(_FIRST, publication_of(0))
+    engine = create_engine(url)
+    connection = engine.raw_connection()
+    cursor = cast("psycopg2.extensions.cursor", connection.cursor())
+    cursor.execute("SELECT pg_backend_pid()")
+    database.execute(
+        text("SELECT pg_terminate_backend(:pid, 10000)"), {"pid": cast("tuple[int]", cursor.fetchone())[0]}
+    )
+
+    with pytest.raises(psycopg2.OperationalError):
+        sink.publish(cursor, _FIRST, committable)
+    connection.invalidate()
+    engine.dispose()
+
+
+def test_defaults_of_the_database_do_not_count(sink: PostgresSink, database: Connection, tmp_path: Path) -> None:
+    """A commit that waits for another one of the same transaction would fail at any other isolation."""
+    name = database.scalar(text("SELECT current_database()"))
+    database.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"))
+    database.execute(text(f"ALTER DATABASE {name} SET timezone = 'Asia/Tokyo'"))
+    database.execute(text("CREATE TABLE scores (at timestamptz)"))
+
+    committable = sink.prepare(_FIRST, publication(tmp_path, at=pa.array([_NOON])))
+    at_once([lambda: sink.commit(_FIRST, committable)] * 4)
+
+    assert [(_NOON.replace(tzinfo=dt.UTC),)] == read(database, "SELECT at FROM scores")
+    database.execute(text(f"ALTER DATABASE {name} RESET ALL"))
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("postgresql://me:secret@/db?host=/nowhere", r"cannot be reached .*; see to its server"),
+        ("mysql://me:secret@host/db", "has no address such as"),
+        ("postgresql://me:secret@host:port/db", "has no address such as"),
+        ("postgresql://me:secret@/db?nonsense=1", "has no address such as"),
+        (None, "has no address of its own.*; give it a url="),
+    ],
+)
+def test_address_that_leads_nowhere_is_refused_without_its_password(address: str | None, problem: str) -> None:
+    sink = PostgresSink("scores", url=address)
+
+    for call in (sink.check, lambda: sink.prepare(_FIRST, publication_of(0)), lambda: sink.abort(_FIRST)):
+        with pytest.raises(SinkTargetError, match=f"^the Postgres table public.scores {problem}") as caught:
+            call()
+        assert "secret" not in str(caught.value)
+    assert "secret" not in repr(sink) + sink.describe()
+
+
+def test_importing_sinks_brings_no_driver_along() -> None:
+    """Every Spark worker imports the iteration's module, and the sinks with it."""
+    heavy = ("pyspark", "sqlalchemy", "psycopg2", "adbc_driver_manager")
+    asked = f"import sys, iteration_lib.sinks; print([name for name in {heavy} if name in sys.modules])"
+
+    answer = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+
+    assert "[]\n" == answer.stdout
+
+
+def test_driver_that_is_not_installed_is_asked_for(sink: PostgresSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "iteration_lib.sinks.staging", raising=False)
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+
+    with pytest.raises(UsageError, match=r"install iteration-lib\[postgres\]"):
+        sink.check()
+
+
+def _fields(transaction: SinkTransaction) -> dict[str, Any]:
+    return {name: getattr(transaction, name) for name in SinkTransaction.__dataclass_fields__}

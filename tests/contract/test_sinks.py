@@ -1,0 +1,75 @@
+"""Do sinks that publish files pass the suite that a user's own has to pass? (The Postgres sink: test_postgres_sink.)"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
+
+import pytest
+
+from iteration_lib.sinks import (
+    ParquetSink,
+    parquet,
+    pointer,
+    published,
+)
+from iteration_lib.sinks.contract import Row, SinkContract
+from iteration_lib.state import files
+from tests.fixture.object_store import object_store, without_conditions, write_once
+from tests.json_lines_sink import JsonLinesSink, read_lines
+
+
+@pytest.fixture(scope="module", params=[without_conditions, write_once])
+def store_with_rules(request: pytest.FixtureRequest) -> Iterator[str]:
+    with object_store(request.param) as address:
+        yield address
+
+
+class TestJsonLinesSink(SinkContract):
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+    def sink(self, target: str) -> JsonLinesSink:
+        return JsonLinesSink(self.folder / target)
+
+    def read(self, target: str) -> Sequence[Row]:
+        return read_lines(self.folder / target)
+
+
+class TestParquetSink(SinkContract):
+    modules: ClassVar[Sequence[ModuleType]] = (parquet, pointer, files)
+
+    @pytest.fixture(autouse=True, params=["local", "memory"])
+    def _place(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        self.root = str(tmp_path) if request.param == "local" else "memory://sinks"
+
+    def sink(self, target: str) -> ParquetSink:
+        return ParquetSink(f"{self.root}/{target}/out")
+
+    def read(self, target: str) -> Sequence[Row]:
+        return [
+            row
+            for one in published(f"{self.root}/{target}/out")
+            for batch in one.publication.batches()
+            for row in batch.to_pylist()
+        ]
+
+
+class TestParquetSinkOnS3(TestParquetSink):
+    """With conditional puts refused and with every put conditional: neither is needed, and neither is in the way."""
+
+    modules: ClassVar[Sequence[ModuleType]] = (parquet,)
+
+    @pytest.fixture(autouse=True)
+    def _place(self, store_with_rules: str) -> None:
+        self.root = store_with_rules
+
+
+def test_sink_in_the_docs_is_the_one_that_passes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
+
+    assert inspect.getsource(JsonLinesSink) in page

@@ -1,0 +1,160 @@
+"""Does the suite for sinks find a sink that breaks a promise, and by which check?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from iteration_lib.errors import StateCorruptedError
+from iteration_lib.sinks import Publication, SinkTransaction
+from iteration_lib.sinks.contract import Row, SinkContract
+from tests import json_lines_sink
+from tests.json_lines_sink import JsonLinesSink, read_lines
+
+
+class ShowsWhatIsPrepared(JsonLinesSink):
+    def prepared(self, transaction: SinkTransaction) -> Path:
+        return self.folder / f"{transaction.transaction_id}.jsonl"
+
+
+class CommitsLineByLine(JsonLinesSink):
+    def commit(self, transaction: SinkTransaction, committable: Mapping[str, object]) -> None:
+        with (self.folder / str(committable["name"])).open("w") as shown:
+            for line in self.prepared(transaction).read_text().splitlines(keepends=True):
+                shown.write(line)
+                shown.flush()
+
+
+class CommitsTwice(JsonLinesSink):
+    def commit(self, transaction: SinkTransaction, committable: Mapping[str, object]) -> None:
+        with (self.folder / str(committable["name"])).open("a") as shown:
+            shown.write(self.prepared(transaction).read_text())
+
+
+class CommitsIntoOneFile(JsonLinesSink):
+    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
+        return {**super().prepare(transaction, publication), "name": "all.jsonl"}
+
+
+class CannotCommitAgain(JsonLinesSink):
+    def commit(self, transaction: SinkTransaction, committable: Mapping[str, object]) -> None:
+        self.prepared(transaction).rename(self.folder / str(committable["name"]))
+
+
+class ShowsTheNewestLast(JsonLinesSink):
+    """Names a file by how many there are, so that readers find them in the order of commits."""
+
+    def commit(self, transaction: SinkTransaction, committable: Mapping[str, object]) -> None:
+        for shown in self.folder.glob(f"*-{committable['name']}"):
+            shown.rename(self.prepared(transaction))
+        count = len(list(self.folder.glob("*.jsonl")))
+        self.prepared(transaction).rename(self.folder / f"{count}-{committable['name']}")
+
+
+class PreparesOnlyOnce(JsonLinesSink):
+    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
+        if self.prepared(transaction).exists():
+            raise FileExistsError(self.prepared(transaction))
+        return super().prepare(transaction, publication)
+
+
+class SharesWhatIsPrepared(JsonLinesSink):
+    def prepared(self, transaction: SinkTransaction) -> Path:
+        return self.folder / f"{transaction.run_key}-{transaction.epoch}.prepared"
+
+
+class TrustsItsFiles(JsonLinesSink):
+    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
+        try:
+            return super().prepare(transaction, publication)
+        except StateCorruptedError:
+            return {"name": "trusted.jsonl"}
+
+
+class AbortsOnlyWhatIsThere(JsonLinesSink):
+    def abort(self, transaction: SinkTransaction) -> None:
+        self.prepared(transaction).unlink()
+
+
+class CannotPrepareNothing(JsonLinesSink):
+    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
+        next(publication.batches())
+        return super().prepare(transaction, publication)
+
+
+class RemembersInTheProcess(JsonLinesSink):
+    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
+        return {**super().prepare(transaction, publication), "path": self.folder}
+
+
+class TalksTooMuch(JsonLinesSink):
+    def describe(self) -> str:
+        return "a folder\nof files"
+
+
+class Suite(SinkContract):
+    modules = (json_lines_sink,)
+
+    def __init__(self, sink_type: type[JsonLinesSink], folder: Path) -> None:
+        self._sink_type = sink_type
+        self._folder = folder
+
+    def sink(self, target: str) -> JsonLinesSink:
+        return self._sink_type(self._folder / target)
+
+    def read(self, target: str) -> Sequence[Row]:
+        return read_lines(self._folder / target)
+
+    def failed(self) -> set[str]:
+        checks = [name for name in dir(self) if name.startswith("test_")]
+        return {name.removeprefix("test_") for name in checks if not self._passes(name)}
+
+    def _passes(self, name: str) -> bool:
+        try:
+            getattr(self, name)()
+        except Exception:  # noqa: BLE001 - as pytest does
+            return False
+        return True
+
+
+@pytest.mark.parametrize(
+    ("sink_type", "check"),
+    [
+        (ShowsWhatIsPrepared, "prepared_rows_are_not_seen"),
+        (CommitsLineByLine, "reader_never_sees_half_of_an_epoch"),
+        (CommitsTwice, "commit_may_be_repeated"),
+        (CommitsIntoOneFile, "committed_rows_are_seen_epoch_by_epoch"),
+        (CannotCommitAgain, "commits_at_the_same_time_show_rows_once"),
+        (ShowsTheNewestLast, "commit_of_an_older_epoch_that_is_repeated_late_changes_nothing"),
+        (PreparesOnlyOnce, "prepare_may_be_repeated"),
+        (SharesWhatIsPrepared, "aborted_transaction_is_never_seen_and_takes_nothing_along"),
+        (SharesWhatIsPrepared, "superseded_attempt_that_prepares_late_is_never_seen"),
+        (TrustsItsFiles, "rows_that_are_not_what_was_written_are_not_published"),
+        (AbortsOnlyWhatIsThere, "abort_may_be_repeated_and_finds_nothing_to_drop"),
+        (CannotPrepareNothing, "no_rows_are_published_as_none"),
+        (RemembersInTheProcess, "commit_may_be_repeated"),
+        (TalksTooMuch, "sink_describes_itself_in_one_line_and_can_be_used"),
+    ],
+)
+def test_sink_that_breaks_a_promise_is_found(tmp_path: Path, sink_type: type[JsonLinesSink], check: str) -> None:
+    assert check in Suite(sink_type, tmp_path).failed()
+
+
+def test_sink_that_keeps_them_passes(tmp_path: Path) -> None:
+    assert set() == Suite(JsonLinesSink, tmp_path).failed()
+
+
+def test_sink_of_which_no_line_is_seen_is_not_taken_for_one_that_passes(tmp_path: Path) -> None:
+    """Its lines are elsewhere: the checks that crash it, or look between its lines, would check nothing."""
+    suite = Suite(JsonLinesSink, tmp_path)
+    suite._files = lambda sink: frozenset()  # type: ignore[method-assign]  # noqa: ARG005
+
+    assert suite.failed() == {
+        "crash_at_any_line_of_abort_is_no_hindrance_to_another_one",
+        "crash_at_any_line_of_commit_shows_all_or_nothing",
+        "crash_at_any_line_of_prepare_is_aborted",
+        "crash_at_any_line_of_prepare_is_no_hindrance_to_another_one",
+        "reader_never_sees_half_of_an_epoch",
+    }
