@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_EXTRAS = {"airflow", "embedded", "java", "connect", "dev"}
+_EXTRAS = {"airflow", "connect", "dev", "embedded", "java", "postgres", "s3"}
 
 
 @pytest.fixture(scope="module")
