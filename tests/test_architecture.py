@@ -18,7 +18,7 @@ FLOORS = (
     ("runner", "store", "sinks", "library"),
     ("coordinator", "engine", "marker", "view", "explanation"),
     ("driver",),
-    ("continuation", "launch", "loading", "planning", "verification"),
+    ("continuation", "launch", "loading", "planning", "verification", "loop_run", "loop"),
     ("application", "airflow", "cli", "plugins"),
     ("dags",),
 )

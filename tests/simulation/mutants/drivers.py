@@ -124,9 +124,9 @@ DRIVERS = (
     Mutant(
         name="outputs of all attempts lie in one folder",
         rule="files",
-        file=_EPOCH,
-        old='folder = f"outputs/{output}/{self._attempt.folder}-epoch-{self._epoch:06d}"',
-        new='folder = f"outputs/{output}/epoch-{self._epoch:06d}"',
+        file="driver/publish.py",
+        old='folder = f"outputs/{output}/{context.attempt.folder}-epoch-{epoch:06d}"',
+        new='folder = f"outputs/{output}/epoch-{epoch:06d}"',
     ),
     Mutant(
         name="attempt runs one epoch more than it was asked for",
