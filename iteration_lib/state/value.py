@@ -210,7 +210,8 @@ def _advice(value: object) -> str:
     if type(value).__module__.startswith("pandas."):
         return "make it a DataFrame, as by .to_frame()"
     if hasattr(value, "get_params"):
-        return "give what it has learnt: {name: value for name, value in vars(model).items() if name.endswith('_')}"
+        learnt = "{name: value for name, value in vars(model).items() if name.strip('_') + '_' == name}"
+        return f"give what it has learnt, the attributes whose names end with an underscore: {learnt}"
     if type(value).__module__.startswith("pyspark."):
         return "only a DataFrame of its own is kept, by open_run(..., spark=session); collect the rest into arrays"
     if hasattr(value, "__array__"):

@@ -146,7 +146,10 @@ def test_table_shares_no_memory_with_the_arrays_that_it_was_made_of() -> None:
         ({"a": {"b": (1, 2)}}, r"^variable x\['a'\]\['b'\] is a tuple; make it an array"),
         ({1: 2}, "^variable x is a dict with the key 1; give keys that are texts$"),
         (pd.Series([1]), r"^variable x is a Series; make it a DataFrame, as by .to_frame\(\)$"),
-        (SGDClassifier(), r"^variable x is a SGDClassifier; give what it has learnt: \{name: value for"),
+        (
+            SGDClassifier(),
+            r"^variable x is a SGDClassifier; give what it has learnt, the attributes .*: \{name: value for",
+        ),
         (np.ma.array([1]), r"^variable x is a MaskedArray; make it a plain array, as by numpy.asarray\(...\)$"),
         (
             np.array([None]),
