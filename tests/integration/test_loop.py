@@ -35,7 +35,8 @@ from iteration_lib.planning import plan_run
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointStatus, EpochStatus, RunStatus, TerminatedBy
-from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.store.dialogue import Call, dialogue
+from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import AttemptRecord, RunRecord
 from iteration_lib.verification import verify_run
 
@@ -301,6 +302,22 @@ def test_checkpoints_are_taken_as_often_as_the_script_says(script: Script) -> No
     checkpoints = script.store.list_checkpoints(script.record.run_id)
     assert [2, 5, 6] == [known.epoch for known in checkpoints]
     assert CheckpointStatus.COMPLETED is checkpoints[-1].status
+
+
+def test_epoch_without_a_checkpoint_costs_one_transaction(script: Script, store_url: str) -> None:
+    """What a body feeds back, the decision and the next epoch: as for the operators of an iteration."""
+    engine, counts = open_engine(store_url), []
+
+    for max_epochs in (5, 15):
+        script.key = uuid.uuid4().hex
+        with script.open(checkpointing=Checkpointing(every_epochs=100)) as run:
+            for epoch in run.epochs(level=8, max_epochs=max_epochs):
+                epoch.level -= 1
+        with dialogue(engine) as opened:
+            counts.append(opened.fetch(Call("lock_run", {"run_id": script.record.run_id}))[0]["revision"])
+
+    engine.dispose()
+    assert 10 == counts[1] - counts[0]
 
 
 @pytest.mark.parametrize(

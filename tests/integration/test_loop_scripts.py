@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from iteration_lib.runner.java import find_java_home
@@ -39,6 +41,19 @@ def test_every_script_is_on_the_page() -> None:
     assert {f"{name}_{when}.py" for name in NAMES for when in ("before", "after")} == {
         path.name for path in SCRIPTS.glob("*.py")
     }
+
+
+@pytest.mark.postgres
+def test_pages_first_loop_runs_as_it_is_printed(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ITERATION_STORE_URL", store_url)
+    monkeypatch.setenv("ITERATION_STATE_URI", str(tmp_path / "state"))
+    printed = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
+
+    exec(printed, {"first_centres": np.array([0.0, 8.0]), "better": lambda centres: centres / 10 + 1})  # noqa: S102
+
+    assert "[1.1111111  1.11111118]\n" == capsys.readouterr().out
 
 
 @pytest.mark.postgres
