@@ -86,7 +86,9 @@ class LoopRun:
         self._run = run = self._open(start, max_epochs=max_epochs)
         if run.status is not RunStatus.FINISHED:
             yield from self._epochs(run, start)
-        with self._drive.open_runner(run, _location_of(run), f"{RUNNER_SCRATCH}-{uuid.uuid4().hex}") as runner:
+            return
+        location = StateLocation(run.state_uri).below(run.run_id)
+        with self._drive.open_runner(run, location, f"{RUNNER_SCRATCH}-{uuid.uuid4().hex}") as runner:
             self._values = restore_values(self._store, run, runner)
 
     @property
@@ -109,7 +111,7 @@ class LoopRun:
         if boundary.state.status is RunStatus.RUNNING:
             yield from loop_epochs(context, boundary, start)
         publish_outputs(context, boundary.state)
-        self._stack.close()
+        self._values = restore_values(self._store, run, context.runner)
 
     def _open(self, start: Mapping[str, object], *, max_epochs: int | None) -> RunRecord:
         """Return the run of this key, made now if there is none."""
@@ -144,10 +146,6 @@ def _params_of(params: Mapping[str, Scalar], max_epochs: int | None) -> Mapping[
         )
         raise ParameterError(problem, name="max_epochs")
     return {**params, "max_epochs": max_epochs}
-
-
-def _location_of(run: RunRecord) -> StateLocation:
-    return StateLocation(run.state_uri).below(run.run_id)
 
 
 @contextmanager

@@ -85,6 +85,18 @@ def test_finished_run_gives_its_data_frames_at_once(spark: SparkSession, where: 
     assert ([], first) == (numbers, second)
 
 
+def test_data_frame_that_only_the_first_epoch_gave_is_still_there_in_the_last(
+    spark: SparkSession, where: dict[str, Any]
+) -> None:
+    """No checkpoint holds it meanwhile, and the scratch of an epoch goes with the epoch after the next."""
+    with open_run(**where, spark=spark, checkpointing=Checkpointing(every_epochs=100)) as run:
+        for epoch in run.epochs(kept=lambda: spark.range(1), max_epochs=5):
+            if epoch.number == 0:
+                epoch.kept = spark.range(3)
+
+    assert 3 == run.result.kept.count()
+
+
 def test_lineage_does_not_grow_with_the_epochs(spark: SparkSession, where: dict[str, Any]) -> None:
     plans = []
     with open_run(**where, spark=spark) as run:

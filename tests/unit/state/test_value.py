@@ -130,6 +130,17 @@ def test_value_that_is_changed_in_place_changes_no_batch(value: Any) -> None:
     assert [0.0, 1.0, 2.0] == np.asarray(second["a"] if isinstance(second, dict) else second).ravel().tolist()
 
 
+def test_data_frame_may_be_changed_in_place_whatever_its_columns_are() -> None:
+    """Arrow lends some columns to pandas, where nobody may write."""
+    batch = batch_of_value(FRAME, variable="x")
+
+    changed: pd.DataFrame = value_of_batch(batch)
+    changed.loc["r"] = [9, "z", pd.Timestamp("2021-01-01"), "v"]
+
+    pd.testing.assert_frame_equal(FRAME, value_of_batch(batch))
+    assert [9, "z", pd.Timestamp("2021-01-01"), "v"] == changed.loc["r"].tolist()
+
+
 def test_table_shares_no_memory_with_the_arrays_that_it_was_made_of() -> None:
     array = np.arange(3.0)
     batch = batch_of_value(pa.table({"a": array}), variable="x")
