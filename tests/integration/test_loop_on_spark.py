@@ -90,7 +90,8 @@ def test_data_frame_that_only_the_first_epoch_gave_is_still_there_in_the_last(
 ) -> None:
     """No checkpoint holds it meanwhile, and the scratch of an epoch goes with the epoch after the next."""
     with open_run(**where, spark=spark, checkpointing=Checkpointing(every_epochs=100)) as run:
-        for epoch in run.epochs(kept=lambda: spark.range(1), max_epochs=5):
+        for epoch in run.epochs(kept=lambda: spark.range(1), count=0, max_epochs=5):
+            epoch.count += 1
             if epoch.number == 0:
                 epoch.kept = spark.range(3)
 
