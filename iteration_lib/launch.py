@@ -112,9 +112,7 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
     params_of_run = parse_params(iteration.params, request.params)
     params = params_json(params_of_run)
     if found is None:
-        _check_input(graph, params_of_run)
-        found = add_run(
-            store,
+        new = new_run(
             settings,
             run_key=request.run_key,
             reference=request.reference,
@@ -122,6 +120,9 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
             params=params,
             max_buckets=request.max_buckets or DEFAULT_MAX_BUCKETS,
         )
+        _check_input(graph, params_of_run)
+        store.add_run(new)
+        found = find_run(store, request.run_key)
     check_same(
         found,
         reference=request.reference,
@@ -135,8 +136,7 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
     return found
 
 
-def add_run(  # noqa: PLR0913 - what a run is made of
-    store: StoreWithHistory,
+def new_run(
     settings: Settings,
     *,
     run_key: str,
@@ -144,14 +144,11 @@ def add_run(  # noqa: PLR0913 - what a run is made of
     definition: dict[str, object],
     params: Mapping[str, Scalar],
     max_buckets: int = DEFAULT_MAX_BUCKETS,
-) -> RunRecord:
-    """Add a run, unless somebody has just done so, and return it.
-
-    Raises StateLocationError or ParameterError before anything is written.
-    """
+) -> NewRun:
+    """Return a run to be added; raises StateLocationError, or ParameterError for its `max_epochs`."""
     location = StateLocation(settings.state_uri)
     location.check_writable()
-    new = NewRun(
+    return NewRun(
         run_id=RunId(str(uuid.uuid4())),
         run_key=run_key,
         reference=reference,
@@ -161,8 +158,6 @@ def add_run(  # noqa: PLR0913 - what a run is made of
         max_buckets=max_buckets,
         max_epochs=_max_epochs(params),
     )
-    store.add_run(new)
-    return find_run(store, run_key)
 
 
 def find_run(store: StoreWithHistory, run: str) -> RunRecord:

@@ -20,7 +20,7 @@ from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.sweep import RUNNER_SCRATCH
 from iteration_lib.engine import Engine, EngineKind, GivenSession
 from iteration_lib.errors import ParameterError, RunMismatchError, UsageError, VariableNotFoundError
-from iteration_lib.launch import Drive, add_run, check_same, open_context, open_store
+from iteration_lib.launch import Drive, check_same, find_run, new_run, open_context, open_store
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe
 from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop, loop_differences, loop_graph
@@ -119,14 +119,15 @@ class LoopRun:
         params = _params_of(self._request.params, max_epochs)
         found = self._store.find_run(key)
         if found is None:
-            found = add_run(
-                self._store,
+            new = new_run(
                 self._settings,
                 run_key=key,
                 reference=LOOP_REFERENCE,
                 definition=describe(graph),
                 params=params,
             )
+            self._store.add_run(new)
+            found = find_run(self._store, key)
         state_uri = self._request.state_uri
         asked = StateLocation(state_uri).uri if state_uri is not None else None
         check_same(found, reference=LOOP_REFERENCE, params=params, state_uri=asked)

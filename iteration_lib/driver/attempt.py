@@ -147,19 +147,13 @@ def _end_after(attempt: Attempt, err: BaseException) -> None:
     if isinstance(err, KeyboardInterrupt | SystemExit):
         outcome, reason = AttemptOutcome.RELEASED, "interrupted"
     else:
-        outcome, reason = AttemptOutcome.FAILED, _printable(_told(err))
+        outcome, reason = AttemptOutcome.FAILED, printable(str(err)) or type(err).__name__
     try:
         attempt.apply(AttemptEnded(**attempt.guard, outcome=outcome, reason=reason))
     except IterationError as second:  # the first error is the one to show
         _logger.warning("event=attempt_not_ended run_id=%s error=%s", attempt.run_id, second)
 
 
-def _told(err: BaseException) -> str:
-    """Return what an error says; one that is not of this project says with its type what it is, as in a traceback."""
-    said = str(err)
-    return said if isinstance(err, IterationError) and said else f"{type(err).__name__}: {said}".removesuffix(": ")
-
-
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text that every database can keep: no NUL, no half of a surrogate pair, no novel."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")[:_MAX_REASON]

@@ -10,11 +10,12 @@ What the body gets came through files' own form, also where nothing was restored
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import pyarrow as pa
 
+from iteration_lib.driver.attempt import printable
 from iteration_lib.driver.boundary import Boundary
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.epoch import EpochResult, spread
@@ -22,6 +23,7 @@ from iteration_lib.driver.loop_epoch import LoopEpoch, Pass
 from iteration_lib.driver.publish import write_output
 from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.driver.sweep import sweep_scratch
+from iteration_lib.errors import IterationError
 from iteration_lib.model.loop import BODY
 from iteration_lib.model.operator import Kind
 from iteration_lib.protocol.event import AttemptEnded
@@ -63,15 +65,28 @@ def loop_epochs(context: RunContext, boundary: Boundary, start: Mapping[str, obj
 
 @contextmanager
 def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
-    """End the attempt in order where the loop is left before its end; what is being written is waited for."""
-    with boundary.settling():
-        yield
-        if boundary.state.status is RunStatus.RUNNING:
-            boundary.leave()
-            context.attempt.heartbeat.stop()
-            reason = "its loop was left"
-            ended = AttemptEnded(**context.attempt.guard, outcome=AttemptOutcome.RELEASED, reason=reason)
-            context.attempt.apply(ended)
+    """End the attempt in order where the loop is left before its end; what is being written is waited for.
+
+    An error of the script's own is told with its type, which alone says what a KeyError is about.
+    """
+    try:
+        with boundary.settling():
+            yield
+            if boundary.state.status is RunStatus.RUNNING:
+                boundary.leave()
+                _end(context, AttemptOutcome.RELEASED, "its loop was left")
+    except IterationError:
+        raise
+    except Exception as err:  # the border to the user's code: whatever the body raises
+        if not context.attempt.heartbeat.is_superseded:
+            with suppress(IterationError):  # the script's error is the one to show
+                _end(context, AttemptOutcome.FAILED, f"{type(err).__name__}: {err}".removesuffix(": "))
+        raise
+
+
+def _end(context: RunContext, outcome: AttemptOutcome, reason: str) -> None:
+    context.attempt.heartbeat.stop()
+    context.attempt.apply(AttemptEnded(**context.attempt.guard, outcome=outcome, reason=printable(reason)))
 
 
 def restore_values(store: History, run: RunRecord, runner: Runner) -> dict[str, object]:
