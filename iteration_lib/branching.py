@@ -22,6 +22,7 @@ from iteration_lib.model.definition import describe, load_iteration, params_diff
 from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.iteration import Iteration
+from iteration_lib.model.loop import LOOP_REFERENCE
 from iteration_lib.model.operator import Operator
 from iteration_lib.model.params import Scalar, params_json, parse_params
 from iteration_lib.model.source import ParquetSource
@@ -81,6 +82,8 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
     none can start from it, ParameterError, and RunMismatchError when the key belongs to another run.
     """
     source = _find_source(store, request)
+    if source.reference == LOOP_REFERENCE:
+        raise IllegalBranchError(source.shown, ("its epochs are a loop in a script of its own, which only that runs",))
     iteration = load_iteration(source.reference)
     graph = iteration.graph()
     parsed = parse_params(iteration.params, {**source.params, **request.params})

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from iteration_lib.process import Watchdog
 from iteration_lib.runner.local import LocalRunner
@@ -20,6 +21,29 @@ class EngineKind(enum.Enum):
 
     SPARK = "spark"
     LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenSession:
+    """Opens runners on a Spark session that is somebody else's, and goes on when the runner is closed."""
+
+    spark: Any  # a SparkSession: Spark's own types live in the runner's room
+
+    @contextmanager
+    def open_runner(self, run: RunRecord, location: StateLocation, scratch: str) -> Iterator[Runner]:
+        """Open a runner for a run, with a scratch folder of its own, and close it afterwards."""
+        from iteration_lib.runner.code_shipping import ship_code  # noqa: PLC0415 - pyspark takes a second
+        from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415
+
+        ship_code(self.spark, __name__)  # this package; what the script computes with Spark is its own business
+        parallelism = os.cpu_count() or 1
+        runner = SparkRunner(
+            self.spark, location, max_buckets=run.max_buckets, parallelism=parallelism, scratch=scratch
+        )
+        try:
+            yield runner
+        finally:
+            runner.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,9 @@
     │   ├── MetricError           a metric that is not a finite number
     │   ├── OperatorResultError   an operator returned what no stream can hold
     │   ├── SinkTargetError       what a sink publishes into does not take it
+    │   ├── ValueNotKeptError     a variable of a loop holds what no file can hold
+    │   ├── VariableNotFoundError  a loop has no variable of this name
+    │   ├── LoopRunError          the run is a loop in a user's script, which has to be run again
     │   ├── StateLocationError    the state location cannot be used
     │   ├── StoreUnavailableError   no store answers at the address
     │   ├── StoreVersionError     the store's schema is not this version's
@@ -167,6 +170,34 @@ class SinkTargetError(UsageError):
         self.problem = problem
         self.is_passing = is_passing
         super().__init__(f"{target} {problem}; {way_out}, then run the same command again")
+
+
+class ValueNotKeptError(UsageError):
+    """A variable of a loop holds what no file can hold."""
+
+    def __init__(self, *, variable: str, problem: str) -> None:
+        self.variable = variable
+        super().__init__(f"variable {variable} {problem}")
+
+
+class VariableNotFoundError(UsageError, AttributeError):
+    """A loop has no variable of this name."""
+
+    def __init__(self, variable: str, *, known: tuple[str, ...]) -> None:
+        self.variable = variable
+        AttributeError.__init__(
+            self,
+            f"there is no variable {variable!r}; there are: {', '.join(known)}. Give its first value to "
+            f"run.epochs({variable}=...)",
+        )
+
+
+class LoopRunError(UsageError):
+    """The run's epochs are a loop in a user's script, and nobody else can run them."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(f"run {run!r} is a loop in a script of its own; to go on with it, run that script again")
 
 
 class StateLocationError(UsageError):

@@ -25,10 +25,17 @@ from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.driver.sweep import RUNNER_SCRATCH
-from iteration_lib.errors import ParameterError, RunFinishedError, RunMismatchError, RunNotFoundError
+from iteration_lib.errors import (
+    LoopRunError,
+    ParameterError,
+    RunFinishedError,
+    RunMismatchError,
+    RunNotFoundError,
+)
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe, load_iteration, params_differences
 from iteration_lib.model.graph import Graph
+from iteration_lib.model.loop import LOOP_REFERENCE
 from iteration_lib.model.params import Scalar, params_json, parse_params
 from iteration_lib.model.source import ParquetSource
 from iteration_lib.process import is_gone
@@ -97,30 +104,26 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
     Raises IterationNotFoundError, DefinitionError, ParameterError, StateLocationError or InputError before anything is
     written, and RunMismatchError when the key belongs to a run of other parameters or other code.
     """
+    found = store.find_run(request.run_key)
+    if found is not None:
+        _check_no_loop(found)
     iteration = load_iteration(request.reference)
     graph = iteration.graph()
     params_of_run = parse_params(iteration.params, request.params)
     params = params_json(params_of_run)
-    definition = describe(graph)
-    found = store.find_run(request.run_key)
     if found is None:
-        location = StateLocation(settings.state_uri)
-        location.check_writable()
-        max_epochs = max_epochs_of(params)
-        _check_input(graph, params_of_run)
-        new = NewRun(
-            run_id=RunId(str(uuid.uuid4())),
+        new = new_run(
+            settings,
             run_key=request.run_key,
             reference=request.reference,
-            definition=definition,
+            definition=describe(graph),
             params=params,
-            state_uri=location.uri,
             max_buckets=request.max_buckets or DEFAULT_MAX_BUCKETS,
-            max_epochs=max_epochs,
         )
+        _check_input(graph, params_of_run)
         store.add_run(new)
         found = find_run(store, request.run_key)
-    _check_same(
+    check_same(
         found,
         reference=request.reference,
         params=params,
@@ -133,12 +136,41 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
     return found
 
 
+def new_run(
+    settings: Settings,
+    *,
+    run_key: str,
+    reference: str,
+    definition: dict[str, object],
+    params: Mapping[str, Scalar],
+    max_buckets: int = DEFAULT_MAX_BUCKETS,
+) -> NewRun:
+    """Return a run to be added; raises StateLocationError, or ParameterError for its `max_epochs`."""
+    location = StateLocation(settings.state_uri)
+    location.check_writable()
+    return NewRun(
+        run_id=RunId(str(uuid.uuid4())),
+        run_key=run_key,
+        reference=reference,
+        definition=definition,
+        params=params,
+        state_uri=location.uri,
+        max_buckets=max_buckets,
+        max_epochs=max_epochs_of(params),
+    )
+
+
 def find_run(store: StoreWithHistory, run: str) -> RunRecord:
     """Return the run with this key or id; raises RunNotFoundError."""
     found = store.find_run(run)
     if found is None:
         raise RunNotFoundError(run)
     return found
+
+
+def _check_no_loop(run: RunRecord) -> None:
+    if run.reference == LOOP_REFERENCE:
+        raise LoopRunError(run.run_key)
 
 
 def max_epochs_of(params: Mapping[str, Scalar]) -> int | None:
@@ -161,7 +193,7 @@ def _check_input(graph: Graph, params: object) -> None:
                 pin_parquet(source)
 
 
-def _check_same(
+def check_same(
     run: RunRecord,
     *,
     reference: str,
@@ -225,29 +257,45 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     done = reached or (terminating and not drive.publish)
     if run.status is RunStatus.FINISHED or (done and run.status is not RunStatus.FAILED):
         return run
+    _check_no_loop(run)
     iteration = load_iteration(run.reference)
     graph = iteration.graph()
     _checked_continuation(store, run, graph, drive)  # a refusal must not supersede a live attempt
-    checkpointing = drive.checkpointing_of(graph)
-    location = StateLocation(run.state_uri).below(run.run_id)
-    coordinator = Coordinator(store)
-    open_runner = _open_idle if terminating or reached else drive.open_runner  # no epochs are left: start no Spark
+    params = parse_params(iteration.params, run.params)
+    if terminating or reached:  # no epochs are left: start no Spark
+        drive = dataclasses.replace(drive, open_runner=_open_idle)
     with (
         suppress(RunFinishedError),  # another attempt finished it since `run` was read
-        open_attempt(store, coordinator, run.run_id, _claim(store, run, drive, checkpointing)) as attempt,
-        open_runner(run, location, f"{attempt.folder}/{RUNNER_SCRATCH}") as runner,
+        open_context(store, settings, run, drive, graph=graph, params=params) as context,
+    ):
+        # The attempt before may have finished operators, or changed the definition, until this one was open.
+        continuation = _checked_continuation(store, find_run(store, run.run_id), graph, drive)
+        if continuation.has_changed and context.attempt.opened.status is RunStatus.RUNNING:
+            _change_definition(context.attempt, continuation)
+        driven = drive_epochs(context, until_epoch=drive.until_epoch)
+        if drive.publish:
+            publish_outputs(context, driven)
+    return find_run(store, run.run_id)
+
+
+@contextmanager
+def open_context(
+    store: StoreWithHistory, settings: Settings, run: RunRecord, drive: Drive, *, graph: Graph, params: object
+) -> Iterator[RunContext]:
+    """Open an attempt of a run and a runner for it, and end both; see `open_attempt`."""
+    checkpointing = drive.checkpointing_of(graph)
+    location = StateLocation(run.state_uri).below(run.run_id)
+    with (
+        open_attempt(store, Coordinator(store), run.run_id, _claim(store, run, drive, checkpointing)) as attempt,
+        drive.open_runner(run, location, f"{attempt.folder}/{RUNNER_SCRATCH}") as runner,
     ):
         attempt.heartbeat.when_superseded(runner.cancel)
         settings.crash_plan.reach(CrashPoint.ATTEMPT_OPENED)
-        # The attempt before may have finished operators, or changed the definition, until this one was open.
-        continuation = _checked_continuation(store, find_run(store, run.run_id), graph, drive)
-        if continuation.has_changed and attempt.opened.status is RunStatus.RUNNING:
-            _change_definition(attempt, continuation)
-        context = RunContext(
+        yield RunContext(
             run=run,
             attempt=attempt,
             graph=graph,
-            params=parse_params(iteration.params, run.params),
+            params=params,
             runner=runner,
             store=store,
             location=location,
@@ -257,10 +305,6 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
             observer=drive.observer,
             crash_plan=settings.crash_plan,
         )
-        driven = drive_epochs(context, until_epoch=drive.until_epoch)
-        if drive.publish:
-            publish_outputs(context, driven)
-    return find_run(store, run.run_id)
 
 
 def _checked_continuation(store: StoreWithHistory, run: RunRecord, graph: Graph, drive: Drive) -> Continuation:

@@ -16,6 +16,8 @@ from iteration_lib.driver.restore import read_completed_manifest, read_origin_ma
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IterationError
 from iteration_lib.model.definition import load_iteration
+from iteration_lib.model.graph import Graph
+from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop
 from iteration_lib.model.params import parse_params
 from iteration_lib.protocol.resume import ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
@@ -79,12 +81,11 @@ def plan_run(
     live = next((known for known in store.list_attempts(run.run_id) if known.ended_at is None), None)
     if run.status in (RunStatus.FINISHED, RunStatus.DELETED):
         return RunPlan(run=run, resume=None, checkpoint=None, pins=(), changes=(), refusals=(), live=live)
-    iteration = load_iteration(run.reference)
-    graph = iteration.graph()
+    graph, params = _graph_of(run)
     location = StateLocation(run.state_uri).below(run.run_id)
     continuation = read_continuation(store, run, graph, ignore_edges=ignore_edges)
     refusals = [
-        *_tried(lambda: parse_params(iteration.params, run.params))[1],
+        *_tried(lambda: parse_params(params, run.params) if params is not None else None)[1],
         *continuation.refusals(allow_dropped_state=allow_dropped_state),
         *continuation.offences(),
     ]
@@ -100,6 +101,14 @@ def plan_run(
         refusals=(*refusals, *problems, *(pin.problem for pin in pins if pin.problem is not None)),
         live=live,
     )
+
+
+def _graph_of(run: RunRecord) -> tuple[Graph, type | None]:
+    """Return what a run's epochs consist of, and what declares its parameters: nothing does for a loop in a script."""
+    if run.reference == LOOP_REFERENCE:
+        return graph_of_loop(run.definition), None
+    iteration = load_iteration(run.reference)
+    return iteration.graph(), iteration.params
 
 
 def _resume(continuation: Continuation) -> ResumePlan:

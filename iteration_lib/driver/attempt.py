@@ -147,13 +147,13 @@ def _end_after(attempt: Attempt, err: BaseException) -> None:
     if isinstance(err, KeyboardInterrupt | SystemExit):
         outcome, reason = AttemptOutcome.RELEASED, "interrupted"
     else:
-        outcome, reason = AttemptOutcome.FAILED, _printable(str(err)) or type(err).__name__
+        outcome, reason = AttemptOutcome.FAILED, printable(str(err)) or type(err).__name__
     try:
         attempt.apply(AttemptEnded(**attempt.guard, outcome=outcome, reason=reason))
     except IterationError as second:  # the first error is the one to show
         _logger.warning("event=attempt_not_ended run_id=%s error=%s", attempt.run_id, second)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text that every database can keep: no NUL, no half of a surrogate pair, no novel."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")[:_MAX_REASON]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.edge import Edges, telling_of_ignore_edges
+from iteration_lib.driver.publish import write_output
 from iteration_lib.driver.streams import Streams
 from iteration_lib.driver.sweep import FRESH_STATE
 from iteration_lib.errors import IterationError, SchemaMismatchError
@@ -23,8 +24,7 @@ from iteration_lib.model.operator import Kind, Operator, Role
 from iteration_lib.protocol.state import CRITERIA
 from iteration_lib.protocol.status import UnalignedBy
 from iteration_lib.runner.seam import Invocation, Materialised, Stream
-from iteration_lib.state.saved import FileFormat, SavedStream
-from iteration_lib.state.streams import save_no_rows
+from iteration_lib.state.saved import SavedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,21 +84,15 @@ class EpochRunner:
 
     def write_outputs(self) -> dict[str, SavedStream]:
         """Write the outputs of this epoch, which is the run's last, as Parquet files that readers may have."""
-        return {output: self._write_output(output, name) for output, name in self._context.graph.outputs.items()}
+        return {
+            output: write_output(self._context, output, self._result(name), epoch=self._epoch)
+            for output, name in self._context.graph.outputs.items()
+        }
 
     def drop_scratch(self) -> None:
         """Remove what operators with fresh state left in this epoch's folder."""
         if any("scratch" in operator.injected for operator in self._context.graph.operators):
             self._context.location.remove(self._scratch_folder)
-
-    def _write_output(self, output: str, name: str) -> SavedStream:
-        """Write one output; one without rows gets a file too, so that readers find its folder and its columns."""
-        folder = f"outputs/{output}/{self._attempt.folder}-epoch-{self._epoch:06d}"
-        written = self._context.runner.materialise(
-            self._result(name), folder=folder, file_format=FileFormat.PARQUET
-        ).saved
-        saved = cast("SavedStream", written)  # a folder was given
-        return saved if saved.files else replace(saved, files=(save_no_rows(self._context.location, saved, folder),))
 
     def _run(self, operator: Operator) -> None:
         """Run one operator, unless its edge is durable; leave files of it, where the epoch may leave edges."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import cast
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
@@ -19,13 +21,26 @@ from iteration_lib.errors import StateCorruptedError
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.event import OutputsPublished
 from iteration_lib.protocol.status import RunStatus
+from iteration_lib.runner.seam import Stream
 from iteration_lib.state.digest import state_digest
 from iteration_lib.state.files import verify_file, write_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
-from iteration_lib.state.saved import SavedStream
+from iteration_lib.state.saved import FileFormat, SavedStream
+from iteration_lib.state.streams import save_no_rows
 
 POINTER = "outputs.json"
+
+
+def write_output(context: RunContext, output: str, stream: Stream, *, epoch: int) -> SavedStream:
+    """Write one output of the run's last epoch as Parquet files that readers may have.
+
+    One without rows gets a file too, so that readers find its folder and its columns.
+    """
+    folder = f"outputs/{output}/{context.attempt.folder}-epoch-{epoch:06d}"
+    written = context.runner.materialise(stream, folder=folder, file_format=FileFormat.PARQUET).saved
+    saved = cast("SavedStream", written)  # a folder was given
+    return saved if saved.files else replace(saved, files=(save_no_rows(context.location, saved, folder),))
 
 
 def publish_outputs(context: RunContext, state: RunState) -> RunState:

@@ -55,6 +55,12 @@ def params_json(params: object) -> dict[str, Scalar]:
     return {field.name: _scalar(field.name, getattr(params, field.name)) for field in dataclasses.fields(params)}
 
 
+def check_scalars(params: Mapping[str, object]) -> dict[str, Scalar]:
+    """Return parameters that no dataclass declares, by name; raises ParameterError for one that is no JSON scalar."""
+    found = {name: _scalar(name, value) for name, value in params.items()}
+    return {name: _parse(name, value, str) if isinstance(value, str) else value for name, value in found.items()}
+
+
 def _scalar(name: str, value: object) -> Scalar:
     if isinstance(value, float) and not math.isfinite(value):
         raise ParameterError(f"parameter {name!r} is {value!r}; it has to be a finite number", name=name)

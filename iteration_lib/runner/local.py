@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from iteration_lib.errors import DefinitionError, ExecutionLostError
+from iteration_lib.errors import DefinitionError, ExecutionLostError, ValueNotKeptError
 from iteration_lib.model.bucket import Bucket, subtask_count
 from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.runner.calling import call_on_blocks, injectable, one_thread, user_errors
@@ -65,6 +65,19 @@ class LocalRunner:
             parallelism=subtask_count(operator.parallelism, default=self._parallelism, count=self._max_buckets),
             count=self._max_buckets,
         )
+
+    def hold(self, value: object, *, operator: Operator, epoch: int | None, description: str) -> Stream:  # noqa: ARG002 - the seam's
+        """Return a stream of a record batch."""
+        if not isinstance(value, pa.RecordBatch):
+            problem = (
+                f"is a {type(value).__name__}, which needs Spark; give its session, as in open_run(..., spark=spark)"
+            )
+            raise ValueNotKeptError(variable=operator.operator_id, problem=problem)
+        return LocalValue(batch=value)
+
+    def give(self, stream: Stream) -> object:
+        """Return the record batch of a whole value."""
+        return _own(stream).whole()
 
     def is_computed(self, stream: Stream) -> bool:
         """Whether a stream's rows are there."""

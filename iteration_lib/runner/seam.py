@@ -117,6 +117,17 @@ class Runner(Protocol):
         """Run an operator on its inputs; BUCKETS and FRAME results may be computed later, when they are used."""
         ...
 
+    def hold(self, value: object, *, operator: Operator, epoch: int | None, description: str) -> Stream:
+        """Return a stream of what was computed elsewhere: a record batch, or on Spark a DataFrame, still lazy.
+
+        `operator` is the one whose result it stands for. Raises ValueNotKeptError for a DataFrame without Spark.
+        """
+        ...
+
+    def give(self, stream: Stream) -> object:
+        """Return what a stream of whole values, or of a DataFrame, holds: a record batch, or the DataFrame."""
+        ...
+
     def is_computed(self, stream: Stream) -> bool:
         """Whether a stream's rows are there, so that materialising it calls no operator. May be asked by any thread."""
         ...

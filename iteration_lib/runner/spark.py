@@ -115,6 +115,21 @@ class SparkRunner:
             scratch=scratch_of(invocation, self._location),
         )
 
+    def hold(self, value: object, *, operator: Operator, epoch: int | None, description: str) -> Stream:
+        """Return a stream of a record batch, or of a DataFrame, which is computed when it is materialised."""
+        self._jobs.check_not_cancelled()
+        self._release_before(epoch)
+        if isinstance(value, pa.RecordBatch):
+            return ValueStream(batch=value)
+        if not isinstance(value, DataFrame):
+            raise TypeError(f"{type(value).__name__} is neither a record batch nor a DataFrame")
+        frame = check_frame(value, operator_id=operator.operator_id)
+        return FrameStream(frame=frame, operator=operator, epoch=epoch, description=description)
+
+    def give(self, stream: Stream) -> object:
+        """Return the record batch of a whole value, or a DataFrame."""
+        return stream.frame if isinstance(stream, FrameStream) else self._whole(stream)
+
     def is_computed(self, stream: Stream) -> bool:
         """Whether a stream's rows are there."""
         if isinstance(stream, FrameStream):

@@ -11,7 +11,9 @@ import iteration_lib
 def test_public_names_are_these() -> None:
     exported = {name for name, value in vars(iteration_lib).items() if not name.startswith("_") and not is_room(value)}
 
-    assert ["Checkpointing", "InputError", "Iteration", "Metrics", "load", "parquet", "records"] == sorted(exported)
+    assert ["Checkpointing", "InputError", "Iteration", "Metrics", "load", "open_run", "parquet", "records"] == sorted(
+        exported
+    )
     assert sorted(exported) == sorted(iteration_lib.__all__)
 
 

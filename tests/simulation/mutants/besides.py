@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutants.mutant import Mutant
 
+_BOUNDARY = "driver/boundary.py"
 _DRIVE = "driver/drive.py"
 _FINISHED = "protocol/finished.py"
 _LISTENER = "driver/listener.py"
@@ -12,6 +13,7 @@ _RESTORE = "driver/restore.py"
 _STREAMS = "driver/streams.py"
 _SWEEP = "driver/sweep.py"
 _UPLOAD = "driver/upload.py"
+_RELEASED = "            self.state = self._attempt.apply(*follow)\n            self._uploads.check(self.state)\n"
 
 BESIDES = (
     Mutant(
@@ -73,56 +75,56 @@ BESIDES = (
     Mutant(
         name="snapshot is written for whichever checkpoint is pending",
         rule="manifest",
-        file=_DRIVE,
-        old="next((known for known in state.pending if known.epoch == result.epoch), None)",
-        new="next((known for known in state.pending), None)",
+        file=_BOUNDARY,
+        old="next((known for known in self.state.pending if known.epoch == epoch), None)",
+        new="next((known for known in self.state.pending), None)",
     ),
     Mutant(
         name="checkpoint that is pending is not written",
         rule="liveness",
-        file=_DRIVE,
-        old="        if pending is not None:\n            finished",
-        new="        if pending is not None and pending.kind.value == 'PERIODIC':\n            finished",
+        file=_BOUNDARY,
+        old="        if pending is not None:\n",
+        new="        if pending is not None and pending.kind.value == 'PERIODIC':\n",
     ),
     Mutant(
         name="failure between the release and the next epoch goes unseen",
         rule="I13",
-        file=_DRIVE,
-        old="            state = self._attempt.apply(*follow)\n            self._uploads.check(state)\n",
-        new="            state = self._attempt.apply(*follow)\n",
+        file=_BOUNDARY,
+        old=_RELEASED,
+        new="            self.state = self._attempt.apply(*follow)\n",
     ),
     Mutant(
         name="nothing follows an alignment that was held",
         rule="I14",
-        file=_DRIVE,
-        old="            state = self._attempt.apply(*follow)\n            self._uploads.check(state)\n",
+        file=_BOUNDARY,
+        old=_RELEASED,
         new="",
     ),
     Mutant(
         name="driver does not say which epoch is its last",
         rule="pace",
-        file=_DRIVE,
+        file=_BOUNDARY,
         old="            is_last=is_last,\n",
         new="",
     ),
     Mutant(
         name="driver does not say which checkpoint it knows of",
         rule="I7",
-        file=_DRIVE,
+        file=_BOUNDARY,
         old="            last_checkpoint_id=self._last_checkpoint_id,\n",
         new="",
     ),
     Mutant(
         name="driver does not learn which checkpoints have begun",
         rule="I7",
-        file=_DRIVE,
-        old="        self._last_checkpoint_id = state.last_checkpoint_id\n",
+        file=_BOUNDARY,
+        old="        self._last_checkpoint_id = self.state.last_checkpoint_id\n",
         new="",
     ),
     Mutant(
         name="attempt opens an epoch that it will not run",
         rule="runs",
-        file=_DRIVE,
+        file=_BOUNDARY,
         old="return [triggered] if is_last else [triggered, self._opened(epoch + 1, if_ready=True)]",
         new="return [triggered, self._opened(epoch + 1, if_ready=True)]",
     ),
@@ -130,8 +132,8 @@ BESIDES = (
         name="scratch of an epoch is left",
         rule="files",
         file=_DRIVE,
-        old="            runner.drop_scratch()",
-        new="            pass",
+        old="        runner.drop_scratch()  #",
+        new="        pass  #",
     ),
     Mutant(
         name="sweep removes whole attempts",
@@ -222,15 +224,15 @@ BESIDES = (
     Mutant(
         name="listeners are not told while the run goes on",
         rule="I16",
-        file=_DRIVE,
-        old="        return self._listeners.notify_durable(state)\n\n    def _expects",
-        new="        return state\n\n    def _expects",
+        file=_BOUNDARY,
+        old="        self.state = self._listeners.notify_durable(self.state)\n",
+        new="",
     ),
     Mutant(
         name="listeners are not told by an attempt that only publishes",
         rule="I16",
         file=_DRIVE,
-        old="        return listeners.notify_durable(state)\n    sweep",
+        old="        return Listeners(context).notify_durable(state)\n    sweep",
         new="        return state\n    sweep",
     ),
     Mutant(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutants.mutant import Mutant
 
 _ATTEMPT = "driver/attempt.py"
+_BOUNDARY = "driver/boundary.py"
 _DRIVE = "driver/drive.py"
 _EPOCH = "driver/epoch.py"
 _STREAMS = "driver/streams.py"
@@ -59,22 +60,22 @@ DRIVERS = (
     Mutant(
         name="resumed run repeats its last durable epoch",
         rule="I6",
-        file=_DRIVE,
-        old="epoch = state.last_durable_epoch + 1",
-        new="epoch = max(0, state.last_durable_epoch)",
+        file=_BOUNDARY,
+        old="epoch = self.state.last_durable_epoch + 1",
+        new="epoch = max(0, self.state.last_durable_epoch)",
     ),
     Mutant(
         name="outputs are not written with the final checkpoint",
         rule="manifest",
-        file=_DRIVE,
-        old="outputs = runner.write_outputs() if _terminates(aligned) else {}",
+        file=_BOUNDARY,
+        old="outputs = write() if terminates else {}",
         new="outputs: dict[str, SavedStream] = {}",
     ),
     Mutant(
         name="next epoch receives the variables of the one before",
         rule="manifest",
         file=_DRIVE,
-        old="            carried = result.variables\n",
+        old="        carried = result.variables\n",
         new="",
     ),
     Mutant(
@@ -123,24 +124,23 @@ DRIVERS = (
     Mutant(
         name="outputs of all attempts lie in one folder",
         rule="files",
-        file=_EPOCH,
-        old='folder = f"outputs/{output}/{self._attempt.folder}-epoch-{self._epoch:06d}"',
-        new='folder = f"outputs/{output}/epoch-{self._epoch:06d}"',
+        file="driver/publish.py",
+        old='folder = f"outputs/{output}/{context.attempt.folder}-epoch-{epoch:06d}"',
+        new='folder = f"outputs/{output}/epoch-{epoch:06d}"',
     ),
     Mutant(
         name="attempt runs one epoch more than it was asked for",
         rule="runs",
-        file=_DRIVE,
+        file=_BOUNDARY,
         old="return self._until_epoch is not None and epoch + 1 >= self._until_epoch",
         new="return self._until_epoch is not None and epoch >= self._until_epoch",
     ),
     Mutant(
         name="observer hears of a durable epoch before it is",
         rule="I6",
-        file=_DRIVE,
-        old="        _log_aligned(state, found)\n        return",
-        new="        self._context.observer.epoch_durable(epoch, metrics=result.metrics, seconds=result.seconds)\n"
-        "        return",
+        file=_BOUNDARY,
+        old="        _log_aligned(self.state, self._aligned(epoch))\n",
+        new="        self._context.observer.epoch_durable(epoch, metrics=result.metrics, seconds=result.seconds)\n",
     ),
     Mutant(
         name="manifest forgets what finished for good before this attempt",

@@ -186,8 +186,8 @@ EDGES = (
         name="edges of any epoch are used",
         rule="I15",
         file="driver/drive.py",
-        old="self._streams.edges.get(epoch, {})",
-        new="{name: edge for known in self._streams.edges.values() for name, edge in known.items()}",
+        old="streams.edges.get(epoch, {})",
+        new="{name: edge for known in streams.edges.values() for name, edge in known.items()}",
     ),
     Mutant(
         name="edge's files are joined in any order",
@@ -244,8 +244,8 @@ EDGES = (
         name="attempt that is told to end while its epoch is held captures nothing",
         rule="preemption",
         file="driver/drive.py",
-        old="                state, aligned = self._align(result)\n",
-        new="            state, aligned = self._align(result)\n",
+        old="            boundary.align(result)\n",
+        new="        boundary.align(result)\n",
     ),
     Mutant(
         name="carried streams of an edge are written again",

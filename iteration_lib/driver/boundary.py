@@ -1,0 +1,181 @@
+"""How does an attempt get from one epoch to the next, whoever computes them?
+
+The order of effects at the boundary of an epoch, each repeatable, each behind a crash point:
+
+    report what every head's subtasks feed back; in that same transaction the epoch is aligned, the decision made, a
+        checkpoint pending where one is due, and the next epoch open
+    after the last epoch, write the outputs; where a checkpoint is pending, pin what it consists of (the synchronous
+        part)
+    beside the next epoch: write what the driver holds and the manifest, then complete the checkpoint, which makes the
+        epoch durable
+
+While as many checkpoints are pending as the policy allows, the alignment of the epoch after them is held, and the
+driver waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.checkpoint import take_snapshot
+from iteration_lib.driver.context import RunContext
+from iteration_lib.driver.epoch import EpochResult
+from iteration_lib.driver.listener import Listeners
+from iteration_lib.driver.upload import Uploads
+from iteration_lib.errors import CheckpointFailedError, ProtocolViolationError, SupersededError
+from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.event import CheckpointTriggered, EpochOpened, SubtasksAligned
+from iteration_lib.protocol.pacing import has_paused, is_paced
+from iteration_lib.protocol.state import EpochState
+from iteration_lib.state.saved import SavedStream
+
+_logger = logging.getLogger(__name__)
+
+# Writes the outputs of the epoch that terminates the run.
+WriteOutputs = Callable[[], Mapping[str, SavedStream]]
+
+
+class Boundary:
+    """The boundaries between the epochs of one attempt; `state` is the run as the last of them left it."""
+
+    def __init__(self, context: RunContext, *, until_epoch: int | None = None) -> None:
+        """Begin where the attempt found the run; it ends before `until_epoch`, if not earlier."""
+        self.state = context.attempt.opened
+        self._context = context
+        self._attempt = context.attempt
+        self._until_epoch = until_epoch
+        self._listeners = Listeners(context)
+        self._uploads = Uploads(context)
+        self._announced = context.attempt.opened.last_durable_epoch
+        self._last_checkpoint_id = context.attempt.opened.last_checkpoint_id
+        self._measured: dict[int, tuple[Mapping[str, float], float]] = {}  # of aligned epochs: metrics, seconds
+
+    def open_first(self) -> int:
+        """Open the epoch after the last durable one, and return it."""
+        epoch = self.state.last_durable_epoch + 1
+        self.state = self._attempt.apply(self._opened(epoch, if_ready=False))
+        return epoch
+
+    def enter(self, epoch: int) -> None:
+        """Tell of the epochs that have become durable, before an open one is computed."""
+        self._announce()
+        self._context.crash_plan.reach(CrashPoint.EPOCH_OPENED, epoch)
+
+    def expects_checkpoint(self, epoch: int) -> bool:
+        """Guess whether an epoch will get a checkpoint: if so, executors write its tails while they compute them."""
+        state = self.state
+        is_end = state.max_epochs is not None and epoch + 1 >= state.max_epochs
+        is_due = is_paced(state, epoch) and has_paused(state, self._context.clock.now())
+        return is_end or self._is_last(epoch) or state.is_asked or is_due
+
+    def align(self, result: EpochResult) -> None:
+        """Report every head's subtasks, and go on once nothing holds the alignment; the next epoch is open then."""
+        epoch = result.epoch
+        self._context.crash_plan.reach(CrashPoint.EPOCH_WRITTEN, epoch)
+        self._measured[epoch] = (result.metrics, result.seconds)
+        follow = self._followed_by(result)
+        aligned = SubtasksAligned(
+            **self._attempt.guard, epoch=epoch, reports=result.reports, metrics=result.metrics, seconds=result.seconds
+        )
+        self.state = self._attempt.apply(*self._uploads.expired(), aligned, *follow)
+        self._uploads.check(self.state)
+        while (held := self.state.epoch_state(epoch)) is not None and held.is_held:
+            self.state = self._uploads.wait()
+            self._uploads.check(self.state)
+            self.state = self._attempt.apply(*follow)
+            self._uploads.check(self.state)
+        self._last_checkpoint_id = self.state.last_checkpoint_id
+        _log_aligned(self.state, self._aligned(epoch))
+
+    def checkpoint(self, result: EpochResult, *, finished: Mapping[str, SavedStream], write: WriteOutputs) -> bool:
+        """Take the checkpoint of an aligned epoch, if one is pending: pin it now, write it beside the next epoch.
+
+        Return whether the epoch is the attempt's last. `write` is called if it is the run's.
+        """
+        epoch, terminates = result.epoch, _terminates(self._aligned(result.epoch))
+        self._context.crash_plan.reach(CrashPoint.EPOCH_ALIGNED, epoch)
+        outputs = write() if terminates else {}
+        self._context.crash_plan.reach(CrashPoint.OUTPUTS_WRITTEN, epoch)
+        pending = next((known for known in self.state.pending if known.epoch == epoch), None)
+        if pending is not None:
+            self._uploads.start(take_snapshot(self._context, pending, result, finished=finished, outputs=outputs))
+        return terminates or self._is_last(epoch)
+
+    def end(self, epoch: int) -> RunState:
+        """Wait until the attempt's last epoch is durable, and return the run as it is then."""
+        self.state = self._uploads.wait_for_all(self.state)
+        self._announce()
+        if self.state.last_durable_epoch < epoch:
+            reason = "its checkpoint was aborted"
+            raise CheckpointFailedError(self.state.run_id, epoch, reason)
+        return self.state
+
+    def leave(self) -> RunState:
+        """Wait until what is being written is, for an attempt that ends before its last epoch."""
+        self.state = self._uploads.wait_for_all(self.state)
+        return self._announce()
+
+    @contextmanager
+    def settling(self) -> Iterator[None]:
+        """Give the checkpoints that are being written a little time when an error ends the epochs."""
+        try:
+            yield
+        except SupersededError:
+            raise
+        except BaseException:
+            self._uploads.settle()
+            raise
+
+    def _aligned(self, epoch: int) -> EpochState:
+        found = self.state.epoch_state(epoch)
+        if found is None or found.decision is None:
+            raise ProtocolViolationError(f"epoch {epoch} did not align; this is a bug, please report it")
+        return found
+
+    def _followed_by(self, result: EpochResult) -> list[Event]:
+        """Return what belongs into the step that aligns an epoch."""
+        epoch, is_last = result.epoch, self._is_last(result.epoch)
+        participants = {name: self._context.parallelism_of(self._context.tail(name)) for name in result.variables}
+        triggered = CheckpointTriggered(
+            **self._attempt.guard,
+            epoch=epoch,
+            participants=participants,
+            is_last=is_last,
+            last_checkpoint_id=self._last_checkpoint_id,
+        )
+        return [triggered] if is_last else [triggered, self._opened(epoch + 1, if_ready=True)]
+
+    def _announce(self) -> RunState:
+        """Tell of the epochs that have become durable."""
+        for epoch in range(self._announced + 1, self.state.last_durable_epoch + 1):
+            metrics, seconds = self._measured.pop(epoch)
+            self._context.observer.epoch_durable(epoch, metrics=metrics, seconds=seconds)
+        self._announced = self.state.last_durable_epoch
+        self.state = self._listeners.notify_durable(self.state)
+        return self.state
+
+    def _opened(self, epoch: int, *, if_ready: bool) -> EpochOpened:
+        heads = self._context.heads()
+        return EpochOpened(**self._attempt.guard, epoch=epoch, heads=heads, if_ready=if_ready)
+
+    def _is_last(self, epoch: int) -> bool:
+        return self._until_epoch is not None and epoch + 1 >= self._until_epoch
+
+
+def _terminates(aligned: EpochState) -> bool:
+    return aligned.decision is not None and aligned.decision.terminated_by is not None
+
+
+def _log_aligned(state: RunState, aligned: EpochState) -> None:
+    decision = aligned.decision
+    if decision is not None:
+        _logger.info(
+            "event=epoch_aligned run_id=%s epoch=%s records=%s terminated_by=%s",
+            state.run_id,
+            aligned.epoch,
+            dict(decision.records),
+            decision.terminated_by.value if decision.terminated_by is not None else None,
+        )
