@@ -54,7 +54,7 @@ DRIVERS = (
         name="variables start from their first values again",
         rule="I6",
         file=_DRIVE,
-        old="restore_carried(context, streams) if state.completed is not None else streams.first_values()",
+        old="restore_carried(context, streams, manifest) if manifest is not None else streams.first_values()",
         new="streams.first_values()",
     ),
     Mutant(

@@ -150,15 +150,14 @@ HOLDS = (
         name="next checkpoint of a run that terminates is aborted",
         rule="I17",
         file=_ABORT,
-        old="        if state.terminated_by is not None:\n"
-        "            raise RunFinishedError(state.run_id)\n        commands",
+        old="        check_goes_on(state)\n        commands",
         new="        commands",
     ),
     Mutant(
         name="checkpoint is asked for that will never come",
         rule="requests",
         file=_ABORT,
-        old="    if state.terminated_by is not None:\n        raise RunFinishedError(state.run_id)\n    requested",
+        old="    check_goes_on(state)\n    requested",
         new="    requested",
     ),
     Mutant(
