@@ -5,15 +5,18 @@ branch pins the checkpoint, and its first attempt copies what it needs (driver.o
 
 What the origin computed once and for all (pins of data streams, operators that finished for good) is taken over where
 the branch would have computed the same: same code, same inputs, and no parameter that the operator takes and that is
-another one now. A data stream that takes parameters is taken over as long as it still reads the same files.
+another one now. A data stream that takes parameters, where these are other ones, is taken over if it names the same
+Parquet files still; of one that reads by Spark nobody can tell, and whoever branches has to say.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from iteration_lib.config import Settings
 from iteration_lib.errors import IllegalBranchError, IterationError, RunMismatchError, RunNotFoundError, UsageError
@@ -42,7 +45,8 @@ _THERE = (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED)
 class BranchRequest:
     """A branch as somebody asks for it. `params` are those that are to be other ones, as values or texts.
 
-    `epoch` names the checkpoint by its epoch instead of its id. With `new_data` data streams read their sources anew.
+    `epoch` names the checkpoint by its epoch instead of its id. With `data` "new" data streams read their sources anew,
+    with "kept" they read what the origin read, whatever the parameters.
     """
 
     checkpoint: str
@@ -52,7 +56,7 @@ class BranchRequest:
     params: Mapping[str, object] = field(default_factory=dict)
     mode: RestoreMode = RestoreMode.NO_CLAIM
     state_uri: str | None = None
-    new_data: bool = False
+    data: Literal["new", "kept"] | None = None
     allow_dropped_state: bool = False
 
 
@@ -86,9 +90,10 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
         raise IllegalBranchError(source.shown, ("its epochs are a loop in a script of its own, which only that runs",))
     iteration = load_iteration(source.reference)
     graph = iteration.graph()
-    parsed = parse_params(iteration.params, {**source.params, **request.params})
+    parsed = parse_params(iteration.params, {**_known(iteration, source.params), **request.params})
     params = params_json(parsed)
-    _check(source, graph, request, params)
+    keeps = _keeps(source, iteration, parsed, data=request.data)
+    _check(source, graph, request, params, keeps)
     location = StateLocation(request.state_uri or source.state_uri or settings.state_uri)
     location.check_writable()
     origin = Origin(
@@ -99,7 +104,7 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
         manifest_path=source.manifest_path,
         manifest_sha256=source.manifest_sha256,
         mode=request.mode,
-        keeps=_keeps(source, iteration, parsed, new_data=request.new_data),
+        keeps=keeps,
         branched_by=request.branched_by,
     )
     new = NewRun(
@@ -118,7 +123,9 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
     return found
 
 
-def _check(source: _Source, graph: Graph, request: BranchRequest, params: Mapping[str, Scalar]) -> None:
+def _check(
+    source: _Source, graph: Graph, request: BranchRequest, params: Mapping[str, Scalar], keeps: Sequence[str]
+) -> None:
     """Raise IllegalBranchError with every reason why the branch cannot be."""
     evolution = evolution_of(source.definition, graph)
     reasons = list(
@@ -134,19 +141,46 @@ def _check(source: _Source, graph: Graph, request: BranchRequest, params: Mappin
         reasons.append(
             "it is the newest of its run, which needs it, so nobody can claim it; branch with --mode no-claim"
         )
+    if request.mode is RestoreMode.CLAIM and source.origin_run_id is None:
+        reasons.append("it is a savepoint, which its owner alone removes; branch with --mode no-claim")
+    reasons += _data_reasons(source, graph, request, params, keeps)
     if reasons:
         raise IllegalBranchError(source.shown, tuple(reasons))
 
 
-def _keeps(source: _Source, iteration: Iteration, parsed: object, *, new_data: bool) -> tuple[str, ...]:
+def _data_reasons(
+    source: _Source, graph: Graph, request: BranchRequest, params: Mapping[str, Scalar], keeps: Sequence[str]
+) -> Iterator[str]:
+    """Say which data streams nobody knows to be the same, and which no epoch of the branch would see anew."""
+    before, after = ({**found, "max_epochs": None} for found in (source.params, params))
+    for operator in graph.data:
+        is_unclear = {"params", "spark"} <= set(operator.injected) and bool(params_differences(before, after))
+        if is_unclear and request.data is None:
+            yield (
+                f"data stream {operator.operator_id!r} reads by Spark and takes parameters, which are others now; say "
+                "whether it reads anew (--new-data) or what the origin read (--keep-data)"
+            )
+        elif not operator.replays and operator.operator_id not in keeps:
+            yield f"data stream {operator.operator_id!r} comes once, in epoch 0: no epoch of a branch would see it anew"
+
+
+def _known(iteration: Iteration, params: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the parameters that the iteration still has."""
+    names = {field.name for field in dataclasses.fields(iteration.params)}
+    return {name: value for name, value in params.items() if name in names}
+
+
+def _keeps(
+    source: _Source, iteration: Iteration, parsed: object, *, data: Literal["new", "kept"] | None
+) -> tuple[str, ...]:
     """Return the ids of the data streams and finished operators that the branch takes over."""
-    graph = iteration.graph()
-    before = parse_params(iteration.params, source.params)
-    has_other_params = bool(params_differences(source.params, params_json(parsed)))
-    data = {
+    graph, params = iteration.graph(), params_json(parsed)
+    before = parse_params(iteration.params, {**params, **_known(iteration, source.params)})
+    has_other_params = bool(params_differences(source.params, params))
+    streams = {
         operator.operator_id
         for operator in graph.data
-        if not new_data and (not has_other_params or _reads_the_same(operator, before, parsed))
+        if data == "kept" or (data is None and (not has_other_params or _reads_the_same(operator, before, parsed)))
     }
     finishing = [operator for operator in graph.operators if operator.finishes]
     takes_other_params = {
@@ -154,17 +188,20 @@ def _keeps(source: _Source, iteration: Iteration, parsed: object, *, new_data: b
         for operator in finishing
         if has_other_params and not {"params", "rng"}.isdisjoint(operator.injected)
     }
-    computed = data.union(operator.operator_id for operator in finishing)
+    computed = streams.union(operator.operator_id for operator in finishing)
     evolution = evolution_of(source.definition, graph)
     return tuple(sorted(kept_by_branch(evolution, computed, takes_other_params=takes_other_params)))
 
 
 def _reads_the_same(operator: Operator, before: object, after: object) -> bool:
-    """Tell whether a data stream names the same files with other parameters; one that names none counts as the same."""
+    """Tell whether a data stream reads the same with other parameters.
+
+    One that reads by Spark is asked about, unless `max_epochs` alone is another one.
+    """
     if "params" not in operator.injected or "spark" in operator.injected:
         return True
     sources = call_source(operator, before), call_source(operator, after)
-    return not any(isinstance(found, ParquetSource) for found in sources) or sources[0] == sources[1]
+    return isinstance(sources[0], ParquetSource) and sources[0] == sources[1]
 
 
 def _check_same(store: StoreWithHistory, found: RunRecord, new: NewRun, origin: Origin) -> None:
@@ -175,6 +212,9 @@ def _check_same(store: StoreWithHistory, found: RunRecord, new: NewRun, origin: 
     differences = [*params_differences(found.params, new.params)]
     if known is None or (known.uri, known.manifest_path) != (origin.uri, origin.manifest_path):
         differences.insert(0, "it did not start from this checkpoint")
+    elif (known.mode, known.keeps) != (origin.mode, origin.keeps):
+        kept = ", ".join(known.keeps) or "nothing"
+        differences.append(f"it is in mode {known.mode.value}, and keeps {kept} of its origin")
     if differences:
         raise RunMismatchError(found.run_key, tuple(differences))
 
@@ -185,6 +225,9 @@ def _find_source(store: StoreWithHistory, request: BranchRequest) -> _Source:
     run = store.find_run(request.checkpoint)
     if run is not None:
         return _of_run(store, run, request, checkpoint_id=None)
+    if request.epoch is not None:
+        problem = "names a checkpoint already; give --epoch with a run's id or key alone"
+        raise UsageError(f"{request.checkpoint!r} {problem}")
     if separator and number.isdecimal():
         return _of_run(store, find_run(store, name), request, checkpoint_id=int(number))
     if not _is_savepoint(request.checkpoint):

@@ -25,13 +25,15 @@ class Continuation:
     """A run and the iteration that it would go on with.
 
     `markers` is what the store says; `kept` what an attempt with this iteration begins with: other operators void what
-    the open epoch had left, those that are gone lose what they finished for good.
+    the open epoch had left, those that are gone lose what they finished for good. `kept_from_origin` are the operators
+    whose outputs a branch takes over, as long as it has no checkpoint of its own.
     """
 
     run: RunRecord
     graph: Graph
     evolution: Evolution
     markers: Markers
+    kept_from_origin: tuple[str, ...] = ()
 
     @property
     def has_changed(self) -> bool:
@@ -62,7 +64,7 @@ class Continuation:
         captured = [self._declared(edge.operator_id) for edge in self.markers.edges]
         return check_evolution(
             self.evolution,
-            finished=self.markers.finished.union(begun),
+            finished=self.markers.finished.union(begun, self.kept_from_origin),
             stateful=stateful,
             captured=captured,
             allow_dropped_state=allow_dropped_state,
@@ -84,7 +86,21 @@ def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_ed
     epochs = store.list_epochs(run.run_id, run.last_durable_epoch + 1)
     parts = () if ignore_edges else store.list_live_parts(run.run_id)
     markers = markers_of(run, store.list_operators(run.run_id), parts, epochs)
-    return Continuation(run=run, graph=graph, evolution=evolution_of(run.definition, graph), markers=markers)
+    evolution = evolution_of(run.definition, graph)
+    branch = store.find_branch(run.run_id)
+    kept = branch.keeps if branch is not None and branch.released_at is None else ()
+    return Continuation(
+        run=run,
+        graph=graph,
+        evolution=evolution,
+        markers=markers,
+        kept_from_origin=tuple(known for known in kept if _finishes(evolution, known)),
+    )
+
+
+def _finishes(evolution: Evolution, operator_id: str) -> bool:
+    operator = evolution.before.operators.get(operator_id)
+    return operator is not None and operator.finishes
 
 
 def check_continuation(continuation: Continuation, *, allow_dropped_state: bool) -> None:

@@ -24,7 +24,7 @@ from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
-from iteration_lib.store.record import AttemptRecord, PinRecord, RunRecord
+from iteration_lib.store.record import AttemptRecord, BranchRecord, PinRecord, RunRecord
 from iteration_lib.store.seam import History
 
 T = TypeVar("T")
@@ -89,9 +89,13 @@ def plan_run(
         *continuation.refusals(allow_dropped_state=allow_dropped_state),
         *continuation.offences(),
     ]
+    branch = store.find_branch(run.run_id)
+    held = branch if branch is not None and branch.released_at is None else None
+    if held is not None:
+        continuation = _as_if_kept(continuation, held)
     resume = _resume(continuation) if run.terminated_by is None else None
     checkpoint, problems = _tried(lambda: _checkpoint(store, run, location))
-    pins = tuple(_check_pin(location, pin) for pin in store.list_pins(run.run_id)) if resume is not None else ()
+    pins = tuple(_check_pin(*found) for found in _pins(store, run, location, held)) if resume is not None else ()
     return RunPlan(
         run=run,
         resume=resume,
@@ -109,6 +113,26 @@ def _graph_of(run: RunRecord) -> tuple[Graph, type | None]:
         return graph_of_loop(run.definition), None
     iteration = load_iteration(run.reference)
     return iteration.graph(), iteration.params
+
+
+def _as_if_kept(continuation: Continuation, branch: BranchRecord) -> Continuation:
+    """Return how a branch goes on once its attempt has taken over what its origin had finished for good."""
+    manifest, _ = _tried(lambda: read_origin_manifest(branch))
+    finished = set(branch.keeps) & set(manifest.finished if manifest is not None else ())
+    markers = replace(continuation.markers, finished=continuation.markers.finished | finished)
+    return replace(continuation, markers=markers)
+
+
+def _pins(
+    store: History, run: RunRecord, location: StateLocation, held: BranchRecord | None
+) -> list[tuple[StateLocation, PinRecord]]:
+    """Return what data streams read, and where: of a branch also what it will take over."""
+    own = [(location, pin) for pin in store.list_pins(run.run_id)]
+    if held is None or held.origin_run_id is None:
+        return own
+    names = {pin.name for _, pin in own}
+    kept = [pin for pin in store.list_pins(held.origin_run_id) if pin.name in held.keeps and pin.name not in names]
+    return [*own, *((StateLocation(held.uri), pin) for pin in kept)]
 
 
 def _resume(continuation: Continuation) -> ResumePlan:

@@ -52,7 +52,7 @@ def _choose(store: History, run: RunRecord, checkpoint_id: int | None) -> Checkp
     meant = [known for known in there if checkpoint_id in (None, known.checkpoint_id)]
     if not meant:
         shown = ", ".join(f"{known.checkpoint_id} (epoch {known.epoch})" for known in there) or "none"
-        raise UsageError(f"run {run.run_key!r} has no such checkpoint; it has: {shown}")
+        raise UsageError(f"run {run.run_key!r} has no such checkpoint, or has let it go; it has: {shown}")
     return meant[-1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,8 @@ _MODES = {"no-claim": RestoreMode.NO_CLAIM, "claim": RestoreMode.CLAIM}
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter that is to be another one.")
 @click.option("--mode", type=click.Choice(list(_MODES)), default="no-claim", show_default=True)
 @click.option("--state", "state_uri", metavar="URI", help="Where state files go [default: where the origin's are].")
-@click.option("--new-data", is_flag=True, help="Let data streams read their sources anew.")
+@click.option("--new-data", "data", flag_value="new", help="Let data streams read their sources anew.")
+@click.option("--keep-data", "data", flag_value="kept", help="Let data streams read what the origin read.")
 @click.option("--allow-dropped-state", is_flag=True, help="Let the state of operators that are gone go too.")
 @store_options
 def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
@@ -49,7 +51,7 @@ def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: boo
         params=params_of(options["params"]),
         mode=_MODES[options["mode"]],
         state_uri=options["state_uri"],
-        new_data=options["new_data"],
+        data=options["data"],
         allow_dropped_state=options["allow_dropped_state"],
     )
     with open_store(read_settings(os.environ, store_url=store_url, state_uri=options["state_uri"])) as store:
@@ -67,7 +69,9 @@ def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: boo
         print_json(answer)
     else:
         print_fields({**answer, "keeps": ", ".join(found.keeps) if found is not None else ""})
-        click.echo(f"drive it with: iteration run {run.reference} --run-key {run.run_key}")
+        given = {"--run-key": [run.run_key], "--param": [f"{k}={v}" for k, v in run.params.items() if v is not None]}
+        said = (f"{option} {shlex.quote(value)}" for option, values in given.items() for value in values)
+        click.echo(f"drive it with: iteration run {run.reference} {' '.join(said)}")
 
 
 @click.command()

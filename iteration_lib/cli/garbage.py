@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+
 import click
 
 from iteration_lib.cli.options import settings_of, store_options
@@ -62,7 +65,13 @@ def gc(run_names: tuple[str, ...], store_url: str | None, *, dry_run: bool, as_j
         rows = [_collect(store, run, dry_run=dry_run) for run in runs]
     if as_json:
         print_json(rows)
-        return
+    else:
+        _print(rows, dry_run=dry_run)
+    if any(row["problem"] for row in rows):
+        sys.exit(IterationError.exit_code)
+
+
+def _print(rows: Sequence[Json], *, dry_run: bool) -> None:
     title = "what would go" if dry_run else "what went"
     columns = ["run_key", "status", "discarded", "files", "bytes", "kept_files"]
     print_table(title, rows, (*columns, *(name for name in _RARE if any(row.get(name) for row in rows))))

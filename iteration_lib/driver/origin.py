@@ -77,7 +77,7 @@ class _Keeper:
         """Mark the operators that had finished for good, and that the branch takes over."""
         finished = self.context.attempt.opened.finished_operators
         for operator in self.context.graph.operators:
-            saved = manifest.finished.get(name_in(manifest, operator))
+            saved = manifest.finished.get(operator.operator_id)  # by id in every version
             if saved is None or not self._is_kept(operator) or operator.operator_id in finished:
                 continue
             output = self._copied(saved).to_json()

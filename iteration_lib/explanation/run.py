@@ -66,8 +66,11 @@ def _run(history: RunHistory) -> Iterator[str]:
             f"after epoch {last.epoch}, {history.describe_attempt(last.fencing_token)} "
             f"{explain_decision(history, last, last.decision_records or {})}"
         )
-    if run.status is RunStatus.FINISHED:
+    if run.finished_at is not None:
         yield f"its outputs were published {instant(run.finished_at)}"
+    if run.status is RunStatus.DELETED:
+        yield f"it was deleted by {run.deleted_by} {instant(run.deleted_at)}"
+    if run.status in (RunStatus.FINISHED, RunStatus.DELETED):
         return
     if run.terminated_by is not None:
         yield "its outputs are still to be published"

@@ -84,7 +84,8 @@ def _remove(location: StateLocation, judged: Collection) -> dict[str, str]:
 def _unit(path: str) -> str:
     """Return what is removed at once: a file, or the scratch folder that holds it, where its name is somebody's own."""
     attempt, *inner = path.split("/")
-    return f"{attempt}/{inner[0]}" if len(inner) > 1 and inner[0] in (RUNNER_SCRATCH, FRESH_STATE) else path
+    is_scratch = attempt == writer_of(path) and len(inner) > 1 and inner[0] in (RUNNER_SCRATCH, FRESH_STATE)
+    return f"{attempt}/{inner[0]}" if is_scratch else path  # an output may be called so, too
 
 
 def _remove_empty_folders(location: StateLocation, references: References, garbage: Iterable[JudgedFile]) -> None:

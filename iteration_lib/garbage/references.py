@@ -19,7 +19,9 @@ before its attempt has read it.
 
 A live attempt's own files go only when a row has named them and let go: a discarded checkpoint, which was subsumed, so
 that the run has a newer one and the attempt computes from that or later; parts of an epoch that is durable, whose tails
-the manifest names. `finished` outputs and pins are needed by rows of their own, whatever a discarded manifest says.
+the manifest names: unless a hand-made checkpoint of that epoch is pending still, which a newer one of a later epoch
+outran, and whose manifest will name them too. It is read as pending in 5, or as completed, and then its manifest is.
+`finished` outputs and pins are needed by rows of their own, whatever a discarded manifest says.
 
 Two collectors at once, or one and whoever discards: what is discarded stays so, and removing twice is harmless. A
 manifest that is gone belongs to a checkpoint that was discarded since its row was read, and then it is passed over;
@@ -146,9 +148,12 @@ def _add_checkpoint(
 
 
 def _add_parts(rows: Rows, *, needed: dict[str, str], let_go: dict[str, str]) -> None:
+    pending = {known.epoch for known in rows.checkpoints if known.status is CheckpointStatus.PENDING}
     for part in rows.parts:
         paths = _paths(SavedStream.from_json(part.output))
-        if 0 <= part.epoch <= rows.run.last_durable_epoch:
+        if part.epoch in pending and part.voided_at is None:
+            needed.update(dict.fromkeys(paths, f"edge of {part.operator_id!r} that a pending checkpoint may name"))
+        elif 0 <= part.epoch <= rows.run.last_durable_epoch:
             let_go.update(dict.fromkeys(paths, f"edge of {part.operator_id!r} in epoch {part.epoch}, which is durable"))
         elif part.voided_at is None:
             needed.update(dict.fromkeys(paths, f"edge of {part.operator_id!r} that an attempt may go on behind"))

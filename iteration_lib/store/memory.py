@@ -111,7 +111,11 @@ class MemoryStore:
         refuse_if(len(set(requests)) < len(requests), "a request's id is taken")
 
     def _branches(self, run_id: str) -> list[MutableRow]:
-        found = [run.branch for run in self._runs.values() if run.branch is not None]
+        found = [
+            {**run.branch, "is_owner": run.run["last_durable_epoch"] > run.branch["epoch"]}
+            for run in self._runs.values()
+            if run.branch is not None
+        ]
         return [branch for branch in found if branch["origin_run_id"] == run_id]
 
     def renew_lease(
@@ -257,7 +261,7 @@ class MemoryTransaction:
         claimed = {
             branch["origin_checkpoint_id"]
             for branch in self._branches
-            if branch["mode"] == "CLAIM" and branch["released_at"] is not None
+            if branch["mode"] == "CLAIM" and branch["released_at"] is not None and branch["is_owner"]
         }
         return tuple(
             RetainedCheckpoint(

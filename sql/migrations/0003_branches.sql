@@ -124,7 +124,8 @@ BEGIN
         RAISE EXCEPTION 'the reports of epoch % are counted, not told', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
     IF TG_OP = 'INSERT' THEN
-        IF NEW.epoch > 0 AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
+        IF (NEW.epoch > 0 OR EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id))
+           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
                AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
                AND epochs.decision ->> 'terminated_by' IS NULL)
            AND NOT EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id

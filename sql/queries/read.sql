@@ -122,10 +122,11 @@ WHERE checkpoints.run_id = :run_id ORDER BY checkpoints.checkpoint_id;
 SELECT checkpoints.checkpoint_id, checkpoints.epoch,
     CAST(epochs.metrics ->> CAST(:metric AS text) AS double precision) AS metric,
     EXISTS (
-        SELECT FROM branches
+        SELECT FROM branches JOIN runs ON runs.run_id = branches.run_id
         WHERE branches.origin_run_id = checkpoints.run_id
             AND branches.origin_checkpoint_id = checkpoints.checkpoint_id
             AND branches.mode = 'CLAIM' AND branches.released_at IS NOT NULL
+            AND runs.last_durable_epoch > branches.epoch
     ) AS is_claimed
 FROM checkpoints JOIN epochs USING (run_id, epoch, fencing_token)
 WHERE checkpoints.run_id = :run_id AND checkpoints.status IN ('COMPLETED', 'SUBSUMED')

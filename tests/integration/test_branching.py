@@ -11,23 +11,27 @@ import pytest
 
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.config import Settings
+from iteration_lib.continuation import read_continuation
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.errors import IllegalBranchError, RunMismatchError, RunNotFoundError, StateCorruptedError, UsageError
+from iteration_lib.explanation import explain_run, read_history
 from iteration_lib.garbage import collect_garbage
 from iteration_lib.lineage import lineage_of
 from iteration_lib.planning import plan_run
 from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.status import CheckpointStatus, RestoreMode, RunStatus
 from iteration_lib.runner.pins import pinned_from_json
 from iteration_lib.savepoint import Savepoint, write_savepoint
+from iteration_lib.saving import save_run
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.verification import verify_run
 from tests.driven_here import KILL, Here, Killed
-from tests.iterations.steered import steered
+from tests.iterations.steered import steered, wired
 
 pytestmark = pytest.mark.postgres
 
@@ -227,7 +231,10 @@ def test_asking_for_the_same_branch_again_gives_the_same_run_and_for_another_one
         branched(origin, 2, params={"seed": 9})
 
     assert branch.run.run_id == again.run.run_id
-    assert ("parameter 'seed' was 3, now 9",) == caught.value.differences
+    assert (
+        "parameter 'seed' was 3, now 9",
+        "it is in mode NO_CLAIM, and keeps rows, scaled, size of its origin",
+    ) == caught.value.differences
 
 
 @pytest.mark.parametrize(
@@ -339,3 +346,63 @@ def test_policy_keeps_the_best_by_a_metric(store: PostgresStore, tmp_path: Path)
     assert [1, 4] == [
         known.checkpoint_id for known in here.checkpoints if known.status is not CheckpointStatus.DISCARDED
     ]
+
+
+def test_deleted_claim_that_never_had_a_checkpoint_leaves_its_origin_what_it_had(origin: Here) -> None:
+    branch = branched(origin, 2, mode=RestoreMode.CLAIM)
+
+    delete(branch)
+    collect(origin)
+
+    assert CheckpointStatus.SUBSUMED is origin.checkpoints[1].status
+    assert [] == problems(origin)
+    assert branched(origin, 2, 1).drive().state_digest == origin.found.state_digest
+
+
+def test_operator_that_was_moved_before_the_first_attempt_does_not_get_what_its_origin_left(origin: Here) -> None:
+    branch = branched(origin, 2)
+    moved = wired("steered")
+    operator = next(known for known in moved._operators if known.operator_id == "size")
+    moved._operators[moved._operators.index(operator)] = replace(operator, inputs=("rows",))
+
+    continuation = read_continuation(branch.store, branch.found, moved.graph())
+
+    refusals = continuation.refusals(allow_dropped_state=False)
+    said_so = "operator 'size' finished for good with the inputs scaled, now they are rows;"
+    assert [said_so] == [known[: len(said_so)] for known in refusals if "finished for good" in known]
+
+
+def test_plan_of_a_branch_skips_what_it_takes_over_and_lists_its_pins(origin: Here) -> None:
+    branch = branched(origin, 2)
+
+    planned = plan_run(branch.store, branch.found)
+
+    assert planned.resume is not None
+    skipped = [s.vertex.operator_id for s in planned.resume.steps if s.action is Action.SKIPPED]
+    assert (list(ONCE), [("rows", None)]) == (skipped, [(pin.name, pin.problem) for pin in planned.pins])
+
+
+def test_explanation_of_a_deleted_run_says_who_deleted_it(origin: Here) -> None:
+    delete(origin)
+
+    because = str(explain_run(read_history(origin.store, origin.found))["because"])
+
+    assert "it was deleted by ann" in because
+    assert "still to be published" not in because
+
+
+def test_checkpoint_that_is_named_twice_is_refused(origin: Here) -> None:
+    with pytest.raises(UsageError, match="names a checkpoint already; give --epoch with a run's id or key alone"):
+        branched(origin, 2, epoch=0)
+
+
+def test_savepoint_is_not_claimed(origin: Here, tmp_path: Path) -> None:
+    save_run(origin.store, origin.found, uri=str(tmp_path / "saved"), checkpoint_id=2)
+    request = BranchRequest(
+        checkpoint=str(tmp_path / "saved"), run_key="never", branched_by="ann", mode=RestoreMode.CLAIM
+    )
+
+    with pytest.raises(IllegalBranchError) as caught:
+        branch_run(origin.store, Settings(store_url=None, state_uri=str(tmp_path)), request)
+
+    assert ("it is a savepoint, which its owner alone removes; branch with --mode no-claim",) == caught.value.reasons

@@ -9,6 +9,7 @@ import os
 import random
 import secrets
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing, suppress
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from iteration_lib.clock import SystemClock
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.attempt import attempt_folder
 from iteration_lib.driver.background import Job
@@ -28,7 +30,8 @@ from iteration_lib.driver.context import Silent
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.garbage import Collection, Fate, collect_garbage
 from iteration_lib.garbage.judgement import writer_of
-from iteration_lib.protocol.status import CheckpointStatus, RunStatus
+from iteration_lib.protocol.event import CheckpointRequested
+from iteration_lib.protocol.status import CheckpointKind, CheckpointStatus, RunStatus
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.files import write_bytes
 from iteration_lib.state.location import StateLocation
@@ -37,7 +40,7 @@ from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
 from iteration_lib.verification import verify_run
 from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch, Script
-from tests.iterations.steered import steered
+from tests.iterations.steered import steered, wired
 from tests.kept_checkpoints import FreshRun
 
 if TYPE_CHECKING:
@@ -511,3 +514,44 @@ def test_what_cannot_be_removed_is_told_and_everything_else_goes(in_memory: Here
     assert all("linked" in path for path in collection.left)
     assert (tmp_path / "mine/precious.txt").exists()
     assert ["linked"] == [path.name for path in (folder / "epoch-000001").iterdir()]
+
+
+def test_edges_stay_that_a_hand_made_checkpoint_will_name_which_a_newer_one_outran(
+    tmp_path: Path,
+) -> None:
+    """Its epoch is durable by then, and its edges serve as the files of its tails."""
+    store = MemoryStore(SystemClock())
+    here, hangs = Here.begin(store, tmp_path, steered), Latch()
+
+    def ask() -> None:
+        event = CheckpointRequested(request_id=str(uuid.uuid4()), requested_by="ann")
+        Coordinator(store).apply(here.run.run_id, event)
+
+    def outrun() -> None:
+        collect_garbage(store, here.found)
+        hangs.open()
+
+    here.drive(
+        script={"epoch_opened@1": ask, "checkpoint-2": hangs, "checkpoint_completed@2": outrun},
+        max_pending=2,
+        alignment_timeout_seconds=0.0,
+        timeout_seconds=1e6,
+    )
+
+    assert (CheckpointKind.MANUAL, CheckpointStatus.SUBSUMED) == (here.checkpoints[1].kind, here.checkpoints[1].status)
+    assert [] == [file for file in verify_run(store, here.found) if file.problem is not None]
+
+
+@pytest.mark.parametrize("name", ["fresh", "scratch"])
+def test_output_that_is_called_like_a_scratch_folder_stays(tmp_path: Path, name: str) -> None:
+    """Though an attempt that was killed left files beside it."""
+    store, iteration = MemoryStore(SystemClock()), wired("steered")
+    iteration._outputs = {name: "paced"}
+    here = Here.begin(store, tmp_path, iteration)
+    here.drive_and_fail(script={"outputs_written@3": KILL})
+    here.drive()
+
+    removed = collect_garbage(store, here.found).garbage
+
+    assert [file.path for file in removed if file.path.startswith(f"outputs/{name}/")]
+    assert [] == [file for file in verify_run(store, here.found) if file.problem is not None]

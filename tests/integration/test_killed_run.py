@@ -50,7 +50,7 @@ def lost(*epochs: int, maybe: tuple[int, ...] = ()) -> Loss:
 
 
 # Reached only where operators leave edges, or listeners are told: test_durable_edges and test_listeners kill there.
-ELSEWHERE = {P.EDGE_MARKED, P.LISTENER_CALLED, P.LISTENER_NOTIFIED}
+ELSEWHERE = {P.EDGE_MARKED, P.LISTENER_CALLED, P.LISTENER_NOTIFIED, P.ORIGIN_KEPT, P.CHECKPOINTS_DISCARDED}
 
 
 def losses() -> dict[str, Loss]:

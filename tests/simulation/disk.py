@@ -152,9 +152,11 @@ class SimulatedFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec h
         """See fsspec."""
         return self.disk.get(_inner(path))
 
-    def find(self, path: str, **_options: object) -> list[str]:
-        """See fsspec."""
-        return [f"{ROOT}/{found}" for found in self.disk.list_below(_inner(path))]
+    def find(self, path: str, **_options: object) -> dict[str, dict[str, int]]:
+        """See fsspec, with detail=True."""
+        return {
+            f"{ROOT}/{found}": {"size": len(self.disk.files[found])} for found in self.disk.list_below(_inner(path))
+        }
 
     def rm(self, path: str, **_options: object) -> None:
         """See fsspec."""
