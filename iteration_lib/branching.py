@@ -152,9 +152,9 @@ def _data_reasons(
     source: _Source, graph: Graph, request: BranchRequest, params: Mapping[str, Scalar], keeps: Sequence[str]
 ) -> Iterator[str]:
     """Say which data streams nobody knows to be the same, and which no epoch of the branch would see anew."""
-    before, after = ({**found, "max_epochs": None} for found in (source.params, params))
+    has_others = _has_others(source, params)
     for operator in graph.data:
-        is_unclear = {"params", "spark"} <= set(operator.injected) and bool(params_differences(before, after))
+        is_unclear = {"params", "spark"} <= set(operator.injected) and has_others
         if is_unclear and request.data is None:
             yield (
                 f"data stream {operator.operator_id!r} reads by Spark and takes parameters, which are others now; say "
@@ -162,6 +162,12 @@ def _data_reasons(
             )
         elif not operator.replays and operator.operator_id not in keeps:
             yield f"data stream {operator.operator_id!r} comes once, in epoch 0: no epoch of a branch would see it anew"
+
+
+def _has_others(source: _Source, params: Mapping[str, Scalar]) -> bool:
+    """Tell whether parameters are others that data may depend on: how long a run is makes no other data."""
+    before, after = ({**found, "max_epochs": None} for found in (source.params, params))
+    return bool(params_differences(before, after))
 
 
 def _known(iteration: Iteration, params: Mapping[str, Scalar]) -> dict[str, Scalar]:
@@ -176,11 +182,11 @@ def _keeps(
     """Return the ids of the data streams and finished operators that the branch takes over."""
     graph, params = iteration.graph(), params_json(parsed)
     before = parse_params(iteration.params, {**params, **_known(iteration, source.params)})
-    has_other_params = bool(params_differences(source.params, params))
+    has_other_params, has_others = bool(params_differences(source.params, params)), _has_others(source, params)
     streams = {
         operator.operator_id
         for operator in graph.data
-        if data == "kept" or (data is None and (not has_other_params or _reads_the_same(operator, before, parsed)))
+        if data == "kept" or (data is None and (not has_others or _reads_the_same(operator, before, parsed)))
     }
     finishing = [operator for operator in graph.operators if operator.finishes]
     takes_other_params = {
@@ -194,10 +200,7 @@ def _keeps(
 
 
 def _reads_the_same(operator: Operator, before: object, after: object) -> bool:
-    """Tell whether a data stream reads the same with other parameters.
-
-    One that reads by Spark is asked about, unless `max_epochs` alone is another one.
-    """
+    """Tell whether a data stream reads the same with other parameters; one that reads by Spark is asked about."""
     if "params" not in operator.injected or "spark" in operator.injected:
         return True
     sources = call_source(operator, before), call_source(operator, after)

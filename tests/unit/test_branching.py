@@ -1,0 +1,126 @@
+"""What does a branch take over, and what is refused, where its parameters are others than its origin's?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from iteration_lib.branching import BranchRequest, branch_run
+from iteration_lib.clock import SystemClock
+from iteration_lib.config import Settings
+from iteration_lib.errors import IllegalBranchError, ParameterError
+from iteration_lib.model.definition import describe
+from iteration_lib.model.iteration import Iteration
+from iteration_lib.store.memory import MemoryStore
+from iteration_lib.store.record import BranchRecord, RunRecord
+from iteration_lib.verification import verify_run
+from tests.driven_here import Here
+from tests.iterations.drawn import by_spark, drawn
+from tests.store_script import a_run, an_origin
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(SystemClock())
+
+
+def origin_of(store: MemoryStore, folder: Path, iteration: Iteration, **params: object) -> RunRecord:
+    """Return a run of two durable epochs, by its rows alone."""
+    run = a_run(
+        reference=f"tests.iterations.drawn:{iteration.name}",
+        definition=describe(iteration.graph()),
+        params={"desk": "d", "scale": 1.0, "max_epochs": 3, **params},
+        state_uri=str(folder),
+    )
+    an_origin(store, run, epoch=1)
+    found = store.find_run(run.run_id)
+    assert found is not None
+    return found
+
+
+def branched(
+    store: MemoryStore, run: RunRecord, params: Mapping[str, object], **request: Any
+) -> tuple[RunRecord, BranchRecord]:
+    asked = BranchRequest(
+        checkpoint=f"{run.run_key}@1", run_key=f"{run.run_key}-b", branched_by="ann", params=params, **request
+    )
+    branch = branch_run(store, Settings(store_url=None, state_uri=run.state_uri), asked)
+    found = store.find_branch(branch.run_id)
+    assert found is not None
+    return branch, found
+
+
+@pytest.mark.parametrize(
+    ("params", "request_", "level"),
+    [
+        ({"scale": 100}, {}, 2.5 + 2 * 250.0),
+        ({"scale": 100}, {"data": "kept"}, 3 * 2.5),
+        ({"max_epochs": 4}, {}, 4 * 2.5),
+        ({}, {"data": "new"}, 3 * 2.5),
+    ],
+    ids=["other rows", "other rows, kept", "other rows or not, longer", "the same, read anew"],
+)
+def test_rows_that_take_a_parameter_are_those_of_the_branchs_parameters(
+    store: MemoryStore, tmp_path: Path, params: dict[str, object], request_: dict[str, Any], level: float
+) -> None:
+    """And so is what an operator finished for good from them."""
+    here = Here.begin(store, tmp_path, drawn)
+    here.drive()
+
+    run, _ = branched(store, here.found, params, **request_)
+    branch = replace(here, run=run)
+    branch.drive()
+
+    folder = Path(next(iter((branch.found.outputs or {}).values())))
+    assert [level] == pq.read_table(folder)["v"].to_pylist()
+    assert [] == [file for file in verify_run(store, branch.found) if file.problem is not None]
+
+
+def test_stream_that_reads_by_spark_is_asked_about_where_its_parameters_are_others(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    run = origin_of(store, tmp_path, by_spark)
+
+    with pytest.raises(IllegalBranchError) as caught:
+        branched(store, run, {"scale": 7})
+
+    assert (
+        (
+            "data stream 'table' reads by Spark and takes parameters, which are others now; say whether it reads anew "
+            "(--new-data) or what the origin read (--keep-data)"
+        ),
+        "data stream 'seed_rows' comes once, in epoch 0: no epoch of a branch would see it anew",
+    ) == caught.value.reasons
+
+
+def test_longer_run_is_not_asked_about_what_it_reads(store: MemoryStore, tmp_path: Path) -> None:
+    _, branch = branched(store, origin_of(store, tmp_path, by_spark), {"max_epochs": 9})
+
+    assert ("seed_rows", "table") == branch.keeps
+
+
+def test_what_comes_once_is_kept_when_a_person_says_so(store: MemoryStore, tmp_path: Path) -> None:
+    run = origin_of(store, tmp_path, by_spark)
+
+    _, branch = branched(store, run, {"scale": 7}, data="kept")
+
+    assert ("seed_rows", "table") == branch.keeps
+
+
+def test_parameters_that_the_iteration_has_no_more_are_left_out_and_new_ones_can_be_given(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    run = origin_of(store, tmp_path, drawn, gone=5)
+    old = replace(run, params={name: value for name, value in run.params.items() if name != "desk"})
+    store._runs[run.run_id].run["params"] = dict(old.params)
+
+    with pytest.raises(ParameterError, match="desk"):
+        branched(store, old, {})
+    branch, _ = branched(store, old, {"desk": "e"})
+
+    assert {"desk": "e", "scale": 1.0, "max_epochs": 3} == branch.params
