@@ -29,14 +29,18 @@ class Saved:
     checkpoint: CheckpointRecord
 
 
-def save_run(store: History, run: RunRecord, *, uri: str | None = None, checkpoint_id: int | None = None) -> Saved:
+def save_run(
+    store: History, run: RunRecord, *, uri: str | None = None, checkpoint_id: int | None = None, or_newest: bool = False
+) -> Saved:
     """Copy a checkpoint of a run, its newest unless another one is named, to a folder; `uri` None for a new one.
+
+    With `or_newest` the newest one takes the place of one that retention has let go.
 
     Repeating the call with the same checkpoint and folder is harmless. Raises UsageError for a checkpoint that is not
     there or a folder that holds another savepoint, StateCorruptedError that names a bad file, StateLocationError.
     """
     for _ in range(_TRIES):
-        checkpoint = _choose(store, run, checkpoint_id)
+        checkpoint = _choose(store, run, checkpoint_id, or_newest=or_newest)
         try:
             return Saved(savepoint=_save(store, run, checkpoint, uri), checkpoint=checkpoint)
         except StateCorruptedError:
@@ -47,9 +51,9 @@ def save_run(store: History, run: RunRecord, *, uri: str | None = None, checkpoi
     )
 
 
-def _choose(store: History, run: RunRecord, checkpoint_id: int | None) -> CheckpointRecord:
+def _choose(store: History, run: RunRecord, checkpoint_id: int | None, *, or_newest: bool) -> CheckpointRecord:
     there = [known for known in store.list_checkpoints(run.run_id) if known.status in _THERE]
-    meant = [known for known in there if checkpoint_id in (None, known.checkpoint_id)]
+    meant = [known for known in there if checkpoint_id in (None, known.checkpoint_id)] or (there if or_newest else [])
     if not meant:
         shown = ", ".join(f"{known.checkpoint_id} (epoch {known.epoch})" for known in there) or "none"
         raise UsageError(f"run {run.run_key!r} has no such checkpoint, or has let it go; it has: {shown}")

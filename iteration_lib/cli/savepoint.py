@@ -41,9 +41,10 @@ def savepoint(
     """
     with open_store(settings_of(store_url)) as store:
         run = find_run(store, run_name)
-        if checkpoint_id is None and _is_driven(store, run):
-            _have_one_taken(store, run, wait_seconds)
-        saved = save_run(store, run, uri=uri, checkpoint_id=checkpoint_id)
+        is_taken = checkpoint_id is None and _is_driven(store, run)
+        if is_taken:
+            checkpoint_id = _taken(store, run, wait_seconds)
+        saved = save_run(store, run, uri=uri, checkpoint_id=checkpoint_id, or_newest=is_taken)
     answer = {
         "run_id": run.run_id,
         "run_key": run.run_key,
@@ -61,7 +62,8 @@ def _is_driven(store: History, run: RunRecord) -> bool:
     return any(known.ended_at is None and not is_gone(known.holder) for known in store.list_attempts(run.run_id))
 
 
-def _have_one_taken(store: StoreWithHistory, run: RunRecord, wait_seconds: float) -> None:
-    """Have a checkpoint taken: the newest one is that, or a newer one. A run that ends has its last one."""
+def _taken(store: StoreWithHistory, run: RunRecord, wait_seconds: float) -> int | None:
+    """Have a checkpoint taken, and return its id; None for a run that ends without: its last one is the newest."""
     with suppress(RunFinishedError):
-        wait_for(store, run, ask(store, run), wait_seconds)
+        return wait_for(store, run, ask(store, run), wait_seconds).checkpoint_id
+    return None

@@ -56,7 +56,8 @@ def test_branch_says_where_it_starts_and_how_to_drive_it(shell: CommandLine) -> 
         "released_at": None,
     }.items() <= answer.json.items()
     assert 9 == answer.json["params"]["seed"]
-    assert printed.out.endswith(f"drive it with: iteration run {COUNTED} --run-key noon\n")
+    assert f"drive it with: iteration run {COUNTED} --run-key noon --param log={shell.folder}" in printed.out
+    assert "--param seed=9" in printed.out
 
 
 def test_branch_is_driven_by_run_with_its_own_parameters(shell: CommandLine) -> None:

@@ -406,3 +406,15 @@ def test_savepoint_is_not_claimed(origin: Here, tmp_path: Path) -> None:
         branch_run(origin.store, Settings(store_url=None, state_uri=str(tmp_path)), request)
 
     assert ("it is a savepoint, which its owner alone removes; branch with --mode no-claim",) == caught.value.reasons
+
+
+def test_savepoint_of_a_checkpoint_that_retention_let_go_is_of_the_newest_or_refused(
+    origin: Here, tmp_path: Path
+) -> None:
+    Coordinator(origin.store).discard(origin.run.run_id, CheckpointPolicy(retain_last=1))
+
+    newest = save_run(origin.store, origin.found, uri=str(tmp_path / "s"), checkpoint_id=2, or_newest=True)
+    with pytest.raises(UsageError, match="has no such checkpoint, or has let it go; it has: 4"):
+        save_run(origin.store, origin.found, uri=str(tmp_path / "t"), checkpoint_id=2)
+
+    assert EPOCHS == newest.checkpoint.checkpoint_id
