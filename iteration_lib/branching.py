@@ -33,12 +33,11 @@ from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import CheckpointStatus, RestoreMode
 from iteration_lib.runner.calling import call_source
 from iteration_lib.savepoint import SAVEPOINT_FILE, open_savepoint
+from iteration_lib.saving import checkpoints_with_files, newest_of
 from iteration_lib.state.files import read_whole
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import CheckpointRecord, NewRun, Origin, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
-
-_THERE = (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,17 +267,14 @@ def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, 
 def _choose(
     store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, checkpoint_id: int | None
 ) -> CheckpointRecord:
-    there = [known for known in store.list_checkpoints(run.run_id) if known.status in _THERE]
+    there = checkpoints_with_files(store, run)
     if checkpoint_id is not None:
         meant = [known for known in there if known.checkpoint_id == checkpoint_id]
     elif request.epoch is not None:
         meant = [known for known in there if known.epoch == request.epoch]
     else:
         meant = there
-    if not meant:
-        shown = ", ".join(f"{known.checkpoint_id} (epoch {known.epoch})" for known in there) or "none"
-        raise UsageError(f"run {run.run_key!r} has no such checkpoint; it has: {shown}")
-    return meant[-1]
+    return newest_of(meant, run, there, problem="has no such checkpoint")
 
 
 def _of_savepoint(uri: str) -> _Source:

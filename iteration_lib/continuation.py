@@ -88,7 +88,7 @@ def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_ed
     markers = markers_of(run, store.list_operators(run.run_id), parts, epochs)
     evolution = evolution_of(run.definition, graph)
     branch = store.find_branch(run.run_id)
-    kept = branch.keeps if branch is not None and branch.released_at is None else ()
+    kept = branch.keeps if branch is not None and branch.holds_origin else ()
     return Continuation(
         run=run,
         graph=graph,

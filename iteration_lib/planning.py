@@ -90,7 +90,7 @@ def plan_run(
         *continuation.offences(),
     ]
     branch = store.find_branch(run.run_id)
-    held = branch if branch is not None and branch.released_at is None else None
+    held = branch if branch is not None and branch.holds_origin else None
     if held is not None:
         continuation = _as_if_kept(continuation, held)
     resume = _resume(continuation) if run.terminated_by is None else None

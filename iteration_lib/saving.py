@@ -6,6 +6,7 @@ the meantime, a file is missing, the copy fails, and a newer checkpoint is copie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iteration_lib.errors import StateCorruptedError, UsageError
@@ -17,7 +18,6 @@ from iteration_lib.store.seam import History
 
 SAVEPOINTS = "savepoints"
 
-_THERE = (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED)
 _TRIES = 3
 
 
@@ -52,11 +52,23 @@ def save_run(
 
 
 def _choose(store: History, run: RunRecord, checkpoint_id: int | None, *, or_newest: bool) -> CheckpointRecord:
-    there = [known for known in store.list_checkpoints(run.run_id) if known.status in _THERE]
+    there = checkpoints_with_files(store, run)
     meant = [known for known in there if checkpoint_id in (None, known.checkpoint_id)] or (there if or_newest else [])
+    return newest_of(meant, run, there, problem="has no such checkpoint, or has let it go")
+
+
+def checkpoints_with_files(store: History, run: RunRecord) -> list[CheckpointRecord]:
+    """Return the checkpoints of a run that something can start from, oldest first."""
+    return [known for known in store.list_checkpoints(run.run_id) if known.has_files]
+
+
+def newest_of(
+    meant: Sequence[CheckpointRecord], run: RunRecord, there: Sequence[CheckpointRecord], *, problem: str
+) -> CheckpointRecord:
+    """Return the newest of the checkpoints that are meant; raises UsageError that lists those that are there."""
     if not meant:
         shown = ", ".join(f"{known.checkpoint_id} (epoch {known.epoch})" for known in there) or "none"
-        raise UsageError(f"run {run.run_key!r} has no such checkpoint, or has let it go; it has: {shown}")
+        raise UsageError(f"run {run.run_key!r} {problem}; it has: {shown}")
     return meant[-1]
 
 

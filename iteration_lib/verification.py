@@ -15,7 +15,7 @@ from iteration_lib.errors import CheckpointNotFoundError, StateCorruptedError, U
 from iteration_lib.marker import parts_in_force
 from iteration_lib.protocol.bucket_range import show_buckets
 from iteration_lib.protocol.state import NO_EPOCH
-from iteration_lib.protocol.status import CheckpointKind, CheckpointStatus, RunStatus
+from iteration_lib.protocol.status import CheckpointKind, RunStatus
 from iteration_lib.runner.pins import is_own, pinned_from_json
 from iteration_lib.state.digest import state_digest
 from iteration_lib.state.files import read_bytes, verify_file
@@ -24,8 +24,6 @@ from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.record import BranchRecord, CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
-
-_LIVE = (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +58,10 @@ def verify_run(store: History, run: RunRecord, *, checkpoint_id: int | None = No
             if is_own(file.path):
                 check.file(f"data stream {pin.name!r}", file.path, size_bytes=file.size_bytes, sha256=file.version)
     for checkpoint in checkpoints:
-        if checkpoint.status in _LIVE:
+        if checkpoint.has_files:
             check.checkpoint(checkpoint)
     branch = store.find_branch(run.run_id)
-    origin = _verify_origin(run, branch) if branch is not None and branch.released_at is None else ()
+    origin = _verify_origin(run, branch) if branch is not None and branch.holds_origin else ()
     return (*check.files, *origin)
 
 
@@ -150,6 +148,6 @@ def _find(run: RunRecord, checkpoints: tuple[CheckpointRecord, ...], checkpoint_
     found = next((known for known in checkpoints if known.checkpoint_id == checkpoint_id), None)
     if found is None:
         raise CheckpointNotFoundError(run.run_id, checkpoint_id, last=run.last_checkpoint_id)
-    if found.status not in _LIVE:
+    if not found.has_files:
         raise UsageError(f"checkpoint {checkpoint_id} is {found.status.value}: it has no files to verify")
     return found

@@ -103,7 +103,7 @@ def branch_json(found: BranchRecord) -> Json:
         "from_epoch": found.epoch,
         "mode": found.mode.value.lower().replace("_", "-"),
         "keeps": list(found.keeps),
-        "pins_it": found.released_at is None and not is_saved,
+        "pins_it": found.holds_origin and not is_saved,
         "branched_by": found.branched_by,
         "branched_at": instant(found.branched_at),
         "released_at": instant(found.released_at),

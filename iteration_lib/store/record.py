@@ -66,6 +66,11 @@ class BranchRecord(Origin):
     branched_at: datetime
     released_at: datetime | None
 
+    @property
+    def holds_origin(self) -> bool:
+        """Whether it needs its origin still."""
+        return self.released_at is None
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord(NewRun):
@@ -174,6 +179,11 @@ class CheckpointRecord:
     failure: CheckpointFailure | None = None
     by_branches: tuple[RunId, ...] = ()
     safe_to_delete: bool = False
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it was completed, and has not been discarded since."""
+        return self.status in (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
