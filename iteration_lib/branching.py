@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from iteration_lib.config import Settings
 from iteration_lib.errors import IllegalBranchError, IterationError, RunMismatchError, RunNotFoundError, UsageError
-from iteration_lib.launch import find_run, max_epochs_of
+from iteration_lib.launch import find_run, max_epochs_of, new_run
 from iteration_lib.model.definition import describe, load_iteration, params_differences
 from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
 from iteration_lib.model.graph import Graph
@@ -93,8 +92,6 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
     params = params_json(parsed)
     keeps = _keeps(source, iteration, parsed, data=request.data)
     _check(source, graph, request, params, keeps)
-    location = StateLocation(request.state_uri or source.state_uri or settings.state_uri)
-    location.check_writable()
     origin = Origin(
         origin_run_id=source.origin_run_id,
         origin_checkpoint_id=source.origin_checkpoint_id,
@@ -106,15 +103,13 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
         keeps=keeps,
         branched_by=request.branched_by,
     )
-    new = NewRun(
-        run_id=RunId(str(uuid.uuid4())),
+    new = new_run(
+        dataclasses.replace(settings, state_uri=request.state_uri or source.state_uri or settings.state_uri),
         run_key=request.run_key,
         reference=source.reference,
         definition=describe(graph),
         params=params,
-        state_uri=location.uri,
         max_buckets=source.max_buckets,
-        max_epochs=max_epochs_of(params),
     )
     store.add_run(new, origin)
     found = find_run(store, request.run_key)
