@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 from iteration_lib.protocol import Command, Event, RunState, decide
-from iteration_lib.protocol.event import AttemptOpened, CheckpointsDiscarded, RunDeleted
+from iteration_lib.protocol.command import RecordCommittables
+from iteration_lib.protocol.event import AttemptOpened, CheckpointsDiscarded, Committable, RunDeleted
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.retention import discardable
 from iteration_lib.protocol.state import RunId
@@ -24,6 +26,8 @@ from iteration_lib.store.seam import Store, Transaction
 
 # What is decided on in a locked run; it may read more of it first.
 Choose: TypeAlias = Callable[[Transaction, RunState], tuple[Event, ...]]
+# Publishes what a sink prepared in the store's own database, with a cursor (of psycopg2) that is in the transaction.
+Publish: TypeAlias = Callable[[Committable, Any], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +46,15 @@ class Coordinator:
         self._cache: dict[RunId, _Cached] = {}
         self._lock = threading.Lock()
 
-    def apply(self, run_id: RunId, *events: Event) -> RunState:
+    def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
         """Apply events in one transaction, all or none, and return the state that was committed.
+
+        In the same transaction `publish` is called for what is stored and committed at once.
 
         Raises what `protocol.decide` raises, RunNotFoundError, RunLockedError when others do not let the run go, or
         OutcomeUnknownError when the store stays away.
         """
-        return retry(lambda: self._apply_once(run_id, events), f"run_id={run_id}", sleep=self._sleep)
+        return retry(lambda: self._apply_once(run_id, events, publish), f"run_id={run_id}", sleep=self._sleep)
 
     def discard(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
         """Discard, in one transaction, what nobody needs and a policy does not keep; return the checkpoints' ids.
@@ -66,8 +72,8 @@ class Coordinator:
 
         return retry(look, f"run_id={run_id}", sleep=self._sleep)
 
-    def _apply_once(self, run_id: RunId, events: tuple[Event, ...]) -> RunState:
-        return self._transact(run_id, lambda *_: events, is_fresh=_asks_for_lease(events))
+    def _apply_once(self, run_id: RunId, events: tuple[Event, ...], publish: Publish | None) -> RunState:
+        return self._transact(run_id, lambda *_: events, is_fresh=_asks_for_lease(events), publish=publish)
 
     def _discard_once(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
         discarded: tuple[int, ...] = ()
@@ -80,7 +86,9 @@ class Coordinator:
         self._transact(run_id, choose)
         return discarded
 
-    def _transact(self, run_id: RunId, choose: Choose, *, is_fresh: bool = False) -> RunState:
+    def _transact(
+        self, run_id: RunId, choose: Choose, *, is_fresh: bool = False, publish: Publish | None = None
+    ) -> RunState:
         with self._lock:
             cached = self._cache.pop(run_id, None)
         with self._store.transaction(run_id) as transaction:
@@ -91,6 +99,9 @@ class Coordinator:
                 state, decided = decide(state, event, transaction.now)
                 commands += decided
             transaction.write(commands, state.fencing_token)
+            if publish is not None:
+                for committable in _in_store(commands):
+                    transaction.lend(partial(publish, committable))
             revision = transaction.revision
         with self._lock:
             self._cache[run_id] = _Cached(revision=revision, state=state)
@@ -102,6 +113,12 @@ def _holds(cached: _Cached, transaction: Transaction) -> bool:
     live = cached.state.attempt
     attempt_id = live.attempt_id if live is not None else cached.state.ended_attempt_id
     return (cached.revision, attempt_id) == (transaction.revision, transaction.attempt_id)
+
+
+def _in_store(commands: Sequence[Command]) -> list[Committable]:
+    """Return what is committed by the very transaction that stores it."""
+    stored = [command for command in commands if isinstance(command, RecordCommittables)]
+    return [known for command in stored for known in command.committables if known.in_store]
 
 
 def _asks_for_lease(events: tuple[Event, ...]) -> bool:

@@ -24,10 +24,11 @@ _POLL_SECONDS = 0.02
 class CrashPoint(enum.Enum):
     """Every place where a crash matters, in the order in which an attempt passes them.
 
-    MANIFEST_WRITTEN to CHECKPOINTS_DISCARDED lie in the checkpoint's asynchronous part, beside the next epoch.
+    SINK_PREPARED to CHECKPOINTS_DISCARDED lie in the checkpoint's asynchronous part, beside the next epoch.
     """
 
     ATTEMPT_OPENED = "attempt_opened"
+    SINK_ABORTED = "sink_aborted"
     ORIGIN_KEPT = "origin_kept"
     DATA_PINNED = "data_pinned"
     OPERATOR_WRITTEN = "operator_written"
@@ -37,8 +38,10 @@ class CrashPoint(enum.Enum):
     EPOCH_WRITTEN = "epoch_written"
     EPOCH_ALIGNED = "epoch_aligned"
     OUTPUTS_WRITTEN = "outputs_written"
+    SINK_PREPARED = "sink_prepared"
     MANIFEST_WRITTEN = "manifest_written"
     CHECKPOINT_COMPLETED = "checkpoint_completed"
+    SINK_COMMITTED = "sink_committed"
     CHECKPOINTS_DISCARDED = "checkpoints_discarded"
     LISTENER_CALLED = "listener_called"
     LISTENER_NOTIFIED = "listener_notified"

@@ -24,6 +24,7 @@ from iteration_lib.driver.context import Observer, RunContext, Silent
 from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.restore import read_completed_manifest
+from iteration_lib.driver.sinks import open_sinks
 from iteration_lib.driver.sweep import RUNNER_SCRATCH
 from iteration_lib.errors import (
     LoopRunError,
@@ -254,7 +255,7 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     """
     terminating = run.terminated_by is not None
     reached = drive.until_epoch is not None and run.epochs >= drive.until_epoch
-    done = reached or (terminating and not drive.publish)
+    done = (reached or (terminating and not drive.publish)) and not _has_uncommitted(store, run)
     if run.status is RunStatus.FINISHED or (done and run.status is not RunStatus.FAILED):
         return run
     _check_no_loop(run)
@@ -276,6 +277,11 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
         if drive.publish:
             publish_outputs(context, driven)
     return find_run(store, run.run_id)
+
+
+def _has_uncommitted(store: StoreWithHistory, run: RunRecord) -> bool:
+    """Tell whether the attempt before was gone before its sinks showed what is durable."""
+    return "sinks" in run.definition and bool(store.list_uncommitted(run.run_id))
 
 
 @contextmanager
@@ -302,6 +308,7 @@ def open_context(
             clock=SystemClock(),
             parallelism=drive.parallelism,
             alignment_timeout_seconds=checkpointing.alignment_timeout_seconds,
+            sinks=open_sinks(graph, params, store_url=store.url),
             observer=drive.observer,
             crash_plan=settings.crash_plan,
         )

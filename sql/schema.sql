@@ -1,5 +1,5 @@
 -- The store as it is now. Illegal rows and transitions are refused here, by the database itself; the rules behind the
--- constraints are the invariants of iteration_lib/protocol (I1 to I18).
+-- constraints are the invariants of iteration_lib/protocol (I1 to I19).
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,
@@ -91,6 +91,10 @@ BEGIN
                OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'ALIGNED') THEN
                 RAISE EXCEPTION 'run % has something that is not durable', OLD.run_id USING ERRCODE = 'check_violation';
             END IF;
+        END IF;
+        IF NEW.status = 'FINISHED' AND EXISTS (SELECT FROM committables WHERE committables.run_id = OLD.run_id
+               AND committables.committed_at IS NULL) THEN
+            RAISE EXCEPTION 'run % has something that is not committed', OLD.run_id USING ERRCODE = 'check_violation';
         END IF;
     END IF;
     broken := CASE
@@ -567,6 +571,44 @@ CREATE TRIGGER listener_notices_guard BEFORE INSERT ON listener_notices
     FOR EACH ROW EXECUTE FUNCTION listener_notices_guard();
 CREATE TRIGGER listener_notices_change_guard BEFORE UPDATE ON listener_notices
     FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a notice');
+
+CREATE TABLE committables (
+    run_id         uuid NOT NULL,
+    epoch          bigint NOT NULL,
+    output         text NOT NULL,
+    fencing_token  bigint NOT NULL,
+    target         text NOT NULL,
+    content        jsonb NOT NULL,
+    stored_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    committed_at   timestamptz,
+    CONSTRAINT committables_pkey PRIMARY KEY (run_id, epoch, output),
+    CONSTRAINT committables_epoch_fkey FOREIGN KEY (run_id, epoch, fencing_token) REFERENCES epochs,
+    CONSTRAINT committables_output_check CHECK (output <> ''),
+    CONSTRAINT committables_content_check CHECK (jsonb_typeof(content) = 'object')
+);
+CREATE INDEX committables_uncommitted_idx ON committables (run_id) WHERE committed_at IS NULL;
+
+COMMENT ON TABLE committables IS
+    'What a sink prepared of an output in a durable epoch: a row is the decision to commit it, once (I19).';
+
+-- It is stored when its epoch is durable, and changes once, when the sink shows it (I19).
+CREATE FUNCTION committables_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF OLD.committed_at IS NOT NULL OR to_jsonb(NEW) - 'committed_at' <> to_jsonb(OLD) - 'committed_at' THEN
+            RAISE EXCEPTION 'what was prepared of % in epoch % is committed once, as it is', OLD.output, OLD.epoch
+                USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch
+                   AND epochs.fencing_token = NEW.fencing_token AND epochs.status = 'DURABLE') THEN
+        RAISE EXCEPTION 'epoch % is not durable, and publishes nothing', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER committables_guard BEFORE INSERT OR UPDATE ON committables
+    FOR EACH ROW EXECUTE FUNCTION committables_guard();
 
 CREATE TABLE branches (
     run_id                uuid PRIMARY KEY REFERENCES runs,

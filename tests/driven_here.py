@@ -19,13 +19,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from iteration_lib.coordinator import Coordinator
+from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.attempt import Claim, open_attempt
 from iteration_lib.driver.background import Job, Threads
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
+from iteration_lib.driver.sinks import open_sinks
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe
 from iteration_lib.model.iteration import Iteration
@@ -158,11 +159,11 @@ class MortalCoordinator(Coordinator):
 
     is_dead = False
 
-    def apply(self, run_id: RunId, *events: Event) -> RunState:
+    def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
         """See Coordinator."""
         if self.is_dead:
             raise Killed
-        return super().apply(run_id, *events)
+        return super().apply(run_id, *events, publish=publish)
 
     def kill(self) -> None:
         """Die."""
@@ -252,19 +253,21 @@ class Here:
             ignore_edges=ignore_edges,
             policy=settings.policy,
         )
+        graph, params = self.iteration.graph(), parse_params(self.iteration.params, self.run.params)
         with open_attempt(self.store, coordinator, self.run.run_id, claim) as attempt, closing(runner):
             attempt.heartbeat.when_superseded(runner.cancel)
             context = RunContext(
                 run=self.store.find_run(self.run.run_id),
                 attempt=attempt,
-                graph=self.iteration.graph(),
-                params=parse_params(self.iteration.params, self.run.params),
+                graph=graph,
+                params=params,
                 runner=runner,
                 store=self.store,
                 location=location,
                 clock=self.clock,
                 parallelism=parallelism,
                 alignment_timeout_seconds=settings.alignment_timeout_seconds,
+                sinks=open_sinks(graph, params, store_url=self.store.url),
                 background=background,
                 crash_plan=ScriptedPoints(script, coordinator.kill),
             )

@@ -88,6 +88,14 @@ NEW_ROWS = {
         "keeps": "'[]'",
         "branched_by": "'ann'",
     },
+    "committables": {
+        "run_id": "%(run)s",
+        "epoch": "0",
+        "output": "'more'",
+        "fencing_token": "1",
+        "target": "'t'",
+        "content": "'{}'",
+    },
     "listener_notices": {"run_id": "%(run)s", "listener_id": "'more'", "epoch": "0", "fencing_token": "2"},
 }
 
@@ -128,6 +136,14 @@ def part_with(**columns: str) -> str:
 
 def notice_with(**columns: str) -> str:
     return insert("listener_notices", **columns)
+
+
+def committable_with(**columns: str) -> str:
+    return insert("committables", **columns)
+
+
+def set_committable(columns: str, *, output: str = "rows") -> str:
+    return f"UPDATE committables SET {columns} WHERE run_id = %(run)s AND output = '{output}'"
 
 
 def branch_with(**columns: str) -> str:
@@ -390,6 +406,13 @@ CONSTRAINTS = {
     "a part twice": Illegal(
         "edge_parts_live_key", part_with(operator_id="'x'", end_bucket="4"), instead=("edge_parts_guard",)
     ),
+    # committables
+    "what is prepared twice": Illegal("committables_pkey", committable_with(output="'rows'")),
+    "what is prepared of no epoch": Illegal(
+        "committables_epoch_fkey", committable_with(epoch="7"), ("committables_guard",)
+    ),
+    "what is prepared of no output": Illegal("committables_output_check", committable_with(output="''")),
+    "what is prepared and is no object": Illegal("committables_content_check", committable_with(content="'[]'")),
     # listener_notices
     "a notice twice": Illegal("listener_notices_pkey", notice_with(listener_id="'log'")),
     "a notice of no attempt": Illegal("listener_notices_attempt_fkey", notice_with(fencing_token="7")),
@@ -646,6 +669,28 @@ GUARDS = {
     },
     "a part that is voided twice": Illegal("is voided once", set_part("voided_at = now()", which="epoch = 1")),
     "a part that comes back": Illegal("is voided once", set_part("voided_at = NULL", which="epoch = 1")),
+    "what is prepared of an aligned epoch": Illegal(
+        "epoch 1 is not durable, and publishes nothing", committable_with(epoch="1", fencing_token="2")
+    ),
+    "what is committed twice": Illegal(
+        "is committed once, as it is", set_committable("committed_at = now()", output="seen")
+    ),
+    "what is committed no more": Illegal(
+        "is committed once, as it is", set_committable("committed_at = NULL", output="seen")
+    ),
+    **{
+        f"another {column} of what is prepared": Illegal(
+            "is committed once, as it is", set_committable(f"{column} = {value}")
+        )
+        for column, value in {
+            "epoch": "1",
+            "output": "'z'",
+            "fencing_token": "2",
+            "target": "'z'",
+            "content": "'{\"a\": 1}'",
+            "stored_at": "now() + interval '1 day'",
+        }.items()
+    },
     "a notice of an epoch that is not durable": Illegal("epoch 1 is not durable", notice_with(epoch="1")),
     **{
         f"another {column} of a notice": Illegal("a notice of run", set_notice(f"{column} = {value}"))

@@ -22,11 +22,13 @@ from iteration_lib.protocol.command import (
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
+    MarkCommitted,
     OpenAttempt,
     OpenEpoch,
     PinData,
     PublishOutputs,
     RecordAcknowledgements,
+    RecordCommittables,
     RecordNotice,
     RecordParts,
     RecordReports,
@@ -79,12 +81,14 @@ class Ledger(Rows):
         for command in commands:
             self._write(event, command)
         assert due == self._begun(commands), "what was due did not begin, or something else did"
+        assert not self.unpublished, "I19: durable, and not stored"
 
     def check(self, state: RunState) -> None:
         """See that the invariants hold between two decisions, and that the state says what the rows say."""
         self._check_epochs()
         self._check_checkpoints()
         self._check_parts()
+        assert all(epoch <= self.last_durable_epoch for epoch, _ in self.committables), "I19: not durable"
         live = [token for token, row in self.attempts.items() if row.is_live]
         assert len(live) <= 1, "I1: two attempts are live"
         assert set(live) <= {max(self.attempts, default=0)}, "I1: the live attempt lacks the greatest token"
@@ -95,6 +99,7 @@ class Ledger(Rows):
             assert not self.last_epoch() > self.last_durable_epoch, "I10: finished, with epochs that are not durable"
             assert not self.pending(), "I10: finished, with a checkpoint pending"
             assert not live, "I10: finished, with a live attempt"
+            assert all(self.committables.values()), "I19: finished, with something that is not committed"
         if self.status is RunStatus.DELETED:
             assert not live, "deleted, with a live attempt"
             assert self.last_epoch() == self.last_durable_epoch, "deleted, with epochs that wait"
@@ -153,8 +158,8 @@ class Ledger(Rows):
             case PinData():
                 assert command.name not in self.pins
                 self.pins[command.name] = command.fingerprint
-            case RecordNotice():
-                self._write_notice(event, command)
+            case RecordNotice() | RecordCommittables() | MarkCommitted():
+                self._write_told(event, command)
             case RecordRequest() | AnswerRequests() | AbortThrough():
                 self._write_request(command)
             case _:
@@ -213,7 +218,10 @@ class Ledger(Rows):
             case MakeEpochsDurable():
                 assert command.through > self.last_durable_epoch, "I6: durable again"
                 for epoch in range(self.last_durable_epoch + 1, command.through + 1):
-                    self.epoch(epoch, EpochStatus.ALIGNED).status = EpochStatus.DURABLE
+                    row = self.epoch(epoch, EpochStatus.ALIGNED)
+                    row.status = EpochStatus.DURABLE
+                    is_last = row.decision is not None and row.decision.terminated_by is not None
+                    self.unpublished |= {(epoch, name) for name, each in self.sinks.items() if each or is_last}
                 self.last_durable_epoch = command.through
 
     def _open_epoch(self, command: OpenEpoch) -> None:
@@ -248,6 +256,7 @@ class Ledger(Rows):
                 attempt = self.attempts[self.token()]
                 assert attempt.definition_changes is None, "the operators changed twice"
                 attempt.definition_changes = command.changes
+                self.sinks = command.definition.get("sinks", {})
                 for written in self.live_parts():
                     written.is_live = written.part.operator_id not in command.dropped
                     assert written.epoch == FOR_GOOD, "I15: an edge of other operators"
@@ -288,6 +297,19 @@ class Ledger(Rows):
             wanted = added.buckets if source not in part.after_wide and total == part.total else set(range(total))
             assert wanted <= there, "I15: before what it was computed from"
         self.parts.append(added)
+
+    def _write_told(self, event: Event, command: RecordNotice | RecordCommittables | MarkCommitted) -> None:
+        match command:
+            case RecordNotice():
+                self._write_notice(event, command)
+            case RecordCommittables():
+                for known in command.committables:
+                    self.unpublished.remove((known.epoch, known.output))  # I19: once, and only what is published
+                    self.committables[known.epoch, known.output] = known.in_store
+            case MarkCommitted():
+                for key in command.committed:
+                    assert not self.committables[key], "I19: committed twice"
+                    self.committables[key] = True
 
     def _write_notice(self, event: Event, command: RecordNotice) -> None:
         assert isinstance(event, ListenerNotified)

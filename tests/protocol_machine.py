@@ -9,17 +9,17 @@ from __future__ import annotations
 import dataclasses
 import random
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.event import CheckpointRequested, FinishedPart
+from iteration_lib.protocol.event import CheckpointRequested, Committable, FinishedPart
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, EpochStatus, RunStatus, UnalignedBy
-from tests.protocol_script import Sender, aborts, asks, claim, deletes, discards, new_run, part
+from tests.protocol_script import Sender, aborts, asks, claim, deletes, discards, new_run, part, prepared
 
 LONG_SECONDS = 3600.0  # a pause or a lease that no real clock sees the end of during a test
 
@@ -35,6 +35,7 @@ _KINDS = (
     "triggers last",
     "acknowledges",
     "completes",
+    "commits",
     "declines",
     "pins",
     "finishes",
@@ -43,7 +44,7 @@ _KINDS = (
     "ends",
     "publishes",
 )
-_BESIDE = ("switches", "marks", "marks", "notifies", "triggers last", "pins", "finishes", "ends")
+_BESIDE = ("switches", "marks", "marks", "notifies", "commits", "triggers last", "pins", "finishes", "ends")
 _RECORDS = (*[2] * 20, *[1] * 10, 0)  # a head that feeds back nothing ends the run
 _HEADS = ("centroids", "weights", "criteria")
 _STREAMS = ("x", "y")
@@ -54,6 +55,7 @@ _INPUTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "words": ((), ("x",)),
     "means": ((), ("sums",)),
 }
+_SINKS: tuple[Mapping[str, bool], ...] = ({}, {}, {"rows": True}, {"rows": True, "model": False})
 _TOTALS = {"x": 4, "pairs": 4, "sums": 4, "words": 4, "means": 1}
 
 
@@ -82,8 +84,8 @@ class EventMachine(RuleBasedStateMachine):
         self.heard: list[Event] = []
 
     @abstractmethod
-    def start(self, max_epochs: int | None, origin_epoch: int) -> RunState:
-        """Make the run: with an origin's epoch, a branch that begins behind it."""
+    def start(self, max_epochs: int | None, origin_epoch: int, sinks: Mapping[str, bool]) -> RunState:
+        """Make the run: with an origin's epoch, a branch that begins behind it; these outputs go to sinks."""
 
     @abstractmethod
     def answer(self, event: Event) -> RunState | None:
@@ -92,11 +94,12 @@ class EventMachine(RuleBasedStateMachine):
     @initialize(
         max_epochs=st.sampled_from([None, None, None, 2, 5]),
         origin_epoch=st.sampled_from([NO_EPOCH, NO_EPOCH, NO_EPOCH, 0, 1]),
+        sinks=st.sampled_from(_SINKS),
         seed=_SEEDS,
     )
-    def begin(self, max_epochs: int | None, origin_epoch: int, seed: int) -> None:
+    def begin(self, max_epochs: int | None, origin_epoch: int, sinks: Mapping[str, bool], seed: int) -> None:
         self.chance = chances(seed)
-        self.state = self.start(max_epochs, origin_epoch)
+        self.state = self.start(max_epochs, origin_epoch, sinks)
         self.claim_run()
 
     @rule(steps=_STEPS, seed=_SEEDS)
@@ -190,8 +193,10 @@ class EventMachine(RuleBasedStateMachine):
             assert self.send(sender.triggers_after(self.state.last_checkpoint_id, epoch))
             if not self.state.pending:  # a person has aborted it before it began
                 assert self.send(sender.triggers_after(self.state.last_checkpoint_id, epoch))
-            assert self.send(sender.completes(self.state.last_checkpoint_id))
+            last = sender.completes(self.state.last_checkpoint_id, committables=self.what_is_published(epoch))
+            assert self.send(last)
             assert epoch == self.state.last_durable_epoch
+        assert self.send(sender.commits(*self.state.uncommitted))
         assert self.send(sender.publishes())
 
     def go_on(self, steps: int, seed: int) -> None:
@@ -208,11 +213,12 @@ class EventMachine(RuleBasedStateMachine):
     def next_steps(self) -> list[str]:
         """Return what a healthy driver would send next, each kind as often as it should come."""
         completes = ["completes"] if self.state.pending else []
+        commits = ["commits"] if self.state.uncommitted else []
         if self.state.status is RunStatus.TERMINATING:
-            return [*completes, *["notifies"] * 6, "publishes"]
+            return [*completes, *commits * 3, *["notifies"] * 6, "publishes"]
         last = self.state.epochs[-1] if self.state.epochs else None
         if last is None:
-            return ["opens", "opens", "notifies"]
+            return ["opens", "opens", "notifies", *commits]
         if last.status is EpochStatus.OPEN:
             return [*completes, "triggers"] if last.is_held else ["reports", "reports", "reports", *completes]
         if last.epoch > max((known.epoch for known in self.state.pending), default=NO_EPOCH):
@@ -275,10 +281,11 @@ class EventMachine(RuleBasedStateMachine):
             "triggers last": lambda: self.a_last_trigger(sender, epoch),
             "acknowledges": lambda: sender.acknowledges(checkpoint_id, centroids=(self.odd(likely=likely),)),
             "completes": lambda: self.a_manifest(sender, checkpoint_id, likely=likely),
+            "commits": lambda: self.a_commit(sender, likely=likely),
             "declines": lambda: self.a_failure(sender, checkpoint_id, likely=likely),
             "pins": lambda: sender.pins(chance.choice(_STREAMS), chance.choice(_STREAMS)),
             "finishes": lambda: sender.finishes(chance.choice(_STREAMS)),
-            "changes": lambda: sender.changes("x", "y", *_INPUTS, dropped=self.some_of(_STREAMS)),
+            "changes": lambda: self.a_change(sender),
             "notifies": lambda: self.a_notice(sender, likely=likely),
             "ends": lambda: sender.ends(chance.choice(list(AttemptOutcome)), chance.choice([None, "no space"])),
             "publishes": sender.publishes,
@@ -330,7 +337,32 @@ class EventMachine(RuleBasedStateMachine):
         manifest = sender.completes(checkpoint_id, sha256=self.chance.choice("aab") * 64)
         if not likely and self.chance.random() < 0.3:
             wanted = {}
-        return dataclasses.replace(manifest, acknowledgements=wanted)
+        published = self.what_is_published(pending.epoch) if pending is not None else ()
+        if not likely and self.chance.random() < 0.3:
+            published = (*published[1:], prepared(self.state.last_epoch + self.odd(likely=False), "rows"))
+        return dataclasses.replace(manifest, acknowledgements=wanted, committables=published)
+
+    def what_is_published(self, through: int) -> tuple[Committable, ...]:
+        """Return what a driver has prepared by the time that a checkpoint makes epochs durable; some of it is older."""
+        found = []
+        for epoch in self.state.epochs:
+            ends = epoch.decision is not None and epoch.decision.terminated_by is not None
+            names = [name for name, each in self.state.sinks.items() if each or ends]
+            found += [(epoch.epoch, name) for name in names if epoch.epoch <= through]
+        older = [(self.state.last_durable_epoch, "rows")] if self.chance.random() < 0.2 else []
+        return tuple(prepared(*key, in_store=self.chance.random() < 0.2) for key in [*older, *found] if key[0] >= 0)
+
+    def a_commit(self, sender: Sender, *, likely: bool) -> Event:
+        """Return some or all of what is stored as committed, or anything."""
+        stored = sorted(self.state.uncommitted)
+        some = [key for key in stored if self.chance.random() < 0.7]
+        odd = [] if likely else [(self.state.last_epoch, self.chance.choice(["rows", "model"]))]
+        return sender.commits(*some, *odd)
+
+    def a_change(self, sender: Sender) -> Event:
+        """Return another definition."""
+        dropped, sinks = self.some_of(_STREAMS), self.chance.choice([self.state.sinks, *_SINKS])
+        return sender.changes("x", "y", *_INPUTS, dropped=dropped, sinks=sinks)
 
     def a_failure(self, sender: Sender, checkpoint_id: int, *, likely: bool) -> Event:
         """Return the failure of a checkpoint, or somebody else's reason for its end."""

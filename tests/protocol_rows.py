@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -87,6 +87,9 @@ class Rows:
     finished: dict[str, FinishOperator] = field(default_factory=dict)
     pins: dict[str, str] = field(default_factory=dict)
     notices: list[tuple[str, int]] = field(default_factory=list)
+    sinks: Mapping[str, bool] = field(default_factory=dict)
+    unpublished: set[tuple[int, str]] = field(default_factory=set)  # inside one decision
+    committables: dict[tuple[int, str], bool] = field(default_factory=dict)  # whether it is committed
     origin_epoch: int = -1
     holds_origin: bool = False
 
@@ -175,6 +178,8 @@ class Rows:
             notified=dict(self.notices),
             origin_epoch=self.origin_epoch,
             holds_origin=self.holds_origin,
+            sinks=dict(self.sinks),
+            uncommitted=frozenset(key for key, is_committed in self.committables.items() if not is_committed),
             pinned=state.pinned,  # which is what rows of other runs say
         )
 

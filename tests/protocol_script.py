@@ -22,6 +22,8 @@ from iteration_lib.protocol.event import (
     CheckpointRequested,
     CheckpointsDiscarded,
     CheckpointTriggered,
+    Committable,
+    CommittablesCommitted,
     DataPinned,
     DefinitionChanged,
     EpochOpened,
@@ -142,7 +144,13 @@ class Sender:
         )
 
     def completes(
-        self, checkpoint_id: int, *, sha256: str = DIGEST, path: str = MANIFEST, **acknowledgements: tuple[int, ...]
+        self,
+        checkpoint_id: int,
+        *,
+        sha256: str = DIGEST,
+        path: str = MANIFEST,
+        committables: tuple[Committable, ...] = (),
+        **acknowledgements: tuple[int, ...],
     ) -> CheckpointAcknowledged:
         """The manifest is written, by default together with the part of the one participant."""
         return CheckpointAcknowledged(
@@ -153,6 +161,7 @@ class Sender:
             manifest_path=path,
             manifest_sha256=sha256,
             size_bytes=64,
+            committables=committables,
         )
 
     def declines(
@@ -174,6 +183,10 @@ class Sender:
         """A checkpoint took longer than it may."""
         return self.declines(checkpoint_id, "took longer than 600 s", CheckpointFailure.EXPIRED)
 
+    def commits(self, *committed: tuple[int, str]) -> CommittablesCommitted:
+        """Sinks show what was prepared, each by its epoch and output."""
+        return CommittablesCommitted(attempt_id=self.attempt_id, fencing_token=self.token, committed=committed)
+
     def notifies(
         self,
         epoch: int,
@@ -192,12 +205,18 @@ class Sender:
             effect=effect,
         )
 
-    def changes(self, *operator_ids: str, dropped: tuple[str, ...] = ()) -> DefinitionChanged:
-        """The user's file has these operators now."""
+    def changes(
+        self, *operator_ids: str, dropped: tuple[str, ...] = (), sinks: Mapping[str, bool] | None = None
+    ) -> DefinitionChanged:
+        """The user's file has these operators now, and sends these outputs to sinks, those of every epoch or not."""
         return DefinitionChanged(
             attempt_id=self.attempt_id,
             fencing_token=self.token,
-            definition={"iteration": "km", "operators": {known: _operator(known) for known in operator_ids}},
+            definition={
+                "iteration": "km",
+                "operators": {known: _operator(known) for known in operator_ids},
+                "sinks": dict(sinks or {}),
+            },
             changes=(f"operators: {', '.join(operator_ids)}",),
             dropped=dropped,
         )
@@ -280,6 +299,12 @@ def deletes(*, gone: int | None = None, family: int = 0) -> RunDeleted:
     return RunDeleted(deleted_by="ann", gone_attempt_id=attempt_id(gone, family) if gone is not None else None)
 
 
+def prepared(epoch: int, output: str, *, in_store: bool = False) -> Committable:
+    """What a sink prepared of an output of an epoch."""
+    content = {"files": [f"{output}-{epoch}.parquet"]}
+    return Committable(epoch=epoch, output=output, target="the folder rows", content=content, in_store=in_store)
+
+
 def part(
     operator_id: str,
     first_bucket: int = 0,
@@ -302,7 +327,9 @@ def part(
     )
 
 
-def new_run(*, max_epochs: int | None = None, origin_epoch: int = NO_EPOCH) -> RunState:
+def new_run(
+    *, max_epochs: int | None = None, origin_epoch: int = NO_EPOCH, sinks: Mapping[str, bool] | None = None
+) -> RunState:
     """A run that nobody has driven yet; with an origin's epoch, a branch."""
     return RunState(
         run_id=RUN_ID,
@@ -310,6 +337,7 @@ def new_run(*, max_epochs: int | None = None, origin_epoch: int = NO_EPOCH) -> R
         last_durable_epoch=origin_epoch,
         origin_epoch=origin_epoch,
         holds_origin=origin_epoch != NO_EPOCH,
+        sinks=sinks or {},
     )
 
 

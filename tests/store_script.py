@@ -14,7 +14,7 @@ from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import RestoreMode, UnalignedBy
 from iteration_lib.store.record import NewRun, Origin
 from iteration_lib.store.seam import StoreWithHistory
-from tests.protocol_script import DIGEST, MANIFEST, Sender, aborts, asks, claim, discards, part
+from tests.protocol_script import DIGEST, MANIFEST, Sender, aborts, asks, claim, discards, part, prepared
 
 Record = TypeVar("Record", bound=Any)  # Any: one of the frozen records
 
@@ -135,15 +135,15 @@ def _second_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
     two = Sender(2, 2, family)
     return (
         (claim(2, takeover=True, family=family, max_pending=2),),
-        (two.changes("points", "centroids", "z", "x", dropped=("scaled", "y")),),
+        (two.changes("points", "centroids", "z", "x", dropped=("scaled", "y"), sinks={"rows": True, "model": False}),),
         (two.finishes("z"), two.marks(NO_EPOCH, part("x", 0, 1, total=2))),
         (asks(1, family),),
         (two.opens(4), two.reports(4, {"centroids": {0: 1}}), two.triggers(4)),
         (two.opens(5), two.reports(5), two.triggers(5)),
-        (two.completes(9),),
-        (two.completes(8),),
+        (two.completes(9, committables=(prepared(4, "rows"), prepared(5, "rows"))),),
+        (two.completes(8, committables=(prepared(4, "rows"),)), two.commits((4, "rows"))),
         (two.opens(6), two.reports(6), two.triggers(6), two.opens(7), two.reports(7), two.triggers(7)),
-        (two.completes(11),),
+        (two.completes(11, committables=(prepared(6, "rows"), prepared(7, "rows", in_store=True))),),
         (two.opens(8),),
         (two.fails("operator 'sums' failed: \N{SNOWMAN}"),),
         (asks(2, family),),
@@ -158,7 +158,8 @@ def _third_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
         (three.opens(8),),
         (three.reports(8, {"centroids": {0: 0}}), three.triggers(8)),
         (three.lets_expire(12), three.triggers(8)),
-        (three.completes(13),),
+        (three.completes(13, committables=(prepared(8, "model"), prepared(8, "rows", in_store=True))),),
+        (three.commits((5, "rows"), (6, "rows"), (8, "model")),),
         (discards(1, 5),),
         (three.notifies(8, "goodbye", is_final=True),),
         (three.publishes(),),
@@ -207,5 +208,7 @@ def history(store: StoreWithHistory, run_id: RunId) -> dict[str, tuple[object, .
         "parts": store.list_parts(run_id),
         "requests": store.list_requests(run_id),
         "notices": store.list_notices(run_id),
+        "committables": store.list_committables(run_id),
+        "uncommitted": store.list_uncommitted(run_id),
     }
     return {name: tuple(timeless(record) for record in rows) for name, rows in records.items()}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from iteration_lib.coordinator import Coordinator
+from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.errors import IterationError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
@@ -64,9 +64,9 @@ class Attempt:
         """The attempt's own folder, relative to the run's: no two attempts ever write to the same path."""
         return attempt_folder(self.fencing_token, self.attempt_id)
 
-    def apply(self, *events: Event) -> RunState:
-        """Apply events in one transaction."""
-        return self.coordinator.apply(self.run_id, *events)
+    def apply(self, *events: Event, publish: Publish | None = None) -> RunState:
+        """Apply events in one transaction; see Coordinator."""
+        return self.coordinator.apply(self.run_id, *events, publish=publish)
 
     def look(self) -> RunState:
         """Return the run as it is now; raises SupersededError when this attempt does not drive it any more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from iteration_lib.protocol import RunState
@@ -29,6 +30,10 @@ class Background(Protocol):
 
     def after(self, delay_seconds: float, work: Callable[[], None]) -> Callable[[], None]:
         """Do some work once that much time has passed, unless what is returned is called before."""
+        ...
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Return what one at a time may enter, of jobs and of whoever starts them."""
         ...
 
 
@@ -58,3 +63,7 @@ class Threads:
         timer.daemon = True
         timer.start()
         return timer.cancel
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Return a lock; see Background."""
+        return threading.Lock()

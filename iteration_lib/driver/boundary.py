@@ -4,10 +4,10 @@ The order of effects at the boundary of an epoch, each repeatable, each behind a
 
     report what every head's subtasks feed back; in that same transaction the epoch is aligned, the decision made, a
         checkpoint pending where one is due, and the next epoch open
-    after the last epoch, write the outputs; where a checkpoint is pending, pin what it consists of (the synchronous
-        part)
-    beside the next epoch: write what the driver holds and the manifest, then complete the checkpoint, which makes the
-        epoch durable
+    write the outputs of every epoch, and after the last one all of them; where a checkpoint is pending, pin what it
+        consists of (the synchronous part)
+    beside the next epoch: prepare what sinks publish, write what the driver holds and the manifest, then complete the
+        checkpoint, which makes the epoch durable; then let the sinks commit
 
 While as many checkpoints are pending as the policy allows, the alignment of the epoch after them is held, and the
 driver waits.
@@ -24,6 +24,7 @@ from iteration_lib.driver.checkpoint import take_snapshot
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.epoch import EpochResult
 from iteration_lib.driver.listener import Listeners
+from iteration_lib.driver.sinks import Key, Sinks
 from iteration_lib.driver.upload import Uploads
 from iteration_lib.errors import CheckpointFailedError, ProtocolViolationError, SupersededError
 from iteration_lib.protocol import Event, RunState
@@ -34,8 +35,8 @@ from iteration_lib.state.saved import SavedStream
 
 _logger = logging.getLogger(__name__)
 
-# Writes the outputs of the epoch that terminates the run.
-WriteOutputs = Callable[[], Mapping[str, SavedStream]]
+# Writes what an aligned epoch publishes: all outputs, if it is the run's last (which it is told).
+WriteOutputs = Callable[[bool], Mapping[str, SavedStream]]
 
 
 class Boundary:
@@ -48,7 +49,8 @@ class Boundary:
         self._attempt = context.attempt
         self._until_epoch = until_epoch
         self._listeners = Listeners(context)
-        self._uploads = Uploads(context)
+        self._uploads = Uploads(context, Sinks(context))
+        self._written: dict[Key, SavedStream] = {}  # of epochs that are not durable, for sinks
         self._announced = context.attempt.opened.last_durable_epoch
         self._last_checkpoint_id = context.attempt.opened.last_checkpoint_id
         self._measured: dict[int, tuple[Mapping[str, float], float]] = {}  # of aligned epochs: metrics, seconds
@@ -93,15 +95,26 @@ class Boundary:
     def checkpoint(self, result: EpochResult, *, finished: Mapping[str, SavedStream], write: WriteOutputs) -> bool:
         """Take the checkpoint of an aligned epoch, if one is pending: pin it now, write it beside the next epoch.
 
-        Return whether the epoch is the attempt's last. `write` is called if it is the run's.
+        Return whether the epoch is the attempt's last.
         """
         epoch, terminates = result.epoch, _terminates(self._aligned(result.epoch))
         self._context.crash_plan.reach(CrashPoint.EPOCH_ALIGNED, epoch)
-        outputs = write() if terminates else {}
+        written = write(terminates)
         self._context.crash_plan.reach(CrashPoint.OUTPUTS_WRITTEN, epoch)
+        durable = self.state.last_durable_epoch
+        self._written = {key: saved for key, saved in self._written.items() if key[0] > durable}
+        self._written |= {(epoch, output): saved for output, saved in written.items() if output in self._context.sinks}
         pending = next((known for known in self.state.pending if known.epoch == epoch), None)
         if pending is not None:
-            self._uploads.start(take_snapshot(self._context, pending, result, finished=finished, outputs=outputs))
+            snapshot = take_snapshot(
+                self._context,
+                pending,
+                result,
+                finished=finished,
+                outputs=written if terminates else {},
+                written=self._written,
+            )
+            self._uploads.start(snapshot)
         return terminates or self._is_last(epoch)
 
     def end(self, epoch: int) -> RunState:

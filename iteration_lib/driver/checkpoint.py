@@ -12,6 +12,7 @@ from typing import cast
 
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.epoch import EpochResult
+from iteration_lib.driver.sinks import Key
 from iteration_lib.model.operator import Kind
 from iteration_lib.protocol.event import CheckpointAcknowledged
 from iteration_lib.protocol.state import CheckpointState
@@ -27,7 +28,8 @@ class Snapshot:
     """A pending checkpoint, as the next epoch may not change it any more.
 
     By the names of variables, `saved` holds the carried streams that are in files, `unsaved` those that the driver
-    still has to write. `finished` holds the operators that finished for good, by name.
+    still has to write. `finished` holds the operators that finished for good, by name. `written` are the files of what
+    epochs that are not durable publish through sinks, by epoch and output.
     """
 
     checkpoint_id: int
@@ -37,6 +39,7 @@ class Snapshot:
     unsaved: Mapping[str, Stream]
     finished: Mapping[str, SavedStream]
     outputs: Mapping[str, SavedStream]
+    written: Mapping[Key, SavedStream]
 
 
 def take_snapshot(
@@ -46,6 +49,7 @@ def take_snapshot(
     *,
     finished: Mapping[str, SavedStream],
     outputs: Mapping[str, SavedStream],
+    written: Mapping[Key, SavedStream],
 ) -> Snapshot:
     """Pin what a checkpoint consists of; what executors hold and have not written yet is written now."""
     saved = dict(result.saved)
@@ -65,6 +69,7 @@ def take_snapshot(
         unsaved=unsaved,
         finished=dict(finished),
         outputs=dict(outputs),
+        written=dict(written),
     )
 
 

@@ -10,6 +10,7 @@ from iteration_lib.clock import Clock
 from iteration_lib.crash_point import CrashPlan
 from iteration_lib.driver.attempt import Attempt
 from iteration_lib.driver.background import Background, Threads
+from iteration_lib.driver.sinks import OpenSink
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.protocol.policy import CheckpointPolicy
@@ -47,7 +48,8 @@ class RunContext:
     """An open attempt of a run, and its tools.
 
     `location` is the run's own folder; `parallelism` the default number of an operator's subtasks. An epoch that takes
-    longer than `alignment_timeout_seconds` leaves durable edges; None for never.
+    longer than `alignment_timeout_seconds` leaves durable edges; None for never. `sinks` are those of the outputs that
+    have one.
     """
 
     run: RunRecord
@@ -61,6 +63,7 @@ class RunContext:
     parallelism: int
     alignment_timeout_seconds: float | None = None
     background: Background = field(default_factory=Threads)
+    sinks: Mapping[str, OpenSink] = field(default_factory=dict)
     observer: Observer = field(default_factory=Silent)
     crash_plan: CrashPlan = field(default_factory=CrashPlan)
 

@@ -20,6 +20,7 @@ from iteration_lib.driver.epoch import EpochRunner
 from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.origin import keep_origin
 from iteration_lib.driver.restore import read_completed_manifest, restore_carried
+from iteration_lib.driver.sinks import Sinks
 from iteration_lib.driver.streams import Streams
 from iteration_lib.driver.sweep import sweep_scratch
 from iteration_lib.protocol import RunState
@@ -31,7 +32,7 @@ from iteration_lib.state.manifest import Manifest
 
 def drive_epochs(context: RunContext, *, until_epoch: int | None = None) -> RunState:
     """Run epochs until the run terminates or `until_epoch` (exclusive) is reached; all of them are durable then."""
-    state = context.attempt.opened
+    state = Sinks(context).recover(context.attempt.opened)
     if state.status is not RunStatus.RUNNING or (
         until_epoch is not None and state.last_durable_epoch + 1 >= until_epoch
     ):

@@ -82,11 +82,13 @@ class EpochRunner:
             seconds=self._context.clock.monotonic_seconds() - started,
         )
 
-    def write_outputs(self) -> dict[str, SavedStream]:
-        """Write the outputs of this epoch, which is the run's last, as Parquet files that readers may have."""
+    def write_outputs(self, is_last: bool) -> dict[str, SavedStream]:  # noqa: FBT001 - see WriteOutputs
+        """Write what this epoch publishes as Parquet files: all outputs, if it is the run's last."""
+        graph = self._context.graph
         return {
             output: write_output(self._context, output, self._result(name), epoch=self._epoch)
-            for output, name in self._context.graph.outputs.items()
+            for output, name in graph.outputs.items()
+            if is_last or graph.is_published_each_epoch(output)
         }
 
     def drop_scratch(self) -> None:

@@ -162,6 +162,6 @@ def _is_spark_frame(value: object) -> bool:
     return any(known.__name__ == "DataFrame" and known.__module__.startswith("pyspark.sql.") for known in classes)
 
 
-def _write_outputs(context: RunContext, result: EpochResult) -> dict[str, SavedStream]:
-    outputs = context.graph.outputs
+def _write_outputs(context: RunContext, result: EpochResult, is_last: bool) -> dict[str, SavedStream]:  # noqa: FBT001
+    outputs = context.graph.outputs if is_last else ()
     return {name: write_output(context, name, result.variables[name], epoch=result.epoch) for name in outputs}

@@ -17,6 +17,7 @@ from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.restore import read_completed_manifest
+from iteration_lib.driver.sinks import Sinks
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.event import OutputsPublished
@@ -33,7 +34,7 @@ POINTER = "outputs.json"
 
 
 def write_output(context: RunContext, output: str, stream: Stream, *, epoch: int) -> SavedStream:
-    """Write one output of the run's last epoch as Parquet files that readers may have.
+    """Write one output of an epoch as Parquet files that readers, or sinks, may have.
 
     One without rows gets a file too, so that readers find its folder and its columns.
     """
@@ -47,6 +48,7 @@ def publish_outputs(context: RunContext, state: RunState) -> RunState:
     """Publish the outputs of a run that is TERMINATING; a run in any other status is left as it is."""
     if state.status is not RunStatus.TERMINATING:
         return state
+    state = Sinks(context).commit(state)
     manifest = read_completed_manifest(context.store, context.run, context.location)
     folders = {output: _checked_folder(context.location, saved) for output, saved in manifest.outputs.items()}
     _write_pointer(context.location, pointer_to(manifest))

@@ -8,13 +8,14 @@ raised where the driver next looks.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.background import Job
 from iteration_lib.driver.checkpoint import Snapshot, write_manifest
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.retention import discard_checkpoints
+from iteration_lib.driver.sinks import Sinks
 from iteration_lib.errors import (
     CheckpointFailedError,
     IterationError,
@@ -44,9 +45,10 @@ class _Upload:
 class Uploads:
     """The checkpoints of one attempt that are being written."""
 
-    def __init__(self, context: RunContext) -> None:
-        """Start with none."""
+    def __init__(self, context: RunContext, sinks: Sinks) -> None:
+        """Start with none; what their epochs publish goes to `sinks`."""
         self._context = context
+        self._sinks = sinks
         self._attempt = context.attempt
         self._uploads: list[_Upload] = []
         self._failure: Exception | None = None
@@ -67,11 +69,14 @@ class Uploads:
         return self._attempt.apply(*expired) if expired else self._attempt.look()
 
     def wait_for_all(self, state: RunState) -> RunState:
-        """Wait until nothing is pending."""
-        while state.pending:
+        """Wait until nothing is pending, and what became durable is committed."""
+        while state.pending or (state.uncommitted and self._uploads):
             state = self.wait()
             self.check(state)
         self._raise_errors()
+        if state.uncommitted:
+            reason = f"its outputs were not committed within {self._context.policy.timeout_seconds:g} seconds"
+            raise CheckpointFailedError(state.run_id, state.last_durable_epoch, reason)
         return state
 
     def settle(self) -> None:
@@ -86,8 +91,11 @@ class Uploads:
         """Forget what has ended; raise what ended the attempt, or CheckpointFailedError when too many have failed."""
         self._raise_errors()
         pending = {known.checkpoint_id for known in state.pending}
+        is_committing = bool(state.uncommitted)
         self._uploads = [
-            upload for upload in self._uploads if upload.job.done() or upload.snapshot.checkpoint_id in pending
+            upload
+            for upload in self._uploads
+            if upload.job.done() or upload.snapshot.checkpoint_id in pending or is_committing
         ]
         if has_failed(state):
             failure = self._failure
@@ -125,7 +133,8 @@ class Uploads:
     def _write(self, snapshot: Snapshot, *, started_seconds: float) -> RunState:
         """Write a checkpoint and complete it; runs beside the next epoch."""
         try:
-            acknowledged = write_manifest(self._context, snapshot)
+            committables = self._sinks.prepare(snapshot.written, keeps=snapshot.outputs)
+            acknowledged = replace(write_manifest(self._context, snapshot), committables=committables)
         except _ENDS_THE_ATTEMPT:
             raise
         except (IterationError, OSError) as err:
@@ -135,8 +144,9 @@ class Uploads:
         if self._is_late(started_seconds):
             self._failure = None
             return self._attempt.apply(self._expiry(snapshot))
-        state = self._attempt.apply(acknowledged)
+        state = self._attempt.apply(acknowledged, publish=self._sinks.publish)
         self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
+        state = self._sinks.commit(state)
         discard_checkpoints(self._context)
         return state
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from iteration_lib.errors import IterationNotFoundError
@@ -42,13 +42,17 @@ class DefinedOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A definition of either format. `feedback` maps a variable to its tail, `outputs` an output to its operator."""
+    """A definition of either format. `feedback` maps a variable to its tail, `outputs` an output to its operator.
+
+    `sinks` maps the outputs that go to a sink to whether those of every epoch do.
+    """
 
     iteration: str
     operators: Mapping[str, DefinedOperator]
     feedback: Mapping[str, str]
     criteria: str | None
     outputs: Mapping[str, str]
+    sinks: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -115,6 +119,7 @@ def describe(graph: Graph, *, format_version: int = FORMAT) -> Json:
         "feedback": {ids[variable]: ids[tail] for variable, tail in graph.feedback.items()},
         "criteria": ids[graph.criteria] if graph.criteria is not None else None,
         "outputs": {output: ids[name] for output, name in graph.outputs.items()},
+        **({"sinks": {output: sink.each_epoch for output, sink in graph.sinks.items()}} if graph.sinks else {}),
     }
 
 
@@ -152,6 +157,7 @@ def read_definition(definition: Mapping[str, object]) -> Definition:
         feedback={owner[variable]: owner[tail] for variable, tail in found["feedback"].items()},
         criteria=owner[found["criteria"]] if found["criteria"] is not None else None,
         outputs={output: owner[name] for output, name in found["outputs"].items()},
+        sinks=found.get("sinks", {}),
     )
 
 

@@ -79,7 +79,7 @@ class Evolution:
             if old.inputs != new.inputs:
                 yield f"operator {old.operator_id!r}: inputs was {_shown(old.inputs)}, now {_shown(new.inputs)}"
             yield from (f"operator {old.operator_id!r}: {sentence}" for sentence in _changes(old, new))
-        for field in ("iteration", "feedback", "criteria", "outputs"):
+        for field in ("iteration", "feedback", "criteria", "outputs", "sinks"):
             was, now = getattr(self.before, field), getattr(self.after, field)
             if was != now:
                 yield f"{field} was {was}, now {now}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from iteration_lib.model.carry import expand_carry
 from iteration_lib.model.checkpointing import Checkpointing
@@ -29,12 +30,23 @@ from iteration_lib.model.wiring import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SinkDeclaration:
+    """Where an output goes besides the run's own folder: a sink, or a function that gives one for the parameters."""
+
+    sink: object
+    each_epoch: bool = False
+
+
+NO_SINKS: Mapping[str, SinkDeclaration] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
     """The checked wiring. `operators` is in an order in which each comes after its inputs.
 
     `feedback` maps a variable's name to the name of the operator (the tail) whose result is its next value;
     `states` does so for the hidden variables of operators that carry state. `criteria` names the operator whose empty
-    result terminates the run; `outputs` maps an output to its operator.
+    result terminates the run; `outputs` maps an output to its operator, and `sinks` those that go to one to it.
     """
 
     iteration: str
@@ -42,6 +54,7 @@ class Graph:
     feedback: Mapping[str, str]
     criteria: str | None
     outputs: Mapping[str, str]
+    sinks: Mapping[str, SinkDeclaration] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     listeners: tuple[Listener, ...] = ()
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
@@ -81,18 +94,23 @@ class Graph:
         published = 1 if name in self.outputs.values() and name not in tails else 0  # a tail is written in any case
         return len(self.consumers(name)) + tails.count(name) + published
 
+    def is_published_each_epoch(self, output: str) -> bool:
+        """Tell whether an output goes to its sink after every epoch, not the last one alone."""
+        return output in self.sinks and self.sinks[output].each_epoch
+
     def per_epoch(self) -> tuple[Operator, ...]:
         """Return the operators that run in every epoch, in order."""
         return tuple(o for o in self.operators if o.role is Role.OPERATOR and not o.finishes)
 
 
-def build_graph(
+def build_graph(  # noqa: PLR0913 - what a definition says, piece by piece
     iteration: str,
     operators: Iterable[Operator],
     *,
     feedback: Mapping[str, str],
     criteria: str | None,
     outputs: Mapping[str, str],
+    sinks: Mapping[str, SinkDeclaration] = NO_SINKS,
     open_ended: bool = False,
 ) -> Graph:
     """Check the wiring and return it in running order; raises DefinitionError."""
@@ -115,6 +133,7 @@ def build_graph(
         feedback=dict(feedback),
         criteria=criteria,
         outputs=dict(outputs) or dict(feedback),
+        sinks=dict(sinks),
         open_ended=open_ended,
     )
     check_used(iteration, ordered, uses=graph.uses)

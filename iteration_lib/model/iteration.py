@@ -28,7 +28,7 @@ from typing import Literal, TypeAlias, TypeVar, overload
 
 from iteration_lib.errors import DefinitionError
 from iteration_lib.model.checkpointing import Checkpointing
-from iteration_lib.model.graph import Graph, build_graph
+from iteration_lib.model.graph import Graph, SinkDeclaration, build_graph
 from iteration_lib.model.listener import Listener, ListenerEvent, listener_of
 from iteration_lib.model.operator import Function, Kind, Operator, Role, StateScope, parameters_of
 from iteration_lib.model.params import NoParams
@@ -36,6 +36,8 @@ from iteration_lib.model.wiring import is_plain
 
 F = TypeVar("F", bound=Function)
 Keeps: TypeAlias = Literal["carry", "fresh"]
+
+_STEPS_OF_A_SINK = ("prepare", "commit", "abort")
 
 
 class Iteration:
@@ -69,6 +71,7 @@ class Iteration:
         self._feedback: dict[str, str] = {}
         self._criteria: str | None = None
         self._outputs: dict[str, str] = {}
+        self._sinks: dict[str, SinkDeclaration] = {}
 
     @overload
     def data(self, function: F) -> F: ...
@@ -195,9 +198,24 @@ class Iteration:
         """Terminate the run after the first epoch in which this operator returns no records."""
         self._criteria = self._name_of(function)
 
-    def output(self, **operators: Function) -> None:
-        """Publish these operators' results of the last epoch; without any, the variables are published."""
+    def output(self, *, sink: object = None, each_epoch: bool = False, **operators: Function) -> None:
+        """Publish these operators' results of the last epoch; without any, the variables are published.
+
+        They lie in the run's folder. With a `sink` (of `iteration_lib.sinks`, or a function that gives one for the
+        run's parameters) they go there, too, and with `each_epoch` those of every epoch do.
+        """
+        if sink is None and each_epoch:
+            raise DefinitionError(self.name, "each_epoch=True needs a sink to publish to; give the output a sink=")
+        if sink is not None and not _is_sink(sink):
+            problem = f"the sink is {sink!r}; it has prepare, commit and abort, or is a function that gives such a one"
+            raise DefinitionError(self.name, problem)
+        if sink is not None and not operators:
+            raise DefinitionError(
+                self.name, "a sink is given, and no output to go there; name it: output(x=..., sink=...)"
+            )
         self._outputs |= {name: self._name_of(function) for name, function in operators.items()}
+        if sink is not None:
+            self._sinks |= dict.fromkeys(operators, SinkDeclaration(sink=sink, each_epoch=each_epoch))
 
     def graph(self) -> Graph:
         """Return the checked wiring; raises DefinitionError with the operator's id."""
@@ -207,6 +225,7 @@ class Iteration:
             feedback=self._feedback,
             criteria=self._criteria,
             outputs=self._outputs,
+            sinks=self._sinks,
             open_ended=self.open_ended,
         )
         return dataclasses.replace(graph, listeners=tuple(self._listeners), checkpointing=self.checkpointing)
@@ -262,3 +281,8 @@ class Iteration:
                 return operator.name
         name = getattr(function, "__name__", repr(function))
         raise DefinitionError(self.name, f"{name!r} is not declared here; decorate it with @{self.name}.operator first")
+
+
+def _is_sink(found: object) -> bool:
+    has_steps = all(callable(getattr(found, step, None)) for step in _STEPS_OF_A_SINK)
+    return (has_steps and not isinstance(found, type)) or (callable(found) and not has_steps)

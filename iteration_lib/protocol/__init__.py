@@ -53,10 +53,12 @@ I16  A listener hears of every durable epoch once, in order; that the run termin
 I17  A checkpoint that a person aborted before it began uses up its id and never becomes pending for anybody to see.
 I18  A checkpoint is discarded only if it is not the newest of a run that is there, and no branch pins it. A branch pins
      the one that it started from until it has a completed one of its own; its epochs follow that one's.
+I19  What an epoch publishes through sinks is stored, all of it, in the step that makes the epoch durable; only what is
+     stored is committed, and what is not is aborted. A run is FINISHED only when nothing that is stored is uncommitted.
 
 Sources: Flink FLIP-176 (iterations, epochs, termination), FLIP-147 (checkpoints after tasks finished), FLIP-76
-(unaligned checkpoints), FLIP-193 (who owns what a run starts from). Where we differ: the decision after pass e counts
-what pass e fed back, so epoch 0 needs no exception.
+(unaligned checkpoints), FLIP-193 (who owns what a run starts from), FLIP-143 (committables). Where we differ: the
+decision after pass e counts what pass e fed back, so epoch 0 needs no exception.
 """
 
 from iteration_lib.protocol.command import Command

@@ -21,7 +21,8 @@ from iteration_lib.protocol.command import (
     SubsumeCheckpoint,
     TriggerCheckpoint,
 )
-from iteration_lib.protocol.event import CheckpointAcknowledged, CheckpointDeclined, CheckpointTriggered
+from iteration_lib.protocol.committable import store_committables
+from iteration_lib.protocol.event import CheckpointAcknowledged, CheckpointDeclined, CheckpointTriggered, Committable
 from iteration_lib.protocol.pacing import due_checkpoint, last_covered
 from iteration_lib.protocol.state import NO_EPOCH, CheckpointState, RunState
 from iteration_lib.protocol.status import (
@@ -99,7 +100,7 @@ def acknowledge_checkpoint(
         completed_at=now,
     )
     state = replace(state, pending=tuple(known for known in state.pending if known is not checkpoint))
-    state, done = (state, tuple(commands)) if is_late else _complete(state, completed, commands)
+    state, done = (state, tuple(commands)) if is_late else _complete(state, completed, commands, event.committables)
     state, released = release_alignment(state)
     return state, (*done, *released)
 
@@ -181,10 +182,13 @@ def _check_manifest(state: RunState, event: CheckpointAcknowledged) -> None:
 
 
 def _complete(
-    state: RunState, completed: CheckpointState, completing: Sequence[Command]
+    state: RunState,
+    completed: CheckpointState,
+    completing: Sequence[Command],
+    committables: Sequence[Committable],
 ) -> tuple[RunState, tuple[Command, ...]]:
     """Make epochs durable, subsume what is older, and let a final decision bind (I6, I8); failures begin anew (I13)."""
-    covered = next(epoch for epoch in state.epochs if epoch.epoch == completed.epoch)
+    covered = tuple(epoch for epoch in state.epochs if epoch.epoch <= completed.epoch)
     commands: list[Command] = []
     if state.completed is not None:
         commands.append(SubsumeCheckpoint(checkpoint_id=state.completed.checkpoint_id))
@@ -196,13 +200,15 @@ def _complete(
     )
     reason = f"subsumed by {completed.checkpoint_id}"
     state, aborted = abort_checkpoints(state, older, CheckpointFailure.SUBSUMED, reason)
-    commands += [*aborted, MakeEpochsDurable(through=completed.epoch)]
+    state, stored = store_committables(state, committables, covered)
+    commands += [*aborted, MakeEpochsDurable(through=completed.epoch), *stored]
     if state.holds_origin:
         commands.append(ReleaseOrigin())
     failures = state.checkpoint_failures if has_failed(state) else 0
     if failures != state.checkpoint_failures:
         commands.append(CountCheckpointFailures(count=0))
-    terminated_by = covered.decision.terminated_by if covered.decision is not None else None
+    decision = covered[-1].decision
+    terminated_by = decision.terminated_by if decision is not None else None
     if terminated_by is not None:
         check_transition(state.status, RunStatus.TERMINATING)
         commands.append(SetRunStatus(status=RunStatus.TERMINATING, terminated_by=terminated_by))

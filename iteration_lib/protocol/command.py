@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from iteration_lib.protocol.event import FinishedPart
+from iteration_lib.protocol.event import Committable, FinishedPart
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import AttemptId, Decision, Holder, Reports
 from iteration_lib.protocol.status import (
@@ -247,6 +247,20 @@ class DeleteRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCommittables:
+    """Insert what sinks prepared of epochs that are durable now; those in the store are committed at once."""
+
+    committables: tuple[Committable, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkCommitted:
+    """Mark committables, each by its epoch and output, as committed."""
+
+    committed: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordNotice:
     """Store that a listener has heard of an epoch, and what it returned."""
 
@@ -291,6 +305,8 @@ Command: TypeAlias = (
     | DiscardCheckpoints
     | ReleaseOrigin
     | DeleteRun
+    | RecordCommittables
+    | MarkCommitted
     | RecordNotice
     | PublishOutputs
 )

@@ -171,14 +171,32 @@ class CheckpointTriggered(GuardedEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Committable:
+    """What a sink prepared of one output in one epoch; `content` is JSON that it takes to commit it.
+
+    `target` says in words where it goes. One that is `in_store` is committed by the very transaction that stores it.
+    """
+
+    epoch: int
+    output: str
+    target: str
+    content: Mapping[str, object]
+    in_store: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointAcknowledged(GuardedEvent):
-    """Participants have written their part, or (with `manifest_*`) the manifest that names every part is written."""
+    """Participants have written their part, or (with `manifest_*`) the manifest that names every part is written.
+
+    With the manifest come the committables of every epoch that becomes durable by it; older ones may come again.
+    """
 
     checkpoint_id: int
     acknowledgements: Mapping[str, tuple[int, ...]]
     manifest_path: str | None = None
     manifest_sha256: str | None = None
     size_bytes: int = 0
+    committables: tuple[Committable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +206,13 @@ class CheckpointDeclined(GuardedEvent):
     checkpoint_id: int
     reason: str
     failure: CheckpointFailure = CheckpointFailure.DECLINED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittablesCommitted(GuardedEvent):
+    """Sinks show what was prepared of these outputs, each by its epoch and name."""
+
+    committed: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +260,7 @@ Event: TypeAlias = (
     | CheckpointTriggered
     | CheckpointAcknowledged
     | CheckpointDeclined
+    | CommittablesCommitted
     | ListenerNotified
     | OutputsPublished
     | AttemptEnded

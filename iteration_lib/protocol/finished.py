@@ -14,6 +14,7 @@ from iteration_lib.protocol.command import (
     RecordNotice,
     ReplaceDefinition,
 )
+from iteration_lib.protocol.committable import sinks_of
 from iteration_lib.protocol.edge import void_edges
 from iteration_lib.protocol.event import (
     DataPinned,
@@ -73,6 +74,7 @@ def change_definition(state: RunState, event: DefinitionChanged) -> tuple[RunSta
             attempt=replace(live, definition_changes=event.changes),
             finished_operators=state.finished_operators - dropped,
             edges=edges,
+            sinks=sinks_of(event.definition),
         ),
         (*voided, ReplaceDefinition(definition=event.definition, changes=event.changes, dropped=event.dropped)),
     )
@@ -99,6 +101,8 @@ def publish_outputs(state: RunState, event: OutputsPublished) -> tuple[RunState,
     """Finish the run (I10) and end its attempt."""
     if state.status is not RunStatus.TERMINATING or state.pending or state.epochs:
         raise ProtocolViolationError(f"outputs of a run that is {state.status.value} cannot be published (I10)")
+    if state.uncommitted:
+        raise ProtocolViolationError(f"a run cannot finish: {sorted(state.uncommitted)} is not committed (I19)")
     check_transition(state.status, RunStatus.FINISHED)
     return (
         replace(

@@ -10,6 +10,7 @@ from iteration_lib.protocol.abort import abort_by_user, request_checkpoint
 from iteration_lib.protocol.alignment import align_subtasks, open_epoch
 from iteration_lib.protocol.checkpoint import acknowledge_checkpoint, decline_checkpoint, trigger_checkpoint
 from iteration_lib.protocol.command import Command
+from iteration_lib.protocol.committable import commit_committables
 from iteration_lib.protocol.edge import finish_parts, switch_to_unaligned
 from iteration_lib.protocol.event import (
     AlignmentTimedOut,
@@ -21,6 +22,7 @@ from iteration_lib.protocol.event import (
     CheckpointRequested,
     CheckpointsDiscarded,
     CheckpointTriggered,
+    CommittablesCommitted,
     DataPinned,
     DefinitionChanged,
     EpochOpened,
@@ -60,6 +62,7 @@ _RULES: dict[type[Event], Rule] = {
     PartsFinished: finish_parts,
     OperatorFinished: finish_operator,
     CheckpointDeclined: decline_checkpoint,
+    CommittablesCommitted: commit_committables,
     ListenerNotified: notify_listener,
     OutputsPublished: publish_outputs,
     AttemptEnded: end_attempt,

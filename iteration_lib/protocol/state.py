@@ -161,6 +161,9 @@ class RunState:
 
     A branch begins behind `origin_epoch`, the epoch of the checkpoint that it started from, and `holds_origin` until it
     has a completed checkpoint of its own. `pinned` are the run's own checkpoints that branches hold.
+
+    `sinks` maps the outputs that go to a sink to whether those of every epoch do; `uncommitted` are the epochs and
+    outputs that are durable and that their sinks may not show yet.
     """
 
     run_id: RunId
@@ -185,6 +188,8 @@ class RunState:
     origin_epoch: int = NO_EPOCH
     holds_origin: bool = False
     pinned: frozenset[int] = frozenset()
+    sinks: Mapping[str, bool] = field(default_factory=dict)
+    uncommitted: frozenset[tuple[int, str]] = frozenset()
 
     @property
     def policy(self) -> CheckpointPolicy:

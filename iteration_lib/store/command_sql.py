@@ -19,11 +19,13 @@ from iteration_lib.protocol.command import (
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
+    MarkCommitted,
     OpenAttempt,
     OpenEpoch,
     PinData,
     PublishOutputs,
     RecordAcknowledgements,
+    RecordCommittables,
     RecordNotice,
     RecordParts,
     RecordReports,
@@ -305,6 +307,28 @@ def _abort_checkpoint(command: AbortCheckpoint, execute: Execute) -> None:
     )
 
 
+def _record_committables(command: RecordCommittables, execute: Execute) -> None:
+    known = command.committables
+    _exactly(
+        len(known),
+        execute,
+        "store_committables",
+        {
+            "epochs": [committable.epoch for committable in known],
+            "outputs": [committable.output for committable in known],
+            "targets": [committable.target for committable in known],
+            "contents": [to_json(dict(committable.content)) for committable in known],
+            "in_store": [committable.in_store for committable in known],
+        },
+    )
+
+
+def _mark_committed(command: MarkCommitted, execute: Execute) -> None:
+    epochs, outputs = zip(*command.committed, strict=True)
+    parameters = {"epochs": list(epochs), "outputs": list(outputs)}
+    _exactly(len(command.committed), execute, "mark_committed", parameters)
+
+
 def _record_notice(command: RecordNotice, execute: Execute) -> None:
     effect = to_json(dict(command.effect)) if command.effect is not None else None
     _one(execute, "record_notice", {"listener_id": command.listener_id, "epoch": command.epoch, "effect": effect})
@@ -351,6 +375,8 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     DiscardCheckpoints: _discard_checkpoints,
     ReleaseOrigin: _release_origin,
     DeleteRun: _delete_run,
+    RecordCommittables: _record_committables,
+    MarkCommitted: _mark_committed,
     RecordNotice: _record_notice,
 }
 

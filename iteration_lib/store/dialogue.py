@@ -7,7 +7,7 @@ takes two messages, whatever it writes. The connection is in autocommit mode, so
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,6 +38,11 @@ class Dialogue:
     def hold(self, calls: Sequence[Call]) -> None:
         """Execute calls later."""
         self._held += calls
+
+    def lend(self, act: Callable[[Any], None]) -> None:  # Any: psycopg2's cursor
+        """Execute what is held, and let others execute theirs."""
+        self._send(self._held)
+        act(self._cursor)
 
     def commit(self) -> None:
         """Execute what is held and commit, in one message: the commit happens if and only if the server took it all."""

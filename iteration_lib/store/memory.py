@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from iteration_lib.clock import Clock
 from iteration_lib.errors import ProtocolViolationError, RunNotFoundError, SupersededError, UsageError
@@ -27,6 +27,7 @@ from iteration_lib.store.record import (
     AttemptRecord,
     BranchRecord,
     CheckpointRecord,
+    CommittableRecord,
     EpochRecord,
     NewRun,
     NoticeRecord,
@@ -46,6 +47,7 @@ class MemoryStore:
 
     def __init__(self, clock: Clock) -> None:
         """Start empty; `clock` takes the place of the database's."""
+        self.url: str | None = None
         self._clock = clock
         self._lock = threading.RLock()
         self._runs: dict[str, MemoryRun] = {}
@@ -208,6 +210,14 @@ class MemoryStore:
         by = itemgetter("requested_at", "request_id")
         return self._read(run_id, lambda run: [rows.request_record(r) for r in sorted(run.requests.values(), key=by)])
 
+    def list_committables(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
+        """Return what sinks prepared; see History."""
+        return self._read(run_id, lambda run: [rows.committable_record(c) for _, c in sorted(run.committables.items())])
+
+    def list_uncommitted(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
+        """Return what may not be committed yet; see History."""
+        return tuple(known for known in self.list_committables(run_id) if known.committed_at is None)
+
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
         """Return what listeners have heard; see History."""
         by = itemgetter("epoch", "listener_id")
@@ -245,7 +255,7 @@ class MemoryTransaction:
         }
         return rows.run_state(
             {
-                "run": [{**run.run, **origin}],
+                "run": [{**run.run, **origin, "sinks": run.run["definition"].get("sinks", {})}],
                 "attempt": [run.attempts[max(run.attempts)]] if run.attempts else [],
                 "epochs": _epochs(run),
                 "checkpoints": _checkpoints(run),
@@ -253,6 +263,7 @@ class MemoryTransaction:
                 "finished": _finished(run),
                 "requests": _requests(run),
                 "notices": [notice for _, notice in sorted(run.notices.items())],  # the last of each listener counts
+                "committables": [row for row in run.committables.values() if row["committed_at"] is None],
             }
         )
 
@@ -282,6 +293,10 @@ class MemoryTransaction:
             if self._run.run["fencing_token"] != fencing_token:
                 raise ProtocolViolationError("touch_run touched 0 rows, not 1; this is a bug, please report it")
             self._run.run["revision"] += 1
+
+    def lend(self, _act: Callable[[Any], None]) -> None:  # Any: as in Transaction
+        """Refuse: nobody else has tables here; see Transaction."""
+        raise UsageError("a store in memory holds no tables of others; give the sink a url=")
 
 
 def _needs(run: MemoryRun, checkpoint: rows.Row, branches: Sequence[MutableRow]) -> rows.Row:

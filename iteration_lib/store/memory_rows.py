@@ -27,6 +27,7 @@ class MemoryRun:
     requests: dict[str, MutableRow] = field(default_factory=dict)
     parts: list[MutableRow] = field(default_factory=list)
     notices: dict[tuple[str, int], MutableRow] = field(default_factory=dict)
+    committables: dict[tuple[int, str], MutableRow] = field(default_factory=dict)
     branch: MutableRow | None = None
 
     def copy(self) -> MemoryRun:
@@ -41,6 +42,7 @@ class MemoryRun:
             requests={key: dict(row) for key, row in self.requests.items()},
             parts=list(self.parts),  # here a changed row takes the place of the old one: there may be many
             notices=dict(self.notices),
+            committables={key: dict(row) for key, row in self.committables.items()},
             branch=dict(self.branch) if self.branch is not None else None,
         )
 

@@ -21,11 +21,13 @@ from iteration_lib.protocol.command import (
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
+    MarkCommitted,
     OpenAttempt,
     OpenEpoch,
     PinData,
     PublishOutputs,
     RecordAcknowledgements,
+    RecordCommittables,
     RecordNotice,
     RecordParts,
     RecordReports,
@@ -114,6 +116,7 @@ def _publish_outputs(run: MemoryRun, command: PublishOutputs, _token: int, now: 
     expect(run.run, status="TERMINATING")
     statuses = [row["status"] for rows in (run.epochs, run.checkpoints) for row in rows.values()]
     refuse_if(not {"OPEN", "ALIGNED", "PENDING"}.isdisjoint(statuses), "something is not durable")
+    refuse_if(None in [row["committed_at"] for row in run.committables.values()], "something is not committed")
     outputs = as_json(dict(command.outputs))
     run.run.update(status="FINISHED", outputs=outputs, state_digest=command.state_digest, finished_at=now)
 
@@ -347,6 +350,27 @@ def _abort_checkpoint(run: MemoryRun, command: AbortCheckpoint, _token: int, now
     checkpoint.update(status="ABORTED", failure=command.failure.value, reason=command.reason, ended_at=now)
 
 
+def _record_committables(run: MemoryRun, command: RecordCommittables, fencing_token: int, now: datetime) -> None:
+    for known in command.committables:
+        key = (known.epoch, known.output)
+        expect(run.epochs.get((known.epoch, fencing_token)), status="DURABLE")
+        refuse_if(key in run.committables or not known.output, f"{key} is stored already, or has no name")
+        run.committables[key] = {
+            "epoch": known.epoch,
+            "output": known.output,
+            "fencing_token": fencing_token,
+            "target": known.target,
+            "content": as_json(dict(known.content)),
+            "stored_at": now,
+            "committed_at": now if known.in_store else None,
+        }
+
+
+def _mark_committed(run: MemoryRun, command: MarkCommitted, _token: int, now: datetime) -> None:
+    for key in command.committed:
+        expect(run.committables.get(key), committed_at=None)["committed_at"] = now
+
+
 def _record_notice(run: MemoryRun, command: RecordNotice, fencing_token: int, now: datetime) -> None:
     key = (command.listener_id, command.epoch)
     refuse_if(not 0 <= command.epoch <= run.run["last_durable_epoch"], f"epoch {command.epoch} is not durable")
@@ -438,5 +462,7 @@ _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] =
     DiscardCheckpoints: _discard_checkpoints,
     ReleaseOrigin: _release_origin,
     DeleteRun: _delete_run,
+    RecordCommittables: _record_committables,
+    MarkCommitted: _mark_committed,
     RecordNotice: _record_notice,
 }

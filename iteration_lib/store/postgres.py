@@ -39,6 +39,7 @@ from iteration_lib.store.record import (
     AttemptRecord,
     BranchRecord,
     CheckpointRecord,
+    CommittableRecord,
     EpochRecord,
     NewRun,
     NoticeRecord,
@@ -96,6 +97,7 @@ class PostgresStore:
 
         Raises StoreUnavailableError, or StoreVersionError when its schema is not this version's.
         """
+        self.url = url
         self._address = _without_password(url)
         self._sleep = sleep
         self._engine = open_engine(url, isolation_level="AUTOCOMMIT")
@@ -217,6 +219,14 @@ class PostgresStore:
         """Return which checkpoints persons asked for; see History."""
         return self._read("list_requests", rows.request_record, run_id=run_id)
 
+    def list_committables(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
+        """Return what sinks prepared; see History."""
+        return self._read("list_committables", rows.committable_record, run_id=run_id)
+
+    def list_uncommitted(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
+        """Return what may not be committed yet; see History."""
+        return self._read("list_uncommitted", rows.committable_record, run_id=run_id)
+
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
         """Return what listeners have heard; see History."""
         return self._read("list_notices", rows.notice_record, run_id=run_id, listener_id=listener_id)
@@ -284,6 +294,10 @@ class PostgresTransaction:
             touch_run(execute)
         self._dialogue.hold(calls)
         self.revision += sum(call.name in RUN_UPDATES for call in calls)
+
+    def lend(self, act: Callable[[Any], None]) -> None:  # Any: a psycopg2 cursor
+        """Let others write; see Transaction."""
+        self._dialogue.lend(act)
 
 
 def _rows(found: Iterable[Mapping[str, Any]]) -> list[rows.Row]:  # Any: what columns hold

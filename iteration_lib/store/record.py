@@ -216,6 +216,19 @@ class RequestRecord:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CommittableRecord:
+    """What a sink prepared of an output in a durable epoch. `target` says where it goes; None: not committed yet."""
+
+    epoch: int
+    output: str
+    fencing_token: int
+    target: str
+    content: Json
+    stored_at: datetime
+    committed_at: datetime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeRecord:
     """A durable epoch that a listener has heard of, and what it returned."""
 

@@ -37,6 +37,7 @@ from iteration_lib.store.record import (
     AttemptRecord,
     BranchRecord,
     CheckpointRecord,
+    CommittableRecord,
     EpochRecord,
     NoticeRecord,
     OperatorRecord,
@@ -50,7 +51,7 @@ Row: TypeAlias = Mapping[str, Any]  # Any: what a column holds, checked by the t
 
 
 # What a state is rebuilt from: each name is that of a query select_*_state.
-STATE_PARTS = ("run", "attempt", "epochs", "checkpoints", "edges", "finished", "requests", "notices")
+STATE_PARTS = ("run", "attempt", "epochs", "checkpoints", "edges", "finished", "requests", "notices", "committables")
 
 
 def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
@@ -82,6 +83,8 @@ def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
         origin_epoch=run["origin_epoch"] if run["origin_epoch"] is not None else NO_EPOCH,
         holds_origin=run["holds_origin"],
         pinned=frozenset(run["pinned"]),
+        sinks=run["sinks"],
+        uncommitted=frozenset((row["epoch"], row["output"]) for row in found["committables"]),
     )
 
 
@@ -278,6 +281,11 @@ def part_record(row: Row) -> PartRecord:
 def request_record(row: Row) -> RequestRecord:
     """Rebuild a row of `checkpoint_requests`."""
     return RequestRecord(**_fields(RequestRecord, row))
+
+
+def committable_record(row: Row) -> CommittableRecord:
+    """Rebuild a row of `committables`."""
+    return CommittableRecord(**_fields(CommittableRecord, row))
 
 
 def notice_record(row: Row) -> NoticeRecord:

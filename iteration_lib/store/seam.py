@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.retention import RetainedCheckpoint
@@ -14,6 +14,7 @@ from iteration_lib.store.record import (
     AttemptRecord,
     BranchRecord,
     CheckpointRecord,
+    CommittableRecord,
     EpochRecord,
     NewRun,
     NoticeRecord,
@@ -57,6 +58,13 @@ class Transaction(Protocol):
 
         Raises ProtocolViolationError, at the latest when the transaction ends or reads on, when a row does not go from
         where the protocol left it.
+        """
+        ...
+
+    def lend(self, act: Callable[[Any], None], /) -> None:  # Any: a psycopg2 cursor, which no twin has
+        """Let others write into their own tables in this transaction, behind what was written by now.
+
+        Raises UsageError in a store that is no database.
         """
         ...
 
@@ -145,6 +153,14 @@ class History(Protocol):
         """Return which checkpoints of a run persons asked for, by time."""
         ...
 
+    def list_committables(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
+        """Return what sinks prepared of a run's durable epochs, by epoch and output."""
+        ...
+
+    def list_uncommitted(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
+        """Return what of it is not known to be committed."""
+        ...
+
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
         """Return what a run's listeners, or one of them, have heard, by epoch and listener."""
         ...
@@ -152,3 +168,8 @@ class History(Protocol):
 
 class StoreWithHistory(Store, History, Protocol):
     """A store that is written and read."""
+
+    @property
+    def url(self) -> str | None:
+        """The address of its database, password included; None for a store that is none."""
+        ...

@@ -15,7 +15,8 @@ FROM runs ORDER BY created_at DESC, run_id;
 
 -- select_run_state: what the protocol knows of the run itself
 SELECT runs.run_id, runs.status, runs.max_epochs, runs.fencing_token, runs.last_durable_epoch,
-    runs.last_checkpoint_id, runs.aborted_through, runs.terminated_by, branches.epoch AS origin_epoch,
+    runs.last_checkpoint_id, runs.aborted_through, runs.terminated_by,
+    coalesce(runs.definition -> 'sinks', '{}') AS sinks, branches.epoch AS origin_epoch,
     branches.run_id IS NOT NULL AND branches.released_at IS NULL AS holds_origin,
     ARRAY(
         SELECT pinning.origin_checkpoint_id FROM branches AS pinning
@@ -90,6 +91,9 @@ SELECT listener_id, (
     WHERE listener_notices.run_id = :run_id AND listener_notices.listener_id = listeners.listener_id
 ) AS epoch
 FROM listeners WHERE listener_id IS NOT NULL;
+
+-- select_committables_state: what is stored and not committed
+SELECT epoch, output FROM committables WHERE run_id = :run_id AND committed_at IS NULL;
 
 -- list_attempts: who has driven a run
 SELECT fencing_token, attempt_id, holder, policy, started_at, lease_expires_at, ended_at, outcome, reason,
@@ -176,6 +180,14 @@ ORDER BY epoch, operator_id COLLATE "C", first_bucket;
 -- list_requests: which checkpoints persons asked for
 SELECT request_id, requested_by, requested_at, checkpoint_id
 FROM checkpoint_requests WHERE run_id = :run_id ORDER BY requested_at, request_id;
+
+-- list_committables: what sinks prepared of the durable epochs of a run
+SELECT epoch, output, fencing_token, target, content, stored_at, committed_at
+FROM committables WHERE run_id = :run_id ORDER BY epoch, output;
+
+-- list_uncommitted: the same, of what sinks may not show yet
+SELECT epoch, output, fencing_token, target, content, stored_at, committed_at
+FROM committables WHERE run_id = :run_id AND committed_at IS NULL ORDER BY epoch, output;
 
 -- list_notices: what the listeners of a run have heard, or one of them
 SELECT listener_id, epoch, fencing_token, effect, noticed_at

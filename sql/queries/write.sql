@@ -227,6 +227,23 @@ WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id = :checkpoint_i
     AND checkpoints.status = 'PENDING'
     AND runs.run_id = checkpoints.run_id AND runs.fencing_token = :fencing_token;
 
+-- store_committables: what sinks prepared of epochs that are durable; those in the store are committed with it
+INSERT INTO committables (run_id, epoch, output, fencing_token, target, content, committed_at)
+SELECT runs.run_id, prepared.epoch, prepared.output, runs.fencing_token, prepared.target,
+    CAST(prepared.content AS jsonb), CASE WHEN prepared.in_store THEN clock_timestamp() END
+FROM runs CROSS JOIN unnest(
+    CAST(:epochs AS bigint[]), CAST(:outputs AS text[]), CAST(:targets AS text[]), CAST(:contents AS text[]),
+    CAST(:in_store AS boolean[])
+) AS prepared (epoch, output, target, content, in_store)
+WHERE runs.run_id = :run_id AND runs.fencing_token = :fencing_token;
+
+-- mark_committed: what sinks show
+UPDATE committables SET committed_at = clock_timestamp()
+FROM runs, unnest(CAST(:epochs AS bigint[]), CAST(:outputs AS text[])) AS shown (epoch, output)
+WHERE committables.run_id = :run_id AND committables.epoch = shown.epoch AND committables.output = shown.output
+    AND committables.committed_at IS NULL
+    AND runs.run_id = committables.run_id AND runs.fencing_token = :fencing_token;
+
 -- record_notice: a listener has heard of an epoch
 INSERT INTO listener_notices (run_id, listener_id, epoch, fencing_token, effect)
 SELECT run_id, :listener_id, :epoch, fencing_token, :effect

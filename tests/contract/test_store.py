@@ -134,7 +134,9 @@ def test_run_that_is_not_there_has_no_history_and_no_transaction(store: StoreWit
         + store.list_parts(run_id)
         + store.list_live_parts(run_id)
         + store.list_requests(run_id)
-        + store.list_notices(run_id),
+        + store.list_notices(run_id)
+        + store.list_committables(run_id)
+        + store.list_uncommitted(run_id),
         store.find_completed(run_id),
     ]
     with pytest.raises(RunNotFoundError), store.transaction(run_id):

@@ -29,6 +29,7 @@ from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import (
     AttemptRecord,
     CheckpointRecord,
+    CommittableRecord,
     EpochRecord,
     NoticeRecord,
     PartRecord,
@@ -291,6 +292,37 @@ def test_pins_markers_requests_and_notices_tell_what_was_done_once(
     ) == told["notices"]
 
 
+def test_committables_tell_what_was_prepared_and_committed(told: dict[str, tuple[Any, ...]]) -> None:
+    assert [(4, "rows", 2), (5, "rows", 2), (6, "rows", 2), (7, "rows", 2), (8, "model", 3), (8, "rows", 3)] == [
+        (known.epoch, known.output, known.fencing_token) for known in told["committables"]
+    ]
+    assert (
+        CommittableRecord(
+            epoch=8,
+            output="model",
+            fencing_token=3,
+            target="the folder rows",
+            content={"files": ["model-8.parquet"]},
+            stored_at=SOME_TIME,
+            committed_at=SOME_TIME,
+        )
+        == told["committables"][4]
+    )
+    assert () == told["uncommitted"]
+
+
+def test_uncommitted_are_those_that_the_state_waits_for_at_every_step(store: StoreWithHistory, family: int) -> None:
+    run_id, coordinator = added(store), Coordinator(store)
+    seen = set()
+    for events in whole_story(family):
+        state = coordinator.apply(run_id, *events)
+
+        found = [(known.epoch, known.output) for known in store.list_uncommitted(run_id)]
+        assert sorted(state.uncommitted) == found
+        seen.update(found)
+    assert {(4, "rows"), (5, "rows"), (6, "rows"), (8, "model")} == seen
+
+
 def test_notices_of_one_listener_are_told_apart(store: StoreWithHistory, first: Sender) -> None:
     run_id, coordinator = added(store), Coordinator(store)
     coordinator.apply(run_id, claim(family=first.family), *first.passes(0, 1), *first.passes(1, 2))
@@ -358,6 +390,7 @@ def instants(store: StoreWithHistory, run_id: RunId) -> dict[tuple[str, int, str
         "parts": tuple(sorted(store.list_parts(run_id), key=lambda found: found.finished_at)),
         "requests": store.list_requests(run_id),
         "notices": store.list_notices(run_id),
+        "committables": store.list_committables(run_id),
     }
     return {
         (table, place, field.name): getattr(record, field.name)

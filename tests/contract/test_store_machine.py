@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import pytest
@@ -21,7 +21,7 @@ from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.seam import StoreWithHistory
 from tests.fixture.store import NO_SYNC
 from tests.protocol_machine import LONG_SECONDS, EventMachine
-from tests.store_script import a_run, an_origin, history, new_family, read_state, timeless_state
+from tests.store_script import DEFINITION, a_run, an_origin, history, new_family, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
 
@@ -39,8 +39,8 @@ class BothStores(EventMachine):
         self.coordinators = [Coordinator(store) for store in self.stores]
         self.family = new_family()
 
-    def start(self, max_epochs: int | None, origin_epoch: int) -> RunState:
-        run = a_run(max_epochs=max_epochs)
+    def start(self, max_epochs: int | None, origin_epoch: int, sinks: Mapping[str, bool]) -> RunState:
+        run = a_run(max_epochs=max_epochs, definition={**DEFINITION, "sinks": dict(sinks)})
         self.run_id = run.run_id
         origin_run = a_run()
         for store in self.stores:

@@ -23,11 +23,13 @@ from iteration_lib.protocol.command import (
     EndAttempt,
     FinishOperator,
     MakeEpochsDurable,
+    MarkCommitted,
     OpenAttempt,
     OpenEpoch,
     PinData,
     PublishOutputs,
     RecordAcknowledgements,
+    RecordCommittables,
     RecordNotice,
     RecordParts,
     RecordReports,
@@ -54,7 +56,7 @@ from iteration_lib.protocol.status import (
     UnalignedBy,
 )
 from iteration_lib.store.seam import StoreWithHistory
-from tests.protocol_script import DIGEST, HOLDER, LATER, MANIFEST, NOW, Sender, asks, attempt_id, claim, part
+from tests.protocol_script import DIGEST, HOLDER, LATER, MANIFEST, NOW, Sender, asks, attempt_id, claim, part, prepared
 from tests.store_script import DEFINITION, added, history, read_state
 
 pytestmark = pytest.mark.postgres
@@ -239,6 +241,25 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "aborting a completed checkpoint": (dataclasses.replace(ABORT, checkpoint_id=1),),
     "aborting a checkpoint twice": (ABORT, ABORT),
     "aborting a checkpoint that is not there": (dataclasses.replace(ABORT, checkpoint_id=NOT_THERE),),
+    "what is prepared of an epoch that is not durable": (RecordCommittables(committables=(prepared(1, "rows"),)),),
+    "what is prepared of an epoch that is not there": (RecordCommittables(committables=(prepared(7, "rows"),)),),
+    "what is prepared of no output": (RecordCommittables(committables=(prepared(0, ""),)),),
+    "what is prepared twice": (
+        RecordCommittables(committables=(prepared(0, "rows"),)),
+        RecordCommittables(committables=(prepared(0, "rows", in_store=True),)),
+    ),
+    "committing what is not stored": (MarkCommitted(committed=((0, "rows"),)),),
+    "committing again": (
+        RecordCommittables(committables=(prepared(0, "rows"), prepared(0, "model", in_store=True))),
+        MarkCommitted(committed=((0, "rows"), (0, "model"))),
+    ),
+    "finishing with what is not committed": (
+        VOID,
+        ABORT,
+        RecordCommittables(committables=(prepared(0, "rows"),)),
+        TERMINATE,
+        PUBLISH,
+    ),
     "a notice of an epoch that is not durable": (RecordNotice(listener_id="log", epoch=1, effect=None),),
     "a notice of no epoch": (RecordNotice(listener_id="log", epoch=-1, effect=None),),
     "a second notice of an epoch": (RecordNotice(listener_id="log", epoch=0, effect={"a": 1}),),
@@ -268,6 +289,8 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE),
     (SubsumeCheckpoint(checkpoint_id=1),),
     (ABORT,),
+    (RecordCommittables(committables=(prepared(0, "rows"),)),),
+    (RecordCommittables(committables=(prepared(0, "rows"),)), MarkCommitted(committed=((0, "rows"),))),
     (RecordNotice(listener_id="other", epoch=0, effect=None),),
     (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, DiscardCheckpoints(checkpoint_ids=(1,))),
     (END, ABORT, VOID, DeleteRun(deleted_by="ann")),

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from iteration_lib.coordinator import Coordinator
+from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.driver.background import Job
 from iteration_lib.errors import CheckpointFailedError, OperatorFailedError, StateLocationError, SupersededError
 from iteration_lib.protocol import Event, RunState
@@ -326,14 +326,14 @@ def test_failure_that_comes_while_another_checkpoint_releases_the_epoch_ends_the
     first, second, is_sent = Latch(), Latch(), []
 
     class Meanwhile(MortalCoordinator):
-        def apply(self, run_id: RunId, *events: Event) -> RunState:
+        def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
             opens = [event for event in events if getattr(event, "if_ready", False) and event.epoch == EPOCHS]
             state = self.apply_now(run_id) if opens else None
             if state is not None and state.epoch_state(2).decision is not None and not is_sent:
                 is_sent.append(events)
                 guard = {"attempt_id": state.attempt.attempt_id, "fencing_token": state.fencing_token}
                 self.apply_now(run_id, CheckpointDeclined(**guard, checkpoint_id=2, reason="it cannot be written"))
-            return self.apply_now(run_id, *events)
+            return super().apply(run_id, *events, publish=publish)
 
         def apply_now(self, run_id: RunId, *events: Event) -> RunState:
             return super().apply(run_id, *events)

@@ -29,8 +29,10 @@ from tests.illegal_row import (
     SHA,
     Illegal,
     checkpoint_with,
+    committable_with,
     run_with,
     set_checkpoint,
+    set_committable,
     set_epoch,
     set_run,
 )
@@ -126,6 +128,8 @@ def rows(legal_rows: Rows) -> Iterator[Rows]:
         "UPDATE runs SET fencing_token = 3, attempt_id = gen_random_uuid() WHERE run_id = %(run)s"  # as in NEW_ROWS
     )
     legal_rows.execute(run_with(run_id="%(behind)s", run_key="'behind'", last_durable_epoch="0"))
+    legal_rows.execute(committable_with(output="'rows'"))
+    legal_rows.execute(committable_with(output="'seen'", committed_at="now()"))
     yield legal_rows
     legal_rows.connection.rollback()
 
@@ -267,6 +271,19 @@ def test_run_that_left_something_cannot_be_finished(rows: Rows, gone: tuple[str,
 
     with pytest.raises(psycopg2.errors.CheckViolation, match="has something that is not durable"):
         rows.execute(set_run("run", "status = 'FINISHED', outputs = '{}', state_digest = 'd', finished_at = now()"))
+
+
+def test_run_that_left_something_uncommitted_cannot_be_finished(rows: Rows) -> None:
+    gone = (f"{VOIDED}'ALIGNED'", f"{VOIDED}'OPEN'", ABORTED)
+    for statement in (*gone, set_run("run", "status = 'TERMINATING', terminated_by = 'criteria'")):
+        rows.execute(statement)
+    finish = set_run("run", "status = 'FINISHED', outputs = '{}', state_digest = 'd', finished_at = now()")
+
+    with pytest.raises(psycopg2.errors.CheckViolation, match="has something that is not committed"):
+        savepoint(rows, finish)
+
+    rows.execute(set_committable("committed_at = now()"))
+    assert 1 == rows.execute(finish)
 
 
 def test_reports_of_an_epoch_that_is_held_cannot_change(rows: Rows) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from iteration_lib.coordinator import Publish
 from iteration_lib.errors import OperatorFailedError
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import OutputsPublished
@@ -168,11 +169,11 @@ def test_listener_of_the_end_that_raises_leaves_a_run_that_has_only_that_to_do(h
 class DiesBeforePublishing(MortalCoordinator):
     """Dies between the listeners' calls and the commit that finishes the run."""
 
-    def apply(self, run_id: RunId, *events: Event) -> RunState:
+    def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
         """See Coordinator."""
         if any(isinstance(event, OutputsPublished) for event in events):
             self.kill()
-        return super().apply(run_id, *events)
+        return super().apply(run_id, *events, publish=publish)
 
 
 def test_listener_of_the_end_hears_again_under_the_same_id_when_the_process_dies_before_the_run_is_finished(

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from iteration_lib.coordinator import Publish
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH, RunId
@@ -288,15 +289,15 @@ class InterruptedCoordinator(MortalCoordinator):
     operator_id = "total"
     is_after_commit = False
 
-    def apply(self, run_id: RunId, *events: Event) -> RunState:
+    def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
         """See Coordinator."""
         marks = [event for event in events if isinstance(event, PartsFinished) and event.epoch == 1]
         marked = [part.operator_id for event in marks for part in event.parts]
         if self.is_told or self.operator_id not in marked:
-            return super().apply(run_id, *events)
+            return super().apply(run_id, *events, publish=publish)
         type(self).is_told = True
         if self.is_after_commit:
-            super().apply(run_id, *events)
+            super().apply(run_id, *events, publish=publish)
         raise SystemExit(143)
 
 

@@ -34,6 +34,7 @@ TABLES = (
     "checkpoint_requests",
     "listener_notices",
     "branches",
+    "committables",
     "schema_migrations",
 )
 Login = Callable[..., str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -103,3 +104,22 @@ class SimulatedBackground:
         if late:
             text = f"attempt {self._attempt.number} waits for a checkpoint longer than {timeout} seconds"
             self._attempt.world.oracle.violate("expiry", text)
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Return what one fiber at a time may enter: whoever comes second waits, and looks again."""
+        return SimulatedLock()
+
+
+class SimulatedLock:
+    """A lock between fibers, which are all of one thread; see Background."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+
+    def __enter__(self) -> None:
+        while self._is_taken:
+            ask(Call.WAIT)
+        self._is_taken = True
+
+    def __exit__(self, *_: object) -> None:
+        self._is_taken = False

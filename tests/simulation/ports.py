@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from iteration_lib.coordinator import Coordinator
+from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.crash_point import CrashPlan, CrashPoint
 from iteration_lib.errors import LeaseHeldError, OutcomeUnknownError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
@@ -175,8 +175,8 @@ class SimulatedCoordinator(Coordinator):
         super().__init__(world.ports, sleep=lambda seconds: ask(Call.WAIT, seconds))  # type: ignore[arg-type]  # see SimulatedStore
         self._world = world
 
-    def apply(self, run_id: RunId, *events: Event) -> RunState:
-        """See Coordinator."""
+    def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:  # noqa: ARG002
+        """See Coordinator; nothing is published in a store that is no database."""
         for part in self._parts(events):
             self._say(run_id, part)
         return self._say(run_id, events)

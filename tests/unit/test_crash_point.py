@@ -44,7 +44,7 @@ def test_setting_names_the_point_the_epoch_and_the_action(setting: str, expected
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("lunch", "names no crash point; there are: attempt_opened, origin_kept, "),
+        ("lunch", "names no crash point; there are: attempt_opened, sink_aborted, "),
         ("@3:kill", "names no crash point"),
         ("epoch_written@last", "names no crash point"),
         ("epoch_written:explode", "the action is kill, or hold with ITERATION_CRASH_LATCH"),

@@ -28,6 +28,7 @@ from tests.protocol_script import (
     new_run,
     part,
     play,
+    prepared,
     refusal,
     started,
 )
@@ -302,12 +303,30 @@ def test_i18_checkpoint_that_its_run_or_a_branch_needs_is_not_discarded_and_a_br
     assert (True, False) == (branch.holds_origin, owning.holds_origin)
 
 
+def test_i19_epoch_is_durable_with_all_that_it_publishes_and_a_run_finishes_when_that_is_committed() -> None:
+    sinks = {"rows": True, "model": False}
+    aligned = play(new_run(sinks=sinks), claim(), FIRST.opens(0), FIRST.reports(0, {"centroids": {0: 0}}))
+    pending = play(aligned, FIRST.triggers(0))
+    both = (prepared(0, "model"), prepared(0, "rows"))
+
+    durable = play(pending, FIRST.completes(1, committables=both))
+    finished = play(durable, FIRST.commits((0, "rows"), (0, "model")), FIRST.publishes())
+
+    assert "epochs publish [(0, 'model'), (0, 'rows')], and [(0, 'rows')] was prepared (I19)" == str(
+        refusal(pending, FIRST.completes(1, committables=both[1:]))
+    )
+    assert "a run cannot finish: [(0, 'model'), (0, 'rows')] is not committed (I19)" == str(
+        refusal(durable, FIRST.publishes())
+    )
+    assert RunStatus.FINISHED is finished.status
+
+
 def test_every_invariant_has_a_test_here() -> None:
     stated = re.findall(r"^(I\d+) ", iteration_lib.protocol.__doc__ or "", re.MULTILINE)
 
     tested = {name.split("_")[1].upper() for name in globals() if name.startswith("test_i")}
     assert set(stated) == tested
-    assert [f"I{number}" for number in range(1, 19)] == stated
+    assert [f"I{number}" for number in range(1, 20)] == stated
 
 
 def test_no_rule_depends_on_the_lease_but_the_claim() -> None:

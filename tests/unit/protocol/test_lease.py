@@ -165,6 +165,7 @@ EVENTS_OF_FIRST: tuple[Event, ...] = (
     FIRST.switches(0),
     FIRST.marks(0, part("sums")),
     FIRST.changes("points"),
+    FIRST.commits((0, "rows")),
     FIRST.notifies(0),
     FIRST.finishes(),
     FIRST.triggers(0),

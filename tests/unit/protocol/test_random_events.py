@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from hypothesis import settings
@@ -40,15 +41,16 @@ class AnyEvents(EventMachine):
 
     lease_ttl_seconds = LEASE_SECONDS
 
-    def start(self, max_epochs: int | None, origin_epoch: int) -> RunState:
+    def start(self, max_epochs: int | None, origin_epoch: int, sinks: Mapping[str, bool]) -> RunState:
         self.now = NOW
         self.ledger = Ledger(
             max_epochs=max_epochs,
             last_durable_epoch=origin_epoch,
             origin_epoch=origin_epoch,
             holds_origin=origin_epoch != NO_EPOCH,
+            sinks=sinks,
         )
-        return new_run(max_epochs=max_epochs, origin_epoch=origin_epoch)
+        return new_run(max_epochs=max_epochs, origin_epoch=origin_epoch, sinks=sinks)
 
     @rule(seconds=st.sampled_from([1.0, 29.0, 30.0, 31.0, LONG_SECONDS, -1.0, -LONG_SECONDS]))
     def time_passes(self, seconds: float) -> None:

@@ -8,13 +8,13 @@ from typing import get_args
 import pytest
 
 from iteration_lib.protocol import Command, Event, command, event, run
-from iteration_lib.protocol.event import AttemptOpened, GuardedEvent, OpenEvent
+from iteration_lib.protocol.event import AttemptOpened, Committable, GuardedEvent, OpenEvent
 from iteration_lib.store import command_sql, memory_write
 
 EVENTS = set(get_args(Event))
 COMMANDS = set(get_args(Command))
 # What is a part of an event or of several, and no event.
-PARTS_OF_EVENTS = {event.FinishedPart, GuardedEvent}
+PARTS_OF_EVENTS = {event.FinishedPart, GuardedEvent, Committable}
 
 
 def declared(module: object) -> set[type]:

@@ -1,0 +1,168 @@
+"""How do outputs get to their sinks, each epoch's once? Prepared before an epoch is durable, committed after it.
+
+Beside the next epoch, and before its checkpoint is completed, what each covered epoch publishes is prepared; the store
+keeps the committables in the step that completes the checkpoint, and then they are committed. A table in the store's
+own database is filled in that very step. The next attempt commits what is stored and may not have been committed, and
+aborts whatever was prepared of epochs that are void now.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from iteration_lib.crash_point import CrashPoint
+from iteration_lib.errors import SinkTargetError, UsageError
+from iteration_lib.protocol.event import Committable, CommittablesCommitted
+from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.status import EpochStatus
+from iteration_lib.sinks.postgres import PostgresSink
+from iteration_lib.sinks.seam import Publication, Sink, SinkTransaction, check_sink, describe_sink
+
+if TYPE_CHECKING:
+    from iteration_lib.driver.context import RunContext
+    from iteration_lib.model.graph import Graph
+    from iteration_lib.protocol import RunState
+    from iteration_lib.state.saved import SavedStream
+    from iteration_lib.store.record import CommittableRecord
+
+_logger = logging.getLogger(__name__)
+
+Key: TypeAlias = tuple[int, str]  # an epoch and an output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSink:
+    """A sink as a run uses it, and whether its table lies in the store's own database."""
+
+    sink: Sink
+    in_store: bool = False
+
+
+def open_sinks(graph: Graph, params: object, *, store_url: str | None) -> dict[str, OpenSink]:
+    """Return the sink of each output that has one; raises UsageError for a table of a store that is no database.
+
+    A function stands for the sink that it returns for a run's parameters.
+    """
+    found: dict[str, OpenSink] = {}
+    for output, declared in graph.sinks.items():
+        given = declared.sink
+        sink = cast("Sink", given if hasattr(given, "prepare") else cast("Callable[[object], object]", given)(params))
+        in_store = isinstance(sink, PostgresSink) and sink.is_in_store
+        if isinstance(sink, PostgresSink) and in_store:
+            if store_url is None:
+                raise UsageError(f"{sink.describe()}: this store is no database of its own; give the sink a url=")
+            sink = sink.at(store_url)
+        found[output] = OpenSink(sink=sink, in_store=in_store)
+    return found
+
+
+class Sinks:
+    """The sinks of one attempt's run. Safe to share between the driver and the checkpoints that are being written."""
+
+    def __init__(self, context: RunContext) -> None:
+        """Begin with nothing to publish."""
+        self._context = context
+        self._lock = context.background.lock()
+        self._prepared: dict[Key, Committable] = {}
+        self._durable = NO_EPOCH
+
+    def recover(self, state: RunState) -> RunState:
+        """Commit what is stored, and abort what attempts before prepared of epochs that are void; see `commit`."""
+        if not self._context.sinks:
+            return self.commit(state)
+        if state.last_durable_epoch == state.origin_epoch:
+            for found in self._context.sinks.values():
+                check_sink(found.sink)
+        state = self.commit(state)
+        for epoch in self._context.store.list_epochs(state.run_id, state.last_durable_epoch + 1):
+            if epoch.status is EpochStatus.VOIDED and epoch.aligned_at is not None:
+                self._abort(epoch.epoch, epoch.fencing_token)
+        return state
+
+    def prepare(
+        self, written: Mapping[Key, SavedStream], *, keeps: Mapping[str, SavedStream]
+    ) -> tuple[Committable, ...]:
+        """Prepare what is in files, each output of an epoch once, and return the committables.
+
+        The files go once they are prepared, but for those that the run `keeps`: the outputs of its last epoch.
+        """
+        with self._lock:
+            keys = sorted(key for key in written if key[0] > self._durable)
+            for key in keys:
+                if key in self._prepared:
+                    continue
+                self._prepared[key] = self._prepare(*key, written[key])
+                self._context.crash_plan.reach(CrashPoint.SINK_PREPARED, key[0])
+                if written[key] != keeps.get(key[1]):
+                    self._context.location.remove(str(PurePosixPath(written[key].files[0].path).parent))
+            return tuple(self._prepared[key] for key in keys)
+
+    def publish(self, committable: Committable, cursor: Any) -> None:  # noqa: ANN401 - psycopg2's
+        """Commit into the store's own database, in the transaction that a cursor is in."""
+        sink = cast("PostgresSink", self._context.sinks[committable.output].sink)
+        token = self._context.attempt.fencing_token
+        sink.publish(cursor, self._transaction(committable.epoch, committable.output, token), committable.content)
+
+    def commit(self, state: RunState) -> RunState:
+        """Commit what is stored and may not have been committed, in order; raises SinkTargetError."""
+        with self._lock:
+            self._durable = max(self._durable, state.last_durable_epoch)
+            self._prepared = {key: known for key, known in self._prepared.items() if key[0] > self._durable}
+            stored = self._context.store.list_uncommitted(state.run_id) if state.uncommitted else ()
+            if not stored:
+                return state
+            for known in stored:
+                self._commit(known)
+                self._context.crash_plan.reach(CrashPoint.SINK_COMMITTED, known.epoch)
+            committed = tuple((known.epoch, known.output) for known in stored)
+            return self._context.attempt.apply(
+                CommittablesCommitted(**self._context.attempt.guard, committed=committed)
+            )
+
+    def _prepare(self, epoch: int, output: str, saved: SavedStream) -> Committable:
+        found = self._context.sinks[output]
+        transaction = self._transaction(epoch, output, self._context.attempt.fencing_token)
+        content = found.sink.prepare(transaction, Publication(location=self._context.location, stream=saved))
+        return Committable(
+            epoch=epoch,
+            output=output,
+            target=describe_sink(found.sink),
+            content=content,
+            in_store=found.in_store,
+        )
+
+    def _commit(self, stored: CommittableRecord) -> None:
+        found = self._context.sinks.get(stored.output)
+        now = describe_sink(found.sink) if found is not None else "no sink"
+        if found is None or now != stored.target:
+            problem = f"waits for output {stored.output!r} of epoch {stored.epoch}, which goes to {now} now"
+            way_out = "give the output its sink back until the run has gone on, and change it then"
+            raise SinkTargetError(stored.target, problem, way_out=way_out)
+        found.sink.commit(self._transaction(stored.epoch, stored.output, stored.fencing_token), stored.content)
+        _logger.info(
+            "event=output_committed run_id=%s output=%s epoch=%s target=%s",
+            self._context.run.run_id,
+            stored.output,
+            stored.epoch,
+            stored.target,
+        )
+
+    def _abort(self, epoch: int, fencing_token: int) -> None:
+        for output, found in self._context.sinks.items():
+            found.sink.abort(self._transaction(epoch, output, fencing_token))
+        self._context.crash_plan.reach(CrashPoint.SINK_ABORTED, epoch)
+
+    def _transaction(self, epoch: int, output: str, fencing_token: int) -> SinkTransaction:
+        run = self._context.run
+        return SinkTransaction(
+            run_id=run.run_id,
+            run_key=run.run_key,
+            run_created_at=run.created_at,
+            output=output,
+            epoch=epoch,
+            fencing_token=fencing_token,
+        )
