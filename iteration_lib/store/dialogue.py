@@ -41,7 +41,8 @@ class Dialogue:
 
     def lend(self, act: Callable[[Any], None]) -> None:  # Any: psycopg2's cursor
         """Execute what is held, and let others execute theirs."""
-        self._send(self._held)
+        if self._held or self._first:
+            self._send(self._held)
         act(self._cursor)
 
     def commit(self) -> None:

@@ -15,7 +15,6 @@ _LEGALITY = f"{_PROTOCOL}/legality.py"
 
 # Rows whose guarantee here has no test of its own, each with the reason.
 UNGUARDED: dict[str, str] = {
-    "B6.6": "sinks pass their contract suite, and no driver publishes through them yet",
     "B6.7": "not planned",
 }
 
@@ -623,5 +622,54 @@ GUARDS = (
         _ABORT,
         "    return replace(state, pending=pending), commands",
         "    return replace(state, pending=pending, last_checkpoint_id=state.last_checkpoint_id - len(ids)), commands",
+    ),
+    _guard(
+        "B6.6",
+        "an epoch is durable without what it publishes",
+        f"{_UNIT}/test_committable.py::test_checkpoint_does_not_complete_without_what_its_epochs_publish_or_with_more",
+        f"{_PROTOCOL}/committable.py",
+        "if sorted(found) != sorted(expected):",
+        "if not set(found) <= expected:",
+    ),
+    _guard(
+        "B6.6",
+        "a sink shows an epoch before it is durable",
+        "integration/test_sinks_of_runs.py::test_run_that_was_killed_publishes_what_an_undisturbed_one_does",
+        "iteration_lib/driver/sinks.py",
+        "        return Committable(\n",
+        "        found.sink.commit(transaction, content)\n        return Committable(\n",
+    ),
+    _guard(
+        "B6.6",
+        "what is stored is not committed by the next attempt",
+        "integration/test_sinks_of_runs.py::test_run_that_was_killed_publishes_what_an_undisturbed_one_does",
+        "iteration_lib/driver/sinks.py",
+        "            stored = self._context.store.list_uncommitted(state.run_id) if state.uncommitted else ()\n",
+        "            stored = self._context.store.list_uncommitted(state.run_id) if self._prepared else ()\n",
+    ),
+    _guard(
+        "B6.6",
+        "what was prepared of a void epoch is not aborted",
+        "integration/test_sinks_of_runs.py::test_attempt_that_dies_while_it_aborts_leaves_the_rest_to_the_next",
+        "iteration_lib/driver/sinks.py",
+        "            found.sink.abort(self._transaction(epoch, output, fencing_token))\n",
+        "            pass\n",
+    ),
+    _guard(
+        "B6.6",
+        "a table in the store's database is not filled in the step that makes its epoch durable",
+        "integration/test_sinks_of_runs.py::test_run_that_was_killed_publishes_what_an_undisturbed_one_does",
+        "iteration_lib/coordinator.py",
+        "                    transaction.lend(partial(publish, committable))\n",
+        "                    pass\n",
+    ),
+    _guard(
+        "B6.6",
+        "a run finishes with something that is not committed",
+        f"{_UNIT}/test_invariants.py::"
+        "test_i19_epoch_is_durable_with_all_that_it_publishes_and_a_run_finishes_when_that_is_committed",
+        f"{_PROTOCOL}/finished.py",
+        "    if state.uncommitted:\n",
+        "    if False:\n",
     ),
 )
