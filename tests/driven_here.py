@@ -207,7 +207,15 @@ class Here:
     clock: HandClock = field(default_factory=HandClock)
 
     @classmethod
-    def begin(cls, store: StoreWithHistory, folder: Path, iteration: Iteration, **params: object) -> Here:
+    def begin(
+        cls,
+        store: StoreWithHistory,
+        folder: Path,
+        iteration: Iteration,
+        *,
+        state_uri: str | None = None,
+        **params: object,
+    ) -> Here:
         """Add a run of an iteration that is steered from a desk."""
         desk = folder / uuid.uuid4().hex
         desk.mkdir(parents=True)
@@ -218,7 +226,7 @@ class Here:
             reference=f"tests.iterations.{iteration.name}:{iteration.name}",
             definition=describe(iteration.graph()),
             params=params_json(parsed),
-            state_uri=str(folder / "state"),
+            state_uri=state_uri or str(folder / "state"),
             max_buckets=MAX_BUCKETS,
             max_epochs=getattr(parsed, "max_epochs", None),
         )

@@ -162,6 +162,7 @@ def _ending(history: RunHistory, epoch: EpochRecord, cover: CheckpointRecord | N
             for notice in history.notices
             if notice.epoch == epoch.epoch
         )
+        yield from _publishing(history, epoch)
     elif epoch.status is EpochStatus.ALIGNED:
         pending = [
             str(known.checkpoint_id)
@@ -169,6 +170,16 @@ def _ending(history: RunHistory, epoch: EpochRecord, cover: CheckpointRecord | N
             if known.status is CheckpointStatus.PENDING and known.epoch >= epoch.epoch
         ]
         yield f"not durable yet: {'checkpoint ' + ', '.join(pending) + ' is pending' if pending else 'no checkpoint'}"
+
+
+def _publishing(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
+    for known in history.committables:
+        if known.epoch != epoch.epoch:
+            continue
+        if known.committed_at is None:
+            yield f"output {known.output!r} is prepared for {known.target}, and the next attempt commits it"
+        else:
+            yield f"output {known.output!r} was committed to {known.target} {instant(known.committed_at)}"
 
 
 def _head_json(counts: tuple[int | None, ...]) -> Json:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from iteration_lib.store.record import (
     AttemptRecord,
     CheckpointRecord,
+    CommittableRecord,
     EpochRecord,
     NoticeRecord,
     OperatorRecord,
@@ -29,6 +30,7 @@ class RunHistory:
     checkpoints: tuple[CheckpointRecord, ...] = ()
     requests: tuple[RequestRecord, ...] = ()
     notices: tuple[NoticeRecord, ...] = ()
+    committables: tuple[CommittableRecord, ...] = ()
 
     def attempt(self, fencing_token: int) -> AttemptRecord | None:
         """Return the attempt that holds, or held, a token."""
@@ -55,4 +57,5 @@ def read_history(store: History, run: RunRecord) -> RunHistory:
         checkpoints=store.list_checkpoints(run.run_id),
         requests=store.list_requests(run.run_id),
         notices=store.list_notices(run.run_id),
+        committables=store.list_committables(run.run_id),
     )

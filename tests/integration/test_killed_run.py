@@ -49,8 +49,12 @@ def lost(*epochs: int, maybe: tuple[int, ...] = ()) -> Loss:
     return Loss(epochs=frozenset(epochs), maybe=frozenset(maybe))
 
 
-# Reached only where operators leave edges, or listeners are told: test_durable_edges and test_listeners kill there.
-ELSEWHERE = {P.EDGE_MARKED, P.LISTENER_CALLED, P.LISTENER_NOTIFIED, P.ORIGIN_KEPT, P.CHECKPOINTS_DISCARDED}
+# Reached only where operators leave edges, listeners are told, sinks publish: test_durable_edges, test_listeners and
+# test_killed_sinks kill there.
+ELSEWHERE = {
+    *(P.EDGE_MARKED, P.LISTENER_CALLED, P.LISTENER_NOTIFIED, P.ORIGIN_KEPT, P.CHECKPOINTS_DISCARDED),
+    *(P.SINK_ABORTED, P.SINK_PREPARED, P.SINK_COMMITTED),
+}
 
 
 def losses() -> dict[str, Loss]:

@@ -7,106 +7,21 @@ while: whatever it sees of an epoch is the whole of it.
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
-import psycopg2
-import psycopg2.errors
 import pytest
 
 from iteration_lib.errors import SinkTargetError
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
-from iteration_lib.sinks import PostgresSink, published
-from iteration_lib.sinks.postgres_session import connection_string
 from iteration_lib.store.postgres import PostgresStore
 from tests.driven_here import KILL, Here, Killed, Script
-from tests.iterations.publishing import ROWS, publishing
+from tests.iterations.publishing import publishing
+from tests.sink_reader import EPOCHS, TABLES, WHOLE, Reader, clear, tables
 
 pytestmark = pytest.mark.postgres
 pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
-
-EPOCHS = 4
-TABLE = "losses"
-Seen = dict[str, dict[int, list[tuple[object, ...]]]]
-
-
-@dataclass
-class Reader:
-    """Looks at every target, again and again, and keeps what it saw that was not whole."""
-
-    uri: str
-    database: str
-    torn: list[str] = field(default_factory=list)
-    looks: int = 0
-
-    def see(self) -> Seen:
-        """Return what is published: output to epoch to rows."""
-        found: Seen = {"rows": {}, "model": {}, "losses": {}, "summary": {}}
-        for one in published(self.uri):
-            batches = list(one.publication.batches())
-            rows = sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
-            assert one.transaction.epoch not in found[one.transaction.output]
-            found[one.transaction.output][one.transaction.epoch] = rows
-        with closing(psycopg2.connect(self.database)) as connection, connection, connection.cursor() as cursor:
-            for epoch, *row in _select(cursor, "SELECT epoch, name, value FROM losses ORDER BY epoch, name"):
-                found["losses"].setdefault(epoch, []).append(tuple(row))
-            for row in _select(cursor, "SELECT name, value FROM losses_summary ORDER BY name"):
-                found["summary"].setdefault(EPOCHS - 1, []).append(tuple(row))
-        return found
-
-    def look(self) -> None:
-        """See whether what is published is what `expected` says, of whichever epochs."""
-        self.looks += 1
-        for output, epochs in self.see().items():
-            for epoch, rows in epochs.items():
-                if rows != expected(output, epoch):
-                    self.torn.append(f"{output} {epoch}: {rows}")
-
-    def __enter__(self) -> Self:
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._poll)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        assert self.looks > 2
-        assert [] == self.torn
-
-    def _poll(self) -> None:
-        while not self._over.is_set():
-            self.look()
-
-
-def _select(cursor: psycopg2.extensions.cursor, statement: str) -> list[tuple[object, ...]]:
-    try:
-        cursor.execute("SAVEPOINT here")
-        cursor.execute(statement)
-    except psycopg2.errors.UndefinedTable:
-        cursor.execute("ROLLBACK TO here")
-        return []
-    return list(cursor.fetchall())
-
-
-def expected(output: str, epoch: int) -> list[tuple[object, ...]]:
-    """Return what an undisturbed run publishes of an output in an epoch."""
-    level = epoch + 1.0
-    numbers = [(n, n * level) for n in range(ROWS)]
-    losses = [("largest", (ROWS - 1) * level), ("sum", sum(raised for _, raised in numbers))]
-    return {"rows": numbers, "losses": losses, "summary": losses, "model": [(level + 1.0,)]}[output]
-
-
-WHOLE = {
-    "rows": {epoch: expected("rows", epoch) for epoch in range(EPOCHS)},
-    "model": {EPOCHS - 1: expected("model", EPOCHS - 1)},
-    "losses": {epoch: expected("losses", epoch) for epoch in range(EPOCHS)},
-    "summary": {EPOCHS - 1: expected("summary", EPOCHS - 1)},
-}
 
 
 @pytest.fixture(scope="module")
@@ -118,28 +33,16 @@ def store(store_url: str) -> Iterator[PostgresStore]:
 @pytest.fixture(params=["the store's database", "another database"])
 def here(request: pytest.FixtureRequest, empty_store: str, store: PostgresStore, tmp_path: Path) -> Here:
     url = empty_store if request.param == "another database" else ""
-    _clear(store.url)
-    return Here.begin(store, tmp_path, publishing, uri=str(tmp_path / "published"), table=TABLE, url=url)
+    clear(store.url)
+    return Here.begin(store, tmp_path, publishing, uri=str(tmp_path / "published"), table="losses", url=url)
 
 
-def _clear(database: str) -> None:
-    with closing(psycopg2.connect(_dsn(database))) as connection, connection, connection.cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS losses, losses_summary, iteration_publications")
-
-
-def _dsn(url: str) -> str:
-    return connection_string(PostgresSink("t", url=url))
+def database_of(here: Here) -> str:
+    return str(here.run.params["url"]) or here.store.url
 
 
 def reader_of(here: Here) -> Reader:
-    return Reader(uri=str(here.run.params["uri"]), database=_dsn(str(here.run.params["url"]) or here.store.url))
-
-
-def tables_of(here: Here) -> list[str]:
-    """Return the tables that sinks have made, those that they left included."""
-    with closing(psycopg2.connect(reader_of(here).database)) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT relname FROM pg_class WHERE relname ~ 'staging|losses|publications' AND relkind = 'r'")
-        return sorted(name for (name,) in cursor.fetchall())
+    return Reader(uri=str(here.run.params["uri"]), url=database_of(here))
 
 
 def test_every_epoch_is_published_once_it_is_durable(here: Here) -> None:
@@ -148,7 +51,7 @@ def test_every_epoch_is_published_once_it_is_durable(here: Here) -> None:
 
     assert RunStatus.FINISHED is run.status
     assert WHOLE == reader_of(here).see()
-    assert ["iteration_publications", "losses", "losses_summary"] == tables_of(here)
+    assert TABLES == tables(database_of(here))
     stored = here.store.list_committables(run.run_id)
     assert [True] * (2 * EPOCHS + 2) == [known.committed_at is not None for known in stored]
 
@@ -175,7 +78,7 @@ def test_run_that_was_killed_publishes_what_an_undisturbed_one_does(here: Here, 
     assert set() == early
     assert RunStatus.FINISHED is run.status
     assert WHOLE == reader_of(here).see()
-    assert ["iteration_publications", "losses", "losses_summary"] == tables_of(here)
+    assert TABLES == tables(database_of(here))
 
 
 def epochs_seen(here: Here) -> set[int]:
@@ -192,11 +95,11 @@ def test_attempt_that_dies_while_it_aborts_leaves_the_rest_to_the_next(here: Her
     with reader_of(here):
         assert isinstance(here.drive_and_fail(**options), Killed)
         assert isinstance(here.drive_and_fail(script={"sink_aborted@0": KILL}), Killed)
-        assert 2 < len(tables_of(here))
+        assert 2 < len(tables(database_of(here)))
         here.drive()
 
     assert WHOLE == reader_of(here).see()
-    assert ["iteration_publications", "losses", "losses_summary"] == tables_of(here)
+    assert TABLES == tables(database_of(here))
 
 
 @pytest.mark.parametrize("checkpointing", [{"every_epochs": 3}, {"max_pending": 2}], ids=["rare", "two at once"])

@@ -10,7 +10,7 @@ from iteration_lib.explanation import RunHistory
 from iteration_lib.explanation.epoch import explain_epoch
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.status import UnalignedBy
-from tests.protocol_script import FIRST, SECOND, Sender, aborts, claim, part
+from tests.protocol_script import FIRST, SECOND, Sender, aborts, claim, part, prepared
 from tests.told_history import at, told
 
 WHO = "process 7 on here"
@@ -55,6 +55,19 @@ def test_epoch_says_who_opened_it_what_was_reported_what_was_decided_and_what_ma
         "terminated_by": None,
         "checkpoint_id": 1,
     }.items() <= answer.items()
+
+
+def test_durable_epoch_says_what_it_published_and_where() -> None:
+    history = told(
+        (claim(), FIRST.changes("x", sinks={"rows": True, "losses": True}), FIRST.opens(0), FIRST.reports(0)),
+        (FIRST.triggers(0), FIRST.completes(1, committables=(prepared(0, "losses"), prepared(0, "rows")))),
+        (FIRST.commits((0, "rows")),),
+    )
+
+    assert [
+        "output 'losses' is prepared for the folder rows, and the next attempt commits it",
+        f"output 'rows' was committed to the folder rows {at(2)}",
+    ] == because(history, 0)[-2:]
 
 
 def test_epoch_that_is_open_says_who_has_not_reported() -> None:
