@@ -30,10 +30,26 @@ PLACES = {
 def test_run_whose_process_is_killed_publishes_what_an_undisturbed_one_does(
     store_url: str, tmp_path: Path, places: tuple[str, ...]
 ) -> None:
+    kill_and_finish(store_url, tmp_path, places)
+
+
+@pytest.mark.spark
+def test_run_on_spark_whose_process_is_killed_publishes_what_an_undisturbed_one_does(
+    store_url: str, tmp_path: Path
+) -> None:
+    """Spark's tasks have written the files."""
+    kill_and_finish(
+        store_url, tmp_path, ("sink_prepared@1", "sink_committed@2"), "--runner", "spark", "--master", "local[2]"
+    )
+
+
+def kill_and_finish(store_url: str, tmp_path: Path, places: tuple[str, ...], *more: str) -> None:
+    """Kill a run at each of these places, then let it go on to its end."""
     clear(store_url)
     shell = CommandLine(store_url=store_url, folder=tmp_path)
     uri = tmp_path / "published"
-    options = [f"--param={name}={value}" for name, value in {"desk": tmp_path, "uri": uri, "table": "losses"}.items()]
+    params = {"desk": tmp_path, "uri": uri, "table": "losses"}
+    options = [*more, *(f"--param={name}={value}" for name, value in params.items())]
 
     with Reader(uri=str(uri), url=store_url) as reader:
         for place in places:
