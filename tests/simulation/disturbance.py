@@ -14,6 +14,7 @@ from tests.simulation.processes import RIGHTS, Processes
 from tests.simulation.swarm import Event
 
 if TYPE_CHECKING:
+    from tests.simulation.attempt import SimulatedAttempt
     from tests.simulation.world import World
 
 _GRACE_CALLS = (1, 5, 20, 60)
@@ -92,14 +93,17 @@ class Disturbances:
             self._note(f"{path} is damaged")
 
     def _preempt(self) -> None:
-        """Tell an attempt to end, and give it some calls for that."""
+        """Tell any attempt to end."""
         told = [a for a in self._processes.active if a.grace_calls is None and a.main.waiting_for[0] is not Call.BEGIN]
         if told:
-            attempt = self._random.choice(told)
-            self._world.counters["preempted"] += 1
-            self._note(f"attempt {attempt.number} is told to end before: {attempt.main.waiting_for[0].value}")
-            attempt.preempt(grace_calls=self._random.choice(_GRACE_CALLS))
-            self._processes.settle(attempt)
+            self.tell(self._random.choice(told))
+
+    def tell(self, attempt: SimulatedAttempt) -> None:
+        """Tell an attempt to end, and give it some calls for that."""
+        self._world.counters["preempted"] += 1
+        self._note(f"attempt {attempt.number} is told to end before: {attempt.main.waiting_for[0].value}")
+        attempt.preempt(grace_calls=self._random.choice(_GRACE_CALLS))
+        self._processes.settle(attempt)
 
     def _abort(self) -> None:
         self._note(abort_checkpoint(self._world, self._coordinator()))

@@ -156,6 +156,9 @@ class Schedule:
         if end is not None:
             self._processes.crash(attempt, end)
             return
+        if call is Call.POINT and self._is_told_late(attempt, what):
+            self._disturbances.tell(attempt)
+            return
         fate = self._fate(fiber)
         if fate is Fate.HANG:
             fiber.is_hanging = True
@@ -181,6 +184,12 @@ class Schedule:
             return None
         attempt.grace_calls -= 1
         return "after its grace" if attempt.grace_calls < 0 else None
+
+    def _is_told_late(self, attempt: SimulatedAttempt, point: object) -> bool:
+        """Tell whether the process is told to end here, with all that an epoch computed in its hands."""
+        if point is not CrashPoint.EPOCH_WRITTEN or self._processes.is_healed or attempt.grace_calls is not None:
+            return False
+        return self._random.random() < self._swarm.told_late
 
     def _fate(self, fiber: Fiber) -> Fate:
         call = fiber.waiting_for[0]

@@ -69,6 +69,7 @@ _FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
 }
 _ENABLED = 0.35  # how likely a fault is part of a seed's
 _CRASH_AT_POINT_RATES = (0.0, 0.0, 0.02, 0.08)
+_TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
 _RECOVERY_RATE = 0.02  # of calls that hang
 
 
@@ -93,6 +94,7 @@ class Swarm:
     events: tuple[tuple[float, Event], ...]
     fates: Mapping[Call, tuple[tuple[float, Fate], ...]]
     crash_at_point: float
+    told_late: float  # how likely a process is told to end once all of an epoch is computed, and before it aligns
     stickiness: float  # how likely a fiber that has just gone on goes on again
     splits: float  # how likely reports come in parts
     steps: int
@@ -113,6 +115,7 @@ def draw_swarm(random: Random) -> Swarm:
                 fates.setdefault(call, {})[fate] = rate
     if Fate.HANG in fates.get(Call.PUT, {}):
         events[Event.RECOVER] = _RECOVERY_RATE
+    told_late = random.choice(_TOLD_LATE_RATES)
     return Swarm(
         events=_cumulative(events),
         fates={call: _cumulative(rates) for call, rates in fates.items()},
@@ -121,9 +124,10 @@ def draw_swarm(random: Random) -> Swarm:
         splits=random.choice((0.0, 0.0, 0.3)),
         steps=random.choice((60, 120, 200, 300)),
         most_attempts=random.choice((2, 3, 5, 8)),
-        paces=tuple(_draw_pace(random) for _ in range(random.choice((1, 1, 2)))),
+        paces=tuple(_draw_pace(random, is_told_late=told_late > 0) for _ in range(random.choice((1, 1, 2)))),
         survivors_go_on=random.random() < 0.5,
         drives_in_parts=random.random() < 0.3,
+        told_late=told_late,
     )
 
 
@@ -133,6 +137,7 @@ def undisturbed() -> Swarm:
         events=(),
         fates={},
         crash_at_point=0.0,
+        told_late=0.0,
         stickiness=1.0,
         splits=0.0,
         steps=0,
@@ -143,7 +148,9 @@ def undisturbed() -> Swarm:
     )
 
 
-def _draw_pace(random: Random) -> Pace:
+def _draw_pace(random: Random, *, is_told_late: bool) -> Pace:
+    """Draw a pace; what is told to end late has left nothing before, as a rule, and computes operators inside others."""
+    timeouts = (None, None, None, None, 0.0) if is_told_late else (None, None, 0.0, 0.0, 3.0)
     return Pace(
         policy=CheckpointPolicy(
             every_epochs=random.choice((1, 1, 1, 2, 3, 4)),
@@ -152,9 +159,9 @@ def _draw_pace(random: Random) -> Pace:
             timeout_seconds=random.choice((1.0, 4.0, 600.0, 600.0)),
             tolerable_failures=random.choice((0, 0, 1, 3)),
         ),
-        alignment_timeout_seconds=random.choice((None, None, 0.0, 0.0, 3.0)),
+        alignment_timeout_seconds=random.choice(timeouts),
         ignore_edges=random.random() < 0.1,
-        fuses=random.random() < 0.5,
+        fuses=random.random() < (0.8 if is_told_late else 0.5),
     )
 
 
