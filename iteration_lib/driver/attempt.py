@@ -15,7 +15,7 @@ from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import AttemptEnded, AttemptOpened
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import AttemptId, Holder, RunId
-from iteration_lib.protocol.status import AttemptOutcome
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.store.seam import Store
 
 _logger = logging.getLogger(__name__)
@@ -143,15 +143,25 @@ def open_attempt(
 
 
 def _end_after(attempt: Attempt, err: BaseException) -> None:
-    """End an attempt that an error stopped; an interrupt is no failure of the run."""
-    if isinstance(err, KeyboardInterrupt | SystemExit):
+    """End an attempt that an error stopped; an interrupt is no failure of the run.
+
+    Raises SupersededError for an attempt that had lost its run by then: what it needed may have been let go.
+    """
+    is_interrupt = isinstance(err, KeyboardInterrupt | SystemExit)
+    if is_interrupt:
         outcome, reason = AttemptOutcome.RELEASED, "interrupted"
     else:
         outcome, reason = AttemptOutcome.FAILED, printable(str(err)) or type(err).__name__
+    is_lost = False
     try:
-        attempt.apply(AttemptEnded(**attempt.guard, outcome=outcome, reason=reason))
+        state = attempt.apply(AttemptEnded(**attempt.guard, outcome=outcome, reason=reason))
+        is_lost = state.status is RunStatus.DELETED  # which ended the attempt: this is taken for its last word again
+    except SupersededError:
+        is_lost = True
     except IterationError as second:  # the first error is the one to show
         _logger.warning("event=attempt_not_ended run_id=%s error=%s", attempt.run_id, second)
+    if is_lost and not is_interrupt:
+        raise SupersededError(run_id=attempt.run_id, held=attempt.fencing_token, current=None) from err
 
 
 def printable(text: str) -> str:

@@ -98,12 +98,12 @@ class SimulatedBackground:
             return
         if self._failed:
             text = f"attempt {self._attempt.number} goes on, and a checkpoint beside it had failed"
-            self._attempt.world.oracle.violate("errors", text)
+            self._attempt.run.oracle.violate("errors", text)
         timeout = self._attempt.pace.policy.timeout_seconds
         late = [job for job in jobs if self._waited_until_seconds - self._started_seconds[job] >= timeout]
         if late:
             text = f"attempt {self._attempt.number} waits for a checkpoint longer than {timeout} seconds"
-            self._attempt.world.oracle.violate("expiry", text)
+            self._attempt.run.oracle.violate("expiry", text)
 
     def lock(self) -> AbstractContextManager[object]:
         """Return what one fiber at a time may enter: whoever comes second waits, and looks again."""

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from iteration_lib.store.memory_rows import MemoryRun
     from tests.simulation.attempt import SimulatedAttempt
     from tests.simulation.oracle import Oracle
-    from tests.simulation.world import World
+    from tests.simulation.programs import Program
 
 
-def check_captured(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
+def check_captured(oracle: Oracle, program: Program, attempt: SimulatedAttempt) -> None:
     """See that what was computed is durable, unless something failed the attempt."""
     life, rows = oracle.lives.get(attempt), oracle.rows
     if life is None or attempt.pace.alignment_timeout_seconds is not None or attempt.hurt != {"told to end"}:
@@ -32,13 +32,13 @@ def check_captured(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> N
         if not _is_covered(rows, epoch - 1, life.token):
             continue
         captured: set[str] = set()
-        for operator in world.program.graph.operators:
+        for operator in program.graph.operators:
             if _is_whole(oracle, attempt, operator, epoch) and captured >= {
-                source.operator_id for source in computed_before(world.program, operator, epoch)
+                source.operator_id for source in computed_before(program, operator, epoch)
             }:
                 captured.add(operator.operator_id)
         for operator_id in sorted(captured):
-            operator = world.program.operator(operator_id)
+            operator = program.operator(operator_id)
             lacking = set(range(total_buckets(operator))) - finished_buckets(rows, epoch, operator)
             if lacking and operator.role is Role.OPERATOR:
                 text = f"attempt {attempt.number} had computed {operator_id} in epoch {epoch}, and captured it not"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = Mapping[str, Any]  # Any: what a column holds
 Violate: TypeAlias = Callable[[str, str], None]
 
-TABLES = ("operators", "pins", "epochs", "checkpoints", "requests", "parts", "notices")
+TABLES = ("operators", "pins", "epochs", "checkpoints", "requests", "parts", "notices", "branch")
 
 
 class Checks:
@@ -85,6 +85,20 @@ class Change:
         return tuple((known.get(key), row) for key, row in self.after.epochs.items() if known.get(key) != row)
 
     @cached_property
+    def discarded(self) -> tuple[int, ...]:
+        """The checkpoints that were discarded."""
+        return tuple(sorted(row["checkpoint_id"] for _, row in self.checkpoints if row["status"] == "DISCARDED"))
+
+    @cached_property
+    def only_discards(self) -> bool:
+        """Whether it discards checkpoints and changes nothing else: anybody may do that, at any time."""
+        before, after = self.before, self.after
+        same = all(getattr(before, name) == getattr(after, name) for name in TABLES if name != "checkpoints")
+        run = {**before.run, "revision": None} == {**after.run, "revision": None}
+        is_other = before.checkpoints.keys() != after.checkpoints.keys() or len(self.discarded) < len(self.checkpoints)
+        return not is_other and same and run and _without_leases(before) == _without_leases(after)
+
+    @cached_property
     def opened(self) -> Row | None:
         """The epoch that was opened, if one was."""
         return next((row for known, row in self.epochs if known is None), None)
@@ -97,8 +111,11 @@ def is_same(before: MemoryRun, after: MemoryRun) -> bool:
     unchanged = all(getattr(before, table) == getattr(after, table) for table in TABLES)
     if not unchanged or {**before.run, "revision": None} != {**after.run, "revision": None}:
         return False
-    leases = [[{**row, "lease_expires_at": None} for row in rows.attempts.values()] for rows in (before, after)]
-    return leases[0] == leases[1]
+    return _without_leases(before) == _without_leases(after)
+
+
+def _without_leases(rows: MemoryRun) -> list[Row]:
+    return [{**row, "lease_expires_at": None} for row in rows.attempts.values()]
 
 
 def live_attempts(rows: MemoryRun) -> list[Row]:
@@ -109,6 +126,11 @@ def live_attempts(rows: MemoryRun) -> list[Row]:
 def of_status(rows: Mapping[Any, Row], *statuses: str) -> list[Row]:
     """Return the rows that have one of these statuses."""
     return [row for row in rows.values() if row["status"] in statuses]
+
+
+def origin_epoch(rows: MemoryRun) -> int:
+    """Return the epoch of the checkpoint that a branch started from; -1 for a run that started from nothing."""
+    return int(rows.branch["epoch"]) if rows.branch is not None else -1
 
 
 def terminated_by(epoch: Row) -> str | None:

@@ -10,7 +10,7 @@ from collections import Counter
 from datetime import timedelta
 
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
-from tests.simulation.change import Change, Checks, Row, Violate, of_status
+from tests.simulation.change import Change, Checks, Row, Violate, of_status, origin_epoch
 from tests.simulation.reference import Reference
 
 CHECKPOINT_STEPS = {
@@ -46,9 +46,8 @@ class CheckpointOracle(Checks):
         completed = [c["epoch"] for c in of_status(after.checkpoints, "COMPLETED")]
         self._require(len(completed) <= 1, "I8", "two checkpoints are COMPLETED")
         last = after.run["last_durable_epoch"]
-        self._require(
-            completed == ([last] if last >= 0 else []), "I6", "{} is completed, {} is durable", completed, last
-        )
+        wanted = [last] if last > origin_epoch(after) else []
+        self._require(completed == wanted, "I6", "{} is completed, {} is durable", completed, last)
         for known, checkpoint in change.checkpoints:
             what = f"checkpoint {checkpoint['checkpoint_id']}"
             if known is None:
@@ -272,7 +271,7 @@ class CheckpointOracle(Checks):
 def _covered(change: Change, *, but: Row | None) -> int:
     """Return the last epoch that a checkpoint covers, or is about to, beside one."""
     others = [c["epoch"] for c in of_status(change.after.checkpoints, "PENDING", "COMPLETED") if c is not but]
-    return max(others, default=-1)
+    return max(others, default=origin_epoch(change.after))
 
 
 def _released_by(change: Change) -> str:

@@ -1,4 +1,4 @@
-"""Where do the files of a simulated run lie? In a dict, behind a file system that fails, tears and loses answers.
+"""Where do the files of simulated runs lie? In dicts, behind a file system that fails, tears and loses answers.
 
 The production code of iteration_lib/state/files.py runs on it, by its way for stores without a rename. A path is
 written once; `written_by` keeps by whom. A damaged file can be mended: what it held is kept.
@@ -9,6 +9,7 @@ itself even then, so that a store which tears what it writes over can lose it. N
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from tests.simulation.attempt import SimulatedAttempt
 
-ROOT = "run"
+_ROOT = "disk"
+STATE_URI = f"sim://{_ROOT}"
 
 
 class Disk:
@@ -36,6 +38,7 @@ class Disk:
         self.whole_puts: set[str] = set()
         self.on_write: Callable[[str, bytes, bytes | None], None] = lambda _path, _content, _before: None
         self.on_remove: Callable[[str], None] = lambda _path: None
+        self.on_read: Callable[[str], None] = lambda _path: None
 
     def exists(self, path: str) -> bool:
         """Tell whether there is such a file."""
@@ -69,6 +72,7 @@ class Disk:
             raise OSError(5, "cannot be read just now", path)
         if path not in self.files:
             raise FileNotFoundError(2, "no such file", path)
+        self.on_read(path)
         return self.files[path]
 
     def size(self, path: str) -> int:
@@ -78,9 +82,9 @@ class Disk:
         return len(self.files[path])
 
     def list_below(self, folder: str) -> list[str]:
-        """Return the paths below a folder."""
+        """Return the paths below a folder, or all of them."""
         ask(Call.LIST, folder)
-        return sorted(path for path in self.files if path.startswith(f"{folder}/"))
+        return sorted(path for path in self.files if not folder or path.startswith(f"{folder}/"))
 
     def remove(self, path: str) -> None:
         """Remove a file, or every file in a folder."""
@@ -126,48 +130,64 @@ def _hurt(port: str) -> None:
     """Note that a port failed whoever asked, the one who drives or one who writes a checkpoint beside it."""
     fiber = current_fiber()
     if fiber is not None:
-        fiber.attempt.hurt.add(f"{port} beside" if fiber.is_beside else port)
+        fiber.process.hurt.add(f"{port} beside" if fiber.is_beside else port)
 
 
 class SimulatedFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no annotations
-    """What iteration_lib/state asks of fsspec, on the disk of the schedule under way."""
+    """What iteration_lib/state asks of fsspec, on the disks of the schedule under way: one for each run's folder."""
 
     protocol = "sim"
-    disk: ClassVar[Disk] = Disk()
+    disks: ClassVar[dict[str, Disk]] = {}
+
+    @classmethod
+    def disk_of(cls, run_id: str) -> Disk:
+        """Return the disk of a run's folder; a file that lies beside those folders has one by itself."""
+        return cls.disks.setdefault(run_id, Disk())
 
     def exists(self, path: str, **_options: object) -> bool:
         """See fsspec."""
-        inner = _inner(path)
-        return self.disk.exists(inner) or any(known.startswith(f"{inner}/") for known in self.disk.files)
+        disk, inner = self._inside(path)
+        return disk.exists(inner) or any(not inner or known.startswith(f"{inner}/") for known in disk.files)
 
     def put_file(self, lpath: str, rpath: str, **_options: object) -> None:
         """See fsspec."""
-        self.disk.put(_inner(rpath), Path(lpath).read_bytes())
+        disk, inner = self._inside(rpath)
+        disk.put(inner, Path(lpath).read_bytes())
 
     def size(self, path: str) -> int:
         """See fsspec."""
-        return self.disk.size(_inner(path))
+        disk, inner = self._inside(path)
+        return disk.size(inner)
 
     def cat_file(self, path: str, **_options: object) -> bytes:
         """See fsspec."""
-        return self.disk.get(_inner(path))
+        disk, inner = self._inside(path)
+        return disk.get(inner)
 
     def find(self, path: str, **_options: object) -> dict[str, dict[str, int]]:
         """See fsspec, with detail=True."""
-        return {
-            f"{ROOT}/{found}": {"size": len(self.disk.files[found])} for found in self.disk.list_below(_inner(path))
-        }
+        disk, inner = self._inside(path)
+        root = path.removesuffix(inner).rstrip("/")
+        return {f"{root}/{found}": {"size": len(disk.files[found])} for found in disk.list_below(inner)}
 
     def rm(self, path: str, **_options: object) -> None:
         """See fsspec."""
-        self.disk.remove(_inner(path))
+        disk, inner = self._inside(path)
+        disk.remove(inner)
+
+    def rm_file(self, path: str) -> None:
+        """See fsspec."""
+        self.rm(path)
 
     def invalidate_cache(self, path: str | None = None) -> None:
         """See fsspec; there is no cache."""
 
+    def _open(self, path: str, mode: str = "rb", **_options: object) -> BytesIO:  # noqa: ARG002 - fsspec's signature
+        return BytesIO(self.cat_file(path))
 
-def _inner(path: str) -> str:
-    return path.removeprefix(ROOT).lstrip("/")
+    def _inside(self, path: str) -> tuple[Disk, str]:
+        run_id, _, inner = path.removeprefix(_ROOT).lstrip("/").partition("/")
+        return self.disk_of(run_id), inner
 
 
 fsspec.register_implementation("sim", SimulatedFileSystem, clobber=True)

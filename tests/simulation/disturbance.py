@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING
 
 from iteration_lib.coordinator import Coordinator
 from tests.simulation.echo import echo
+from tests.simulation.errand import brancher, collector
 from tests.simulation.fiber import Call, Fate
-from tests.simulation.person import abort_checkpoint, request_checkpoint
+from tests.simulation.person import abort_checkpoint, delete_run, discard_by_hand, request_checkpoint
 from tests.simulation.probe import probe
 from tests.simulation.processes import RIGHTS, Processes
 from tests.simulation.swarm import Event
 
 if TYPE_CHECKING:
+    from tests.simulation.attempt import SimulatedAttempt
+    from tests.simulation.run import SimulatedRun
     from tests.simulation.world import World
 
 _GRACE_CALLS = (1, 5, 20, 60)
 _JUMPS_SECONDS = (-3600, -60, -31, 31, 60, 3600)
+_MOST_BRANCHES = 2
+_TOO_EARLY = 0.1  # how often somebody branches a run that has no completed checkpoint yet
+_DELETES_THE_ORIGIN = 0.8
 _BYSTANDS = 0.7  # how often what comes from outside comes from a process that has looked at the run before
 
 
@@ -41,6 +47,10 @@ class Disturbances:
             Event.ABORT: self._abort,
             Event.REQUEST: self._request,
             Event.RECOVER: self._recover,
+            Event.DISCARD: self._discard,
+            Event.COLLECT: self._collect,
+            Event.BRANCH: self._branch,
+            Event.DELETE: self._delete,
         }
 
     def happen(self, event: Event) -> None:
@@ -48,7 +58,7 @@ class Disturbances:
         try:
             self._happen[event]()
         except Exception as err:  # noqa: BLE001 - a probe that the core cannot even refuse
-            self._world.oracle.violate("errors", f"{err!r} instead of a refusal")
+            self._world.violate("errors", f"{err!r} instead of a refusal")
 
     def _crash(self) -> None:
         active = self._processes.active
@@ -58,14 +68,15 @@ class Disturbances:
     def _pause(self) -> None:
         active = self._processes.active
         if active:
-            attempt = self._random.choice(active)
-            attempt.paused_until = self._processes.step + self._random.randint(20, 400)
+            process = self._random.choice(active)
+            process.paused_until = self._processes.step + self._random.randint(20, 400)
             self._world.counters["long pause"] += 1
-            self._note(f"attempt {attempt.number} is paused until step {attempt.paused_until}")
+            self._note(f"{process.name} is paused until step {process.paused_until}")
 
     def _rival(self) -> None:
-        if self._processes.has_room:
-            self._processes.start(self._random.choice(RIGHTS))
+        run = self._any_run()
+        if self._processes.has_room(run):
+            self._processes.start(self._random.choice(RIGHTS), run)
 
     def _clock(self) -> None:
         seconds = self._random.choice(_JUMPS_SECONDS)
@@ -80,10 +91,10 @@ class Disturbances:
             self._note(f"echo of attempt {attempt.number}: {echo(self._world, attempt, self._coordinator())}")
 
     def _probe(self) -> None:
-        self._note(f"probe that {probe(self._world, self._coordinator())}")
+        self._note(f"probe that {probe(self._any_run(), self._coordinator())}")
 
     def _damage(self) -> None:
-        disk = self._world.disk
+        disk = self._any_run().disk
         paths = sorted(disk.files.keys() - disk.damaged.keys() - disk.torn.keys())
         if paths:
             path = self._random.choice(paths)
@@ -92,30 +103,62 @@ class Disturbances:
             self._note(f"{path} is damaged")
 
     def _preempt(self) -> None:
-        """Tell an attempt to end, and give it some calls for that."""
-        told = [a for a in self._processes.active if a.grace_calls is None and a.main.waiting_for[0] is not Call.BEGIN]
+        """Tell any attempt to end."""
+        told = [
+            a
+            for a in self._processes.active_attempts
+            if a.grace_calls is None and a.main.waiting_for[0] is not Call.BEGIN
+        ]
         if told:
-            attempt = self._random.choice(told)
-            self._world.counters["preempted"] += 1
-            self._note(f"attempt {attempt.number} is told to end before: {attempt.main.waiting_for[0].value}")
-            attempt.preempt(grace_calls=self._random.choice(_GRACE_CALLS))
-            self._processes.settle(attempt)
+            self.tell(self._random.choice(told))
+
+    def tell(self, attempt: SimulatedAttempt) -> None:
+        """Tell an attempt to end, and give it some calls for that."""
+        self._world.counters["preempted"] += 1
+        self._note(f"attempt {attempt.number} is told to end before: {attempt.main.waiting_for[0].value}")
+        attempt.preempt(grace_calls=self._random.choice(_GRACE_CALLS))
+        self._processes.settle(attempt)
 
     def _abort(self) -> None:
-        self._note(abort_checkpoint(self._world, self._coordinator()))
+        self._note(abort_checkpoint(self._any_run(), self._coordinator()))
 
     def _request(self) -> None:
-        self._note(request_checkpoint(self._world, self._coordinator()))
+        self._note(request_checkpoint(self._any_run(), self._coordinator()))
 
     def _recover(self) -> None:
         """Have a call return that hung."""
-        hanging = [job for attempt in self._processes.active for job in attempt.jobs if job.is_hanging]
+        hanging = [job for process in self._processes.active for job in process.jobs if job.is_hanging]
         if hanging:
             fiber = self._random.choice(hanging)
             fiber.is_hanging = False
             self._note(f"{fiber.name}: {fiber.waiting_for[0].value} returns")
             fiber.switch(Fate.GO)
-            self._processes.settle(fiber.attempt)
+            self._processes.settle(fiber.process)
+
+    def _discard(self) -> None:
+        self._note(discard_by_hand(self._any_run(), self._coordinator()))
+
+    def _collect(self) -> None:
+        self._processes.send(collector, self._any_run())
+
+    def _branch(self) -> None:
+        """Have a run branched, as a rule where a checkpoint has been completed; also a branch, or a deleted run."""
+        run = self._any_run()
+        may_begin = [row for row in run.rows.checkpoints.values() if row["epoch"] < run.oracle.reference.last_epoch]
+        is_early = all(row["manifest_path"] is None for row in may_begin) and self._random.random() > _TOO_EARLY
+        if may_begin and not is_early and len(self._world.runs) <= _MOST_BRANCHES:
+            self._processes.send(brancher, run)
+
+    def _delete(self) -> None:
+        """Delete a run, if there is another one: the origin, as a rule."""
+        runs = self._world.runs
+        if len(runs) > 1:
+            run = runs[0] if self._random.random() < _DELETES_THE_ORIGIN else self._random.choice(runs)
+            self._note(delete_run(run, self._coordinator()))
+
+    def _any_run(self) -> SimulatedRun:
+        runs = self._world.runs
+        return runs[0] if len(runs) == 1 else self._random.choice(runs)
 
     def _coordinator(self) -> Coordinator:
         return self._bystander if self._random.random() < _BYSTANDS else Coordinator(self._world.store)

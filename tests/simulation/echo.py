@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IterationError, LeaseHeldError, RunFinishedError, SupersededError
+from iteration_lib.errors import IterationError, LeaseHeldError, RunDeletedError, RunFinishedError, SupersededError
 from iteration_lib.protocol.event import AttemptOpened, SubtasksAligned
 from tests.simulation.change import live_attempts
 
@@ -23,41 +23,46 @@ _RECENT = 6
 
 def echo(world: World, attempt: SimulatedAttempt, coordinator: Coordinator) -> str:
     """Apply something that this attempt said again; return what, and what became of it."""
+    oracle = attempt.run.oracle
     heard = attempt.said if world.random.random() < 0.5 else attempt.said[-_RECENT:]
     said = world.random.choice(heard)
     what = "+".join(type(event).__name__ for event in said.events)
-    was_live = _is_live(world, attempt)
+    was_live = _is_live(attempt)
     try:
-        coordinator.apply(world.run_id, *said.events)
+        coordinator.apply(attempt.run.run_id, *said.events)
     except IterationError as err:
-        world.oracle.nothing_changed("a refused echo", attempt)
+        oracle.nothing_changed("a refused echo", attempt)
         _refused(world, attempt, said, err, was_live=was_live)
         return f"{what}: {type(err).__name__}"
     return f"{what}: {_answered(world, attempt, said, was_live=was_live)}"
 
 
 def _refused(world: World, attempt: SimulatedAttempt, said: Said, err: IterationError, *, was_live: bool) -> None:
+    oracle = attempt.run.oracle
     claims = isinstance(said.events[0], AttemptOpened)
     if isinstance(err, SupersededError):
         world.counters[f"echo of an {'old claim' if claims else 'attempt not in force'} refused"] += 1
         if was_live:
-            world.oracle.violate("echo", f"attempt {attempt.number} is in force, and an echo of it was refused: {err}")
-    elif isinstance(err, RunFinishedError) and claims and world.oracle.rows.run["status"] == "FINISHED":
+            oracle.violate("echo", f"attempt {attempt.number} is in force, and an echo of it was refused: {err}")
+    elif isinstance(err, RunFinishedError) and claims and oracle.rows.run["status"] == "FINISHED":
         world.counters["echo of a claim refused by a finished run"] += 1
+    elif isinstance(err, RunDeletedError) and claims and oracle.rows.run["status"] == "DELETED":
+        world.counters["echo of a claim refused by a deleted run"] += 1
     elif isinstance(err, LeaseHeldError) and claims:
-        world.oracle.claim_was_held(attempt)
+        oracle.claim_was_held(attempt)
     else:
-        world.oracle.violate("echo", f"an echo of attempt {attempt.number} was refused with {err!r}")
+        oracle.violate("echo", f"an echo of attempt {attempt.number} was refused with {err!r}")
 
 
 def _answered(world: World, attempt: SimulatedAttempt, said: Said, *, was_live: bool) -> str:
-    before = world.oracle.revision
-    world.oracle.observe(attempt)
-    changed = world.oracle.revision != before
+    oracle = attempt.run.oracle
+    before = oracle.revision
+    oracle.observe(attempt)
+    changed = oracle.revision != before
     if changed and said.committed and not said.was_held:
-        world.oracle.violate("echo", f"an echo of attempt {attempt.number} changed rows a second time")
-    if changed and not was_live and not _is_live(world, attempt):
-        world.oracle.violate("echo", f"attempt {attempt.number} is not in force, and an echo of it changed rows")
+        oracle.violate("echo", f"an echo of attempt {attempt.number} changed rows a second time")
+    if changed and not was_live and not _is_live(attempt):
+        oracle.violate("echo", f"attempt {attempt.number} is not in force, and an echo of it changed rows")
     if changed:
         said.committed, said.was_held = True, False
         world.counters["delayed call committed"] += 1
@@ -68,5 +73,5 @@ def _answered(world: World, attempt: SimulatedAttempt, said: Said, *, was_live: 
     return "no change"
 
 
-def _is_live(world: World, attempt: SimulatedAttempt) -> bool:
-    return any(live["attempt_id"] == attempt.attempt_id for live in live_attempts(world.oracle.rows))
+def _is_live(attempt: SimulatedAttempt) -> bool:
+    return any(live["attempt_id"] == attempt.attempt_id for live in live_attempts(attempt.run.rows))

@@ -12,6 +12,7 @@ from iteration_lib.errors import (
     OperatorFailedError,
     OutcomeUnknownError,
     ProtocolViolationError,
+    RunDeletedError,
     RunFinishedError,
     StateCorruptedError,
     StateLocationError,
@@ -49,12 +50,15 @@ def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
     elif isinstance(error, RunFinishedError):
         if oracle.rows.run["status"] != "FINISHED":
             oracle.violate("errors", f"attempt {attempt.number} was told that the run is FINISHED")
+    elif isinstance(error, RunDeletedError):
+        if oracle.rows.run["status"] != "DELETED":
+            oracle.violate("errors", f"attempt {attempt.number} was told that the run is DELETED")
     elif isinstance(error, ProtocolViolationError) or type(error) not in {*_DUE_TO, LeaseHeldError}:
         oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}")
     elif not isinstance(error, LeaseHeldError) and not _is_due(oracle, world, attempt, error):
         oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}, and nothing had failed it")
     elif isinstance(error, SystemExit):
-        check_captured(oracle, world, attempt)
+        check_captured(oracle, attempt.run.program, attempt)
 
 
 def _was_superseded(oracle: Oracle, attempt: SimulatedAttempt) -> None:
@@ -75,10 +79,13 @@ def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: Base
         return _has_failed(oracle, attempt)
     if isinstance(error, CheckpointFailedError):
         return _has_failed(oracle, attempt) or _lost_its_last(oracle, attempt)
-    if isinstance(error, StateCorruptedError | InputError | StateLocationError) and world.damages:
-        oracle.counters["damaged file seen"] += 1
+    if not isinstance(error, StateCorruptedError | InputError | StateLocationError):
+        return False
+    if not oracle.is_in_force(attempt) and any(path in str(error) for path in world.let_go):
+        oracle.counters["file that was let go missed by an attempt not in force"] += 1
         return True
-    return False
+    oracle.counters["damaged file seen"] += bool(world.damages)
+    return world.damages > 0
 
 
 def _has_failed(oracle: Oracle, attempt: SimulatedAttempt) -> bool:

@@ -1,7 +1,8 @@
 """Where may the scheduler take over? At every call of a port: each asks before it acts, and is told its fate.
 
 An attempt runs the driver in a fiber, its heartbeat beats in another, and each checkpoint that is written beside the
-epochs has one of its own. Whoever asks from outside any fiber (the oracle, a probe, a person) goes on at once.
+epochs has one of its own; so does whoever collects garbage or branches. Whoever asks from outside any fiber (the
+oracle, a probe, a person) goes on at once.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-u
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iteration_lib.protocol.policy import CheckpointPolicy
     from tests.simulation.attempt import SimulatedAttempt
     from tests.simulation.ports import Said
+    from tests.simulation.process import SimulatedProcess
 
 
 class Call(enum.Enum):
@@ -63,31 +66,33 @@ class Killed(GreenletExit):  # type: ignore[misc]  # as above
 
 
 class Fiber(greenlet):  # type: ignore[misc]  # greenlet has no annotations that mypy follows here
-    """One thread of an attempt's process. `waiting_for` is the call that it is about to make.
+    """One thread of a process. `waiting_for` is the call that it is about to make.
 
-    One that `is_beside` the driver may hang in a call without holding the attempt up. `saying` is what it is sending.
+    One that `is_beside` the driver may hang in a call without holding the process up. `saying` is what it is sending,
+    and `keeping` the policy by which it discards checkpoints.
     """
 
     def __init__(
-        self, attempt: SimulatedAttempt, name: str, body: Callable[[], None], *, is_beside: bool = False
+        self, process: SimulatedProcess, name: str, body: Callable[[], None], *, is_beside: bool = False
     ) -> None:
         super().__init__()
-        self.attempt = attempt
+        self.process = process
         self.name = name
         self.is_beside = is_beside
         self.is_hanging = False
         self.waiting_for: tuple[Call, object] = (Call.BEGIN, None)
         self.saying: Said | None = None
+        self.keeping: CheckpointPolicy | None = None
         self._body = body
 
     def run(self, _fate: Fate) -> None:
         """Run the body to its end, or until the process is killed."""
-        if not self.attempt.is_killed:
+        if not self.process.is_killed:
             self._body()
 
     def ask(self, call: Call, what: object) -> Fate:
         """Wait until the scheduler lets this call happen; raises Killed, then and ever after, if it never does."""
-        if self.attempt.is_killed:
+        if self.process.is_killed:
             raise Killed
         self.waiting_for = (call, what)
         fate: Fate = self.parent.switch()
@@ -109,4 +114,4 @@ def current_fiber() -> Fiber | None:
 def current_attempt() -> SimulatedAttempt | None:
     """Return whose fiber this is; None outside of any."""
     current = getcurrent()
-    return current.attempt if isinstance(current, Fiber) else None
+    return current.process.attempt if isinstance(current, Fiber) else None

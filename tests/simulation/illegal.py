@@ -6,7 +6,7 @@ answered, without a change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from iteration_lib.driver.attempt import Guard
@@ -16,6 +16,7 @@ from iteration_lib.protocol.event import (
     CheckpointAborted,
     CheckpointAcknowledged,
     CheckpointDeclined,
+    CheckpointsDiscarded,
     CheckpointTriggered,
     DataPinned,
     DefinitionChanged,
@@ -28,7 +29,7 @@ from iteration_lib.protocol.event import (
 from iteration_lib.protocol.state import AttemptId
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure
 from iteration_lib.store.memory_rows import MemoryRun
-from tests.simulation.change import Row, live_attempts
+from tests.simulation.change import Row, live_attempts, of_status, origin_epoch
 from tests.simulation.illegal_parts import illegal_parts
 from tests.simulation.programs import Program
 
@@ -48,19 +49,20 @@ HARMLESS = frozenset(
 )
 
 
-def illegal_events(program: Program, rows: MemoryRun) -> Iterator[Illegal]:
-    """Yield what must not be accepted now, each in words."""
+def illegal_events(program: Program, rows: MemoryRun, pinned: Collection[int]) -> Iterator[Illegal]:
+    """Yield what must not be accepted now, each in words; branches need the checkpoints that are `pinned`."""
     run, live = rows.run, live_attempts(rows)
     token, last_id = run["fencing_token"], run["last_checkpoint_id"]
     yield "comes from nobody", (_opens(_guard("ffffffff", token), run["last_durable_epoch"] + 1),)
     for far in (0, last_id + 2):
         yield "aborts a checkpoint far away", (CheckpointAborted(checkpoint_id=far, aborted_by="ann"),)
+    yield from _of_retention(rows, pinned)
     if not live:
         return
     mine = _guard(live[0]["attempt_id"], token)
     in_force = sorted((e for e in rows.epochs.values() if e["status"] != "VOIDED"), key=lambda e: int(e["epoch"]))
     last = in_force[-1] if in_force else None
-    number = last["epoch"] if last is not None else -1
+    number = last["epoch"] if last is not None else run["last_durable_epoch"]
     for impostor in (_guard(live[0]["attempt_id"], token + 1), _guard(live[0]["attempt_id"], token - 1)):
         yield "names another token", (_opens(impostor, number + 1),)
         yield "ends another token", (AttemptEnded(**impostor, outcome=AttemptOutcome.RELEASED),)
@@ -138,10 +140,26 @@ def _of_checkpoints(mine: Guard, rows: MemoryRun) -> Iterator[Illegal]:
             yield "brings another manifest", (_acknowledges(mine, checkpoint_id, {}, "cd" * 32),)
 
 
+def _of_retention(rows: MemoryRun, pinned: Collection[int]) -> Iterator[Illegal]:
+    """Yield what discards a checkpoint that there is not, or that is needed; with one that is not, too."""
+    yield (
+        "discards what was never triggered",
+        (CheckpointsDiscarded(checkpoint_ids=(rows.run["last_checkpoint_id"] + 1,)),),
+    )
+    free = tuple(
+        c["checkpoint_id"] for c in of_status(rows.checkpoints, "SUBSUMED") if c["checkpoint_id"] not in pinned
+    )
+    for checkpoint_id in pinned:
+        yield "discards what is pinned", (CheckpointsDiscarded(checkpoint_ids=(*free, checkpoint_id)),)
+    if rows.run["status"] != "DELETED":
+        for newest in of_status(rows.checkpoints, "COMPLETED"):
+            yield "discards the newest", (CheckpointsDiscarded(checkpoint_ids=(*free, newest["checkpoint_id"])),)
+
+
 def _of_listeners(mine: Guard, program: Program, rows: MemoryRun) -> Iterator[Illegal]:
-    durable = rows.run["last_durable_epoch"]
+    durable, origin = rows.run["last_durable_epoch"], origin_epoch(rows)
     for listener in program.graph.listeners:
-        known = max((epoch for name, epoch in rows.notices if name == listener.listener_id), default=-1)
+        known = max((epoch for name, epoch in rows.notices if name == listener.listener_id), default=origin)
         if known == durable:
             yield "notifies of what is not durable", (_notifies(mine, listener.listener_id, durable + 1),)
         if known + 2 <= durable:
@@ -149,7 +167,7 @@ def _of_listeners(mine: Guard, program: Program, rows: MemoryRun) -> Iterator[Il
         if known >= 0:
             yield "notifies again", (_notifies(mine, listener.listener_id, known),)
         if rows.run["terminated_by"] is None:
-            yield "notifies of an end that is none", (_notifies(mine, "told", max(durable, 0), is_final=True),)
+            yield "notifies of an end that is none", (_notifies(mine, "told", max(durable, origin + 1), is_final=True),)
         elif durable > 0 and known < durable - 1:
             yield "notifies of another end", (_notifies(mine, "told", durable - 1, is_final=True),)
 

@@ -19,7 +19,7 @@ Illegal = tuple[str, tuple[Event, ...]]
 
 def illegal_parts(mine: Guard, program: Program, rows: MemoryRun, last: Row | None) -> Iterator[Illegal]:
     """Yield what must not be marked now, each in words."""
-    number = last["epoch"] if last is not None else -1
+    number = last["epoch"] if last is not None else rows.run["last_durable_epoch"]
     operators = [o for o in program.graph.operators if o.role is Role.OPERATOR and not o.finishes]
     yield "marks an epoch that is not there", (_marks(mine, number + 1, _part(operators[0])),)
     yield "switches an epoch that is not there", (_switches(mine, number + 1),)

@@ -17,4 +17,4 @@ def listen(listener_id: str, epoch: int, effect_id: str | None = None) -> None:
     if fate is Fate.FAIL:
         attempt.hurt.add("run")
         raise ValueError("injected")
-    attempt.world.oracle.listener_was_called(attempt, listener_id, epoch, effect_id)
+    attempt.run.oracle.listener_was_called(attempt, listener_id, epoch, effect_id)

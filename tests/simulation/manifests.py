@@ -1,6 +1,7 @@
 """Do the files that a run names exist, whole, as the undisturbed run would have written them, and by whom it says?
 
-Everything that a committed row names is kept from then on as referenced: it may not be removed or written over.
+Everything that a committed row names is held from then on: it may not be written over, nor removed while that row needs
+it. Nor may what a live attempt has written, before a row has named it.
 """
 
 from __future__ import annotations
@@ -8,32 +9,38 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from iteration_lib.store.memory_rows import MemoryRun
-from tests.simulation.change import Change
-from tests.simulation.disk import Disk
+from tests.simulation.change import Change, live_attempts
 from tests.simulation.edge_rows import FOR_GOOD, live_parts
-from tests.simulation.programs import Program
+from tests.simulation.holders import Holder, Holders
 from tests.simulation.reference import Buckets, Reference, flat
 from tests.simulation.runner import decode, row_digest
+
+if TYPE_CHECKING:
+    from tests.simulation.attempt import SimulatedAttempt
+    from tests.simulation.run import SimulatedRun
 
 Json = Mapping[str, Any]  # Any: JSON as it was read back
 
 Edge = tuple[int, str]  # an epoch and an operator's id
 
 POINTER = "outputs.json"
+STRAY_POINTER = f"{POINTER}.stray"  # nobody who is known wrote it
 
 
 class ManifestOracle:
     """Checks the files of one run against its rows and the reference."""
 
-    def __init__(self, disk: Disk, program: Program, reference: Reference, violate: Callable[[str, str], None]) -> None:
-        self._disk = disk
-        self._program = program
+    def __init__(self, run: SimulatedRun, reference: Reference, violate: Callable[[str, str], None]) -> None:
+        self._disk = run.disk
+        self._root = run.location.uri
+        self._program = run.program
         self._reference = reference
         self._violate = violate
-        self._referenced: dict[str, str] = {}
+        self._holders = Holders()
+        self._manifests: dict[str, int] = {}  # by path, of which checkpoint
         self._final: Json | None = None
         self._pointer: bytes | None = None
         self._finished_by: dict[int, dict[str, Json]] = {}  # the finished operators as each checkpoint began
@@ -43,14 +50,14 @@ class ManifestOracle:
         before, after = change.before, change.after
         for operator_id, operator in after.operators.items():
             if operator["output"] is not None and before.operators[operator_id]["output"] is None:
-                what = f"the output of {operator_id}, finished for good"
-                self._edge(operator["output"], (FOR_GOOD, operator_id), what, operator["fencing_token"], after)
-                self._equal(operator["output"], self._reference.finished[operator_id], what)
-        for part in after.parts[len(before.parts) :]:
-            self._part(part, after)
+                holder = Holder("operators", operator_id, f"the output of {operator_id}, finished for good")
+                self._edge(operator["output"], (FOR_GOOD, operator_id), holder, operator["fencing_token"], after)
+                self._equal(operator["output"], self._reference.finished[operator_id], holder.what)
+        for place in range(len(before.parts), len(after.parts)):
+            self._part(place, after)
         for name, pin in after.pins.items():
             if name not in before.pins:
-                self._files(pin["pin"]["files"], f"the pin of {name}", None, after)
+                self._files(pin["pin"]["files"], Holder("pins", name, f"the pin of {name}"), None, after)
         for known, checkpoint in change.checkpoints:
             if known is None:
                 self._finished_by[checkpoint["checkpoint_id"]] = _finished(after)
@@ -59,20 +66,24 @@ class ManifestOracle:
         if after.run["status"] == "FINISHED" != before.run["status"]:
             self.finished(after)
 
-    def _part(self, part: Json, rows: MemoryRun) -> None:
+    def _part(self, place: int, rows: MemoryRun) -> None:
+        part = rows.parts[place]
         epoch, operator_id = part["epoch"], part["operator_id"]
         first, end = part["first_bucket"], part["end_bucket"]
         what = f"buckets {first} to {end} of {operator_id} in epoch {epoch}"
         expected = self._reference.finished if epoch == FOR_GOOD else self._reference.results[epoch]
         if not part["output"]["files"]:
             return  # it was used up: see edge_rows
-        self._stream(part["output"], what, part["fencing_token"], rows)
+        self._files(part["output"]["files"], Holder("parts", place, what), part["fencing_token"], rows)
         self._equal(part["output"], expected[operator_id][first:end], what)
 
     def _completed(self, checkpoint: Json, rows: MemoryRun) -> None:
         path, token, epoch = checkpoint["manifest_path"], checkpoint["fencing_token"], checkpoint["epoch"]
-        what = f"the manifest of checkpoint {checkpoint['checkpoint_id']}"
-        self._file(path, checkpoint["manifest_sha256"], None, what, token, rows)
+        checkpoint_id = checkpoint["checkpoint_id"]
+        what = f"the manifest of checkpoint {checkpoint_id}"
+        holder = Holder("checkpoints", checkpoint_id, what)
+        self._file(path, checkpoint["manifest_sha256"], None, holder, token, rows)
+        self._manifests[path] = checkpoint_id
         content = self._disk.whole(path)
         if content is None:
             return
@@ -85,17 +96,30 @@ class ManifestOracle:
             self._program.graph.operator(name).operator_id: (epoch, self._program.graph.operator(tail).operator_id)
             for name, tail in tails.items()
         }
-        self._streams(manifest["variables"], self._reference.variables[epoch], f"{what}: variable", token, rows, edges)
-        self._streams(manifest["states"], self._reference.states[epoch], f"{what}: state", token, rows, edges)
-        finished = self._finished_by[checkpoint["checkpoint_id"]]
-        self._require(manifest["finished"] == finished, what, "names other finished operators than the rows")
         is_last = epoch == self._reference.last_epoch
         outputs = self._reference.outputs if is_last else {}
-        self._streams(manifest["outputs"], outputs, f"{what}: output", token, rows, {})
+        streams = (
+            ("variables", self._reference.variables[epoch], edges),
+            ("states", self._reference.states[epoch], edges),
+        )
+        for table, wanted, of in (*streams, ("outputs", outputs, {})):
+            self._streams(manifest[table], wanted, holder.of(f"{table} of {what}"), token, rows, of)
+        finished = self._finished_by[checkpoint_id]
+        self._require(manifest["finished"] == finished, what, "names other finished operators than the rows")
+        for file in (file for stream in manifest["finished"].values() for file in stream["files"]):
+            self._holders.hold(file["path"], holder)
         states = {key: "FINISHED" if is_last or key in finished else "RUNNING" for key in rows.operators}
         self._require(manifest["operators"] == states, what, "says {} of the operators", manifest["operators"])
         if is_last and checkpoint["status"] == "COMPLETED":
             self._final = manifest
+
+    def is_discarded(self, path: str, rows: MemoryRun) -> bool:
+        """Tell whether a path is the manifest of a checkpoint that was discarded."""
+        return path in self._manifests and rows.checkpoints[self._manifests[path]]["status"] == "DISCARDED"
+
+    def needed_by(self, path: str, rows: MemoryRun) -> str | None:
+        """Return who needs a file; None where nobody does."""
+        return self._holders.needed_by(path, rows)
 
     def finished(self, rows: MemoryRun) -> None:
         """Check what is published."""
@@ -110,24 +134,29 @@ class ManifestOracle:
             self._require(pointer[key] == manifest[key], "the pointer", "says {} {}", key, pointer[key])
         digests = {pointer["state_digest"], rows.run["state_digest"], _digest(self._reference.outputs)}
         self._require(len(digests) == 1, "the pointer", "has another digest: {}", sorted(digests))
-        outputs = {name: f"sim://run/{folder}" for name, folder in folders.items()}
+        outputs = {name: f"{self._root}/{folder}" for name, folder in folders.items()}
         self._require(rows.run["outputs"] == outputs, "the run", "names {}, not {}", rows.run["outputs"], outputs)
         for name, stream in manifest["outputs"].items():
             self._equal(stream, self._reference.outputs[name], f"output {name}")
             there = sorted(path for path in self._disk.files if path.startswith(f"{folders[name]}/"))
             named = sorted(file["path"] for file in stream["files"])
             self._require(there == named, f"output {name}", "has the files {}, not {}", there, named)
-        self._referenced[POINTER] = "the pointer"
+        if not self._holders.named_by(POINTER):
+            self._holders.hold(POINTER, Holder("runs", None, "the pointer"))
         self._disk.whole_puts.add(POINTER)
 
     def file_written(self, path: str, content: bytes, before: bytes | None, rows: MemoryRun) -> None:
         """See that no file is written twice, but for the pointer: it is written over by itself."""
         if path == POINTER:
             self._pointer_written(content, rows)
-        elif before is not None:
+        elif before is not None and not self._is_copy(path, content, before):
             self._violate("files", f"{path} was written twice")
-        elif path in self._referenced:
-            self._violate("files", f"{path}, {self._referenced[path]}, was written after it was named")
+        elif before is None and self._holders.named_by(path) is not None:
+            self._violate("files", f"{path}, {self._holders.named_by(path)}, was written after it was named")
+
+    def _is_copy(self, path: str, content: bytes, before: bytes) -> bool:
+        """Tell whether this is what was there, written again: a copy that cannot be read is made anew."""
+        return path.split("/")[1:2] == ["origin"] and content in (before, self._disk.damaged.get(path))
 
     def _pointer_written(self, content: bytes, rows: MemoryRun) -> None:
         if self._final is None or rows.run["terminated_by"] is None:
@@ -138,26 +167,32 @@ class ManifestOracle:
             self._violate("publishing", "the pointer was written over by another one")
         self._pointer = content
 
-    def file_removed(self, path: str) -> None:
-        """See that nothing is removed that a committed row names."""
-        if path in self._referenced:
-            self._violate("files", f"{path}, {self._referenced[path]}, was removed")
+    def file_removed(self, path: str, rows: MemoryRun, *, by: SimulatedAttempt | None) -> None:
+        """See that nothing is removed that somebody needs, or that a live attempt may name yet."""
+        needed = self._holders.needed_by(path, rows)
+        if needed is not None:
+            self._violate("files", f"{path}, {needed}, was removed")
+        writer = self._disk.written_by.get(path)
+        is_live = writer is not None and writer.attempt_id in {live["attempt_id"] for live in live_attempts(rows)}
+        if is_live and writer is not by and self._holders.named_by(path) is None:
+            self._violate("files", f"{path} was removed, and the live attempt that wrote it may name it yet")
 
     def _streams(
         self,
         named: Mapping[str, Json],
         expected: Mapping[str, Buckets],
-        what: str,
+        holder: Holder,
         token: int,
         rows: MemoryRun,
         edges: Mapping[str, Edge],
     ) -> None:
+        what = holder.what
         self._require(set(named) == set(expected), what, "there are {}, not {}", sorted(named), sorted(expected))
         for name in set(named) & set(expected):
-            self._edge(named[name], edges.get(name), f"{what} {name}", token, rows)
-            self._equal(named[name], expected[name], f"{what} {name}")
+            self._edge(named[name], edges.get(name), holder.of(f"{name}, {what}"), token, rows)
+            self._equal(named[name], expected[name], f"{name}, {what}")
 
-    def _edge(self, stream: Json, edge: Edge | None, what: str, token: int, rows: MemoryRun) -> None:
+    def _edge(self, stream: Json, edge: Edge | None, holder: Holder, token: int, rows: MemoryRun) -> None:
         """Check files of this token, or of parts of an edge that is live."""
         tokens = {
             file["path"]: part["fencing_token"]
@@ -165,20 +200,17 @@ class ManifestOracle:
             for file in part["output"]["files"]
         }
         for file in stream["files"]:
-            self._files([file], what, tokens.get(file["path"], token), rows)
+            self._files([file], holder, tokens.get(file["path"], token), rows)
 
-    def _stream(self, stream: Json, what: str, token: int, rows: MemoryRun) -> None:
-        self._files(stream["files"], what, token, rows)
-
-    def _files(self, files: list[Json], what: str, token: int | None, rows: MemoryRun) -> None:
+    def _files(self, files: list[Json], holder: Holder, token: int | None, rows: MemoryRun) -> None:
         for file in files:
             digest = file["sha256"] if "sha256" in file else file["version"]
-            self._file(file["path"], digest, file["size_bytes"], what, token, rows)
+            self._file(file["path"], digest, file["size_bytes"], holder, token, rows)
 
     def _file(
-        self, path: str, sha256: str, size_bytes: int | None, what: str, token: int | None, rows: MemoryRun
+        self, path: str, sha256: str, size_bytes: int | None, holder: Holder, token: int | None, rows: MemoryRun
     ) -> None:
-        content = self._disk.whole(path)
+        content, what = self._disk.whole(path), holder.what
         if content is None:
             self._violate("files", f"{what} is {path}, which is not there")
             return
@@ -188,7 +220,7 @@ class ManifestOracle:
         tokens = [a["fencing_token"] for a in rows.attempts.values() if writer and a["attempt_id"] == writer.attempt_id]
         wanted = token if token is not None else rows.run["fencing_token"]
         self._require(tokens == [wanted], what, "{} was written under {}, not {}", path, tokens, wanted)
-        self._referenced[path] = what
+        self._holders.hold(path, holder)
 
     def _equal(self, stream: Json, expected: Buckets, what: str) -> None:
         found: Buckets = ()

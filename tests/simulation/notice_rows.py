@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from iteration_lib.model.listener import ListenerEvent
 from iteration_lib.store.memory_rows import MemoryRun
-from tests.simulation.change import Change, Checks, Violate
+from tests.simulation.change import Change, Checks, Violate, origin_epoch
 from tests.simulation.programs import Program
 from tests.simulation.reference import Reference
 
@@ -34,7 +34,8 @@ class NoticeOracle(Checks):
         for listener_id, epoch in sorted(after.keys() - before.keys()):
             self._heard(change, listener_id, epoch)
         if change.after.run["status"] == "FINISHED" != change.before.run["status"]:
-            heard, wanted = sorted(after), sorted(self._reference.effects)
+            origin = origin_epoch(change.after)
+            heard, wanted = sorted(after), sorted(key for key in self._reference.effects if key[1] > origin)
             self._require(heard == wanted, "I16", "the run is FINISHED, and heard was {}", heard)
 
     def called(
@@ -71,7 +72,7 @@ class NoticeOracle(Checks):
             ends = (change.before.run["status"], change.after.run["status"])
             self._require(ends == ("TERMINATING", "FINISHED"), "I16", "{}: heard as the run went {}", what, ends)
         else:
-            first = epoch == 0 or (listener_id, epoch - 1) in change.after.notices
+            first = epoch == origin_epoch(change.after) + 1 or (listener_id, epoch - 1) in change.after.notices
             self._require(first, "I16", "{}: epoch {} comes first", what, epoch - 1)
         effect = self._reference.effects.get((listener_id, epoch))
         self._require(notice["effect"] == effect, "I16", "{}: {} instead of {}", what, notice["effect"], effect)

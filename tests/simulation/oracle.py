@@ -1,7 +1,7 @@
 """Is what happened allowed? Hears of every commit, file, operator, listener and end, and notes the first violation.
 
-It never raises: an exception in the middle of the production code could be caught there. The scheduler asks for
-`violation` after each step.
+It never raises: an exception in the middle of the production code could be caught there. The scheduler asks the world
+for its violation after each step. Each run has an oracle of its own.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING
 
 from iteration_lib.driver.attempt import Attempt, attempt_folder
 from iteration_lib.model.operator import Operator, Role
-from iteration_lib.protocol.event import OpenEvent
+from iteration_lib.protocol.event import OpenEvent, RunDeleted
 from iteration_lib.store.memory_rows import MemoryRun
 from iteration_lib.store.record import RunRecord
-from tests.simulation.change import Change, is_same
+from tests.simulation.change import Change, is_same, live_attempts
 from tests.simulation.checkpoint_rows import CheckpointOracle
 from tests.simulation.edge_rows import FOR_GOOD, EdgeOracle, finished_buckets
 from tests.simulation.ends import check_end
-from tests.simulation.fiber import current_attempt
+from tests.simulation.fiber import current_attempt, current_fiber
 from tests.simulation.lease_rows import LeaseOracle
-from tests.simulation.manifests import ManifestOracle
+from tests.simulation.manifests import STRAY_POINTER, ManifestOracle
 from tests.simulation.notice_rows import NoticeOracle
 from tests.simulation.person_rows import PersonOracle
 from tests.simulation.reference import Reference
+from tests.simulation.retention_rows import RetentionOracle, kept_of_origin
 from tests.simulation.rows import RowOracle
 
 if TYPE_CHECKING:
+    from iteration_lib.protocol.policy import CheckpointPolicy
     from tests.simulation.attempt import SimulatedAttempt
-    from tests.simulation.world import World
+    from tests.simulation.run import SimulatedRun
 
 
 @dataclass(slots=True)
@@ -50,30 +52,37 @@ class Life:
 
 
 class Oracle:
-    """Watches one schedule."""
+    """Watches one run."""
 
-    def __init__(self, world: World, reference: Reference) -> None:
+    def __init__(self, run: SimulatedRun, reference: Reference) -> None:
+        world = run.world
+        self.reference = reference
+        self._run = run
         self._world = world
-        self.violation: str | None = None
         self.counters: Counter[str] = world.counters
-        self._program = world.program
+        self._program = run.program
         self._rows = RowOracle(reference, self.violate, world.counters)
         self._checkpoints = CheckpointOracle(reference, self.violate, world.counters)
-        self._edges = EdgeOracle(world.program, self.violate, world.counters)
-        self._notices = NoticeOracle(world.program, reference, self.violate, world.counters)
+        self._edges = EdgeOracle(run.program, self.violate, world.counters)
+        self._notices = NoticeOracle(run.program, reference, self.violate, world.counters)
         self._leases = LeaseOracle(self.violate, world.counters)
         self._persons = PersonOracle(self.violate)
-        self._manifests = ManifestOracle(world.disk, world.program, reference, self.violate)
-        self._known: MemoryRun = self.rows
+        self._retention = RetentionOracle(run, reference, self.violate)
+        self._manifests = ManifestOracle(run, reference, self.violate)
+        self._known: MemoryRun = run.rows
         self.lives: dict[SimulatedAttempt, Life] = {}
-        self._pinned: dict[str, int] = {}  # data streams, by the token that pinned them
-        world.disk.on_write = self._file_written
-        world.disk.on_remove = self._file_removed
+        self._from_origin = kept_of_origin(run)
+        self._pinned: dict[str, int] = dict.fromkeys(
+            self._from_origin, 0
+        )  # data streams, by the token that pinned them
+        run.disk.on_write = self._file_written
+        run.disk.on_remove = self._file_removed
+        run.disk.on_read = self._file_read
 
     @property
     def rows(self) -> MemoryRun:
         """The rows as they are."""
-        return self._world.store._runs[self._world.run_id]
+        return self._run.rows
 
     @property
     def revision(self) -> int:
@@ -81,12 +90,17 @@ class Oracle:
         return int(self._known.run["revision"])
 
     def violate(self, rule: str, text: str) -> None:
-        """Note a violation; the first one counts."""
-        if self.violation is None:
-            self.violation = f"{rule}: {text}"
+        """Note a violation; the first one of the schedule counts."""
+        self._world.violate(rule, text if self._run.origin is None else f"{self._run.name}: {text}")
 
-    def observe(self, attempt: SimulatedAttempt | None, *, said: OpenEvent | None = None) -> None:
-        """Check what a commit changed, of an attempt or of a person."""
+    def observe(
+        self,
+        attempt: SimulatedAttempt | None,
+        *,
+        said: OpenEvent | None = None,
+        keeping: CheckpointPolicy | None = None,
+    ) -> None:
+        """Check what a commit changed, of an attempt or of a person, or of anybody who discards by a policy."""
         before, after = self._known, self.rows
         self._known = after
         if is_same(before, after):
@@ -95,12 +109,15 @@ class Oracle:
             self.counters["commit without a change"] += 1
             return
         change = Change(before=before, after=after, attempt=attempt, said=said, now=self._world.clock.now())
+        self._retention.check(change, keeping)
+        if change.only_discards or isinstance(said, RunDeleted):
+            return
         if said is not None:
             self._persons.check(change)
         for part in (self._rows, self._leases, self._checkpoints, self._edges, self._notices):
-            if self.violation is None:
+            if self._world.violation is None:
                 part.check(change)
-        if self.violation is not None:
+        if self._world.violation is not None:
             return
         self._manifests.check(change)
         self._count_restored(change)
@@ -126,11 +143,21 @@ class Oracle:
         self.nothing_changed("a refused claim", attempt)
         self._leases.was_held(attempt, self.rows, self._world.clock.now())
 
+    def deletion_was_held(self, said: RunDeleted) -> None:
+        """See that a deletion was refused with reason."""
+        self.nothing_changed("a refused deletion")
+        self._retention.was_held(said, self.rows, self._world.clock.now())
+
     def nothing_changed(self, what: str, attempt: SimulatedAttempt | None = None) -> None:
         """I12: whatever was refused left the rows as they were."""
         if not is_same(self.rows, self._known):
             who = f" of attempt {attempt.number}" if attempt is not None else ""
             self.violate("I12", f"{what}{who} changed rows")
+
+    def was_branched(self) -> None:
+        """See that a branch changes nothing of its origin but the revision."""
+        self.nothing_changed("a branch")
+        self._known = self.rows
 
     def lease_was_renewed(self, attempt: SimulatedAttempt | None, *, renewed: bool) -> None:
         """See that the live attempt's lease is renewed, and nobody else's."""
@@ -148,13 +175,12 @@ class Oracle:
             self.violate("I1", f"attempt {attempt.number} was told the token {opened.fencing_token} of another")
             return
         mine = opened.fencing_token
-        durable = _last_durable_before(rows, mine)
+        durable = max(_last_durable_before(rows, mine), self._run.origin_epoch)
         self.lives[attempt] = Life(
             token=mine,
             durable=durable,
-            finished=frozenset(
-                o["operator_id"] for o in rows.operators.values() if (o["fencing_token"] or mine) < mine
-            ),
+            finished=frozenset(o["operator_id"] for o in rows.operators.values() if (o["fencing_token"] or mine) < mine)
+            | self._from_origin,
             pinned=frozenset(name for name, token in self._pinned.items() if token < mine),
             kept=frozenset(self._kept(rows, durable + 1, mine)),
             ran=set(),
@@ -231,19 +257,43 @@ class Oracle:
 
     def _file_removed(self, path: str) -> None:
         self.counters["file removed"] += 1
-        self._manifests.file_removed(path)
+        self._world.let_go.add(path)
+        if current_attempt() is None and live_attempts(self.rows):
+            self.counters["file removed beside a live attempt"] += 1
+        self._manifests.file_removed(path, self.rows, by=current_attempt())
+
+    def _file_read(self, path: str) -> None:
+        """See that no attempt in force restores what was discarded; what reads beside it removes files."""
+        fiber, attempt = current_fiber(), current_attempt()
+        if fiber is None or attempt is None or fiber is not attempt.main or not self.is_in_force(attempt):
+            return
+        if self._manifests.is_discarded(path, self.rows):
+            self.violate("I18", f"attempt {attempt.number} reads {path}, which was discarded")
+
+    def is_in_force(self, attempt: SimulatedAttempt) -> bool:
+        """Tell whether an attempt is live."""
+        return any(live["attempt_id"] == attempt.attempt_id for live in live_attempts(attempt.run.rows))
 
     def finished(self) -> None:
-        """See that the run is at its end, and that everything of it is there."""
+        """See that the run is at its end, and that everything of it is there; a person may have deleted it."""
+        if self.rows.run["status"] == "DELETED":
+            return
         if self.rows.run["status"] != "FINISHED":
             self.violate("liveness", f"the run is {self.rows.run['status']} after it was healed")
             return
         self._manifests.finished(self.rows)
         by = next(reversed(self.lives), None)
         if by is not None and self.lives[by].ran:
-            left = self._world.disk.list_below(f"{attempt_folder(self.lives[by].token, by.attempt_id)}/fresh")
+            left = self._run.disk.list_below(f"{attempt_folder(self.lives[by].token, by.attempt_id)}/fresh")
             if left and by.error is None:
                 self.violate("files", f"{left} are left of an epoch's scratch")
+
+    def collected(self) -> None:
+        """See that nothing is left, after the last collection, but what somebody needs, and what nobody here wrote."""
+        for path in sorted(self._run.disk.files):
+            if self._manifests.needed_by(path, self.rows) is None and path != STRAY_POINTER:
+                self.violate("garbage", f"{path} is left, and nobody needs it")
+        self.finished()
 
 
 class DurableOracle:

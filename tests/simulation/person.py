@@ -1,62 +1,94 @@
-"""What may a person do to a run, from a process of their own? Abort checkpoints, and ask for one, at any time."""
+"""What may a person do to a run, from a process of their own, in one call? At any time:
+
+abort checkpoints, ask for one, discard those that nobody needs, delete the run.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IterationError, RunFinishedError
-from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested, OpenEvent
+from iteration_lib.errors import IterationError, LeaseHeldError, RunDeletedError, RunFinishedError
+from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested, OpenEvent, RunDeleted
+from iteration_lib.protocol.state import AttemptId
+from tests.simulation.change import live_attempts
+from tests.simulation.swarm import draw_retention
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.run import SimulatedRun
 
 
 _REPEATS = 0.3  # how often a person's answer is lost, and the same is sent again
+_PROVES = 0.5  # how often a person can prove that whoever drives the run is gone
 
 
-def abort_checkpoint(world: World, coordinator: Coordinator) -> str:
+def abort_checkpoint(run: SimulatedRun, coordinator: Coordinator) -> str:
     """Abort everything up to a checkpoint: one that is pending, as a rule, or the one that comes next."""
-    run = world.oracle.rows.run
-    last = run["last_checkpoint_id"]
-    checkpoint_id = world.random.choice((last, last + 1) if last > 0 else (1,))
-    return _send(world, coordinator, CheckpointAborted(checkpoint_id=checkpoint_id, aborted_by="ann"))
+    last = run.rows.run["last_checkpoint_id"]
+    checkpoint_id = run.world.random.choice((last, last + 1) if last > 0 else (1,))
+    return _send(run, coordinator, CheckpointAborted(checkpoint_id=checkpoint_id, aborted_by="ann"))
 
 
-def request_checkpoint(world: World, coordinator: Coordinator) -> str:
+def request_checkpoint(run: SimulatedRun, coordinator: Coordinator) -> str:
     """Ask for a checkpoint by hand."""
-    request_id = f"00000000-0000-4000-8001-{len(world.oracle.rows.requests):012d}"
-    event = CheckpointRequested(request_id=request_id, requested_by="ann")
-    if world.random.random() < _REPEATS:
-        _send(world, coordinator, event)
-    return _send(world, coordinator, event)
+    number = f"{run.world.runs.index(run):04d}{len(run.rows.requests):08d}"
+    event = CheckpointRequested(request_id=f"00000000-0000-4000-8001-{number}", requested_by="ann")
+    if run.world.random.random() < _REPEATS:
+        _send(run, coordinator, event)
+    return _send(run, coordinator, event)
 
 
-def _send(world: World, coordinator: Coordinator, event: OpenEvent) -> str:
-    what = f"a person sends {event}"
+def discard_by_hand(run: SimulatedRun, coordinator: Coordinator) -> str:
+    """Discard what another policy than any attempt's does not keep."""
+    policy = draw_retention(run.world.random)
+    discarded = coordinator.discard(run.run_id, policy)
+    run.oracle.observe(None, keeping=policy)
+    return f"a person discards {discarded} of {run.name}"
+
+
+def delete_run(run: SimulatedRun, coordinator: Coordinator) -> str:
+    """Delete a run; who drives it is proved to be gone, or not."""
+    live = live_attempts(run.rows)
+    gone = AttemptId(live[0]["attempt_id"]) if live and run.world.random.random() < _PROVES else None
+    event = RunDeleted(deleted_by="ann", gone_attempt_id=gone)
+    what = f"a person deletes {run.name}"
     try:
-        coordinator.apply(world.run_id, event)
-    except IterationError as err:
-        world.oracle.nothing_changed("a person's refused event")
-        is_late = isinstance(err, RunFinishedError) and world.oracle.rows.run["terminated_by"] is not None
-        is_kept = isinstance(event, CheckpointRequested) and event.request_id in world.oracle.rows.requests
-        if is_kept or not is_late:
-            world.oracle.violate("errors", f"{what}, and is refused with {err!r}")
-        world.counters["a person comes too late"] += 1
-        return f"{what}: {type(err).__name__}"
-    world.oracle.observe(None, said=event)
-    _check_answered(world, event)
+        coordinator.apply(run.run_id, event)
+    except LeaseHeldError:
+        run.oracle.deletion_was_held(event)
+        return f"{what}, and it is held"
+    run.oracle.observe(None, said=event)
+    if run.status != "DELETED":
+        run.oracle.violate("errors", f"{what}, was answered, and it is {run.status}")
     return what
 
 
-def _check_answered(world: World, event: OpenEvent) -> None:
+def _send(run: SimulatedRun, coordinator: Coordinator, event: OpenEvent) -> str:
+    what = f"a person sends {event} to {run.name}"
+    try:
+        coordinator.apply(run.run_id, event)
+    except IterationError as err:
+        run.oracle.nothing_changed("a person's refused event")
+        is_late = isinstance(err, RunFinishedError) and run.rows.run["terminated_by"] is not None
+        is_late = is_late or (isinstance(err, RunDeletedError) and run.status == "DELETED")
+        is_kept = isinstance(event, CheckpointRequested) and event.request_id in run.rows.requests
+        if is_kept or not is_late:
+            run.oracle.violate("errors", f"{what}, and is refused with {err!r}")
+        run.world.counters["a person comes too late"] += 1
+        return f"{what}: {type(err).__name__}"
+    run.oracle.observe(None, said=event)
+    _check_answered(run, event)
+    return what
+
+
+def _check_answered(run: SimulatedRun, event: OpenEvent) -> None:
     """See that a person's word is kept, whether or not it changed anything just now."""
-    rows = world.oracle.rows
+    rows, kept = run.rows, False
     if isinstance(event, CheckpointRequested):
         kept = event.request_id in rows.requests
-    else:
+    elif isinstance(event, CheckpointAborted):
         pending = [known for known, row in rows.checkpoints.items() if row["status"] == "PENDING"]
         kept = not any(known <= event.checkpoint_id for known in pending)
         kept = kept and event.checkpoint_id <= max(rows.run["last_checkpoint_id"], rows.run["aborted_through"])
     if not kept:
-        world.oracle.violate("I17", f"a person sent {event}, was answered, and it is forgotten")
+        run.oracle.violate("I17", f"a person sent {event}, was answered, and it is forgotten")

@@ -18,13 +18,17 @@ from iteration_lib.errors import LeaseHeldError, OutcomeUnknownError, Superseded
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import AlignmentTimedOut, CheckpointAcknowledged, SubtasksAligned
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import AttemptId, RunId
 from iteration_lib.store.memory import MemoryStore, MemoryTransaction
 from iteration_lib.store.record import (
     AttemptRecord,
+    BranchRecord,
     CheckpointRecord,
     EpochRecord,
+    NewRun,
     OperatorRecord,
+    Origin,
     PartRecord,
     PinRecord,
     RunRecord,
@@ -73,25 +77,25 @@ class SimulatedStore:
     @contextmanager
     def transaction(self, run_id: RunId) -> Iterator[MemoryTransaction]:
         """See Store."""
-        fiber, attempt = current_fiber(), current_attempt()
+        fiber, attempt, oracle = current_fiber(), current_attempt(), self._world.run_of(run_id).oracle
         if ask(Call.TRANSACTION) is Fate.LOST:
             self._lose("unknown outcome, not committed")
         try:
             with self._inner.transaction(run_id) as transaction:
                 yield transaction
         except LeaseHeldError:
-            self._world.oracle.claim_was_held(attempt)
+            oracle.claim_was_held(attempt)
             raise
         except SupersededError:
             self._world.counters["fenced commit refused"] += 1
-            self._world.oracle.nothing_changed("a refused event", attempt)
+            oracle.nothing_changed("a refused event", attempt)
             raise
         if attempt is not None:
             attempt.looks += fiber is attempt.main
         if fiber is not None and fiber.saying is not None:
             fiber.saying.committed = True
-            fiber.saying.was_held = any(e["held_at"] for e in of_status(self._world.oracle.rows.epochs, "OPEN"))
-        self._world.oracle.observe(attempt)
+            fiber.saying.was_held = any(e["held_at"] for e in of_status(oracle.rows.epochs, "OPEN"))
+        oracle.observe(attempt, keeping=fiber.keeping if fiber is not None else None)
         if ask(Call.COMMITTED) is Fate.LOST:
             self._lose("unknown outcome, committed")
 
@@ -104,10 +108,22 @@ class SimulatedStore:
         renewed = self._inner.renew_lease(
             run_id, attempt_id, fencing_token=fencing_token, lease_ttl_seconds=lease_ttl_seconds
         )
-        self._world.oracle.lease_was_renewed(current_attempt(), renewed=renewed)
+        self._world.run_of(run_id).oracle.lease_was_renewed(current_attempt(), renewed=renewed)
         if ask(Call.RENEWED) is Fate.LOST:
             self._lose("lease renewal lost")
         return renewed
+
+    def add_run(self, run: NewRun, origin: Origin | None = None) -> bool:
+        """See Store; the run gets an id that is the same in every replay."""
+        if ask(Call.TRANSACTION) is Fate.LOST:
+            self._lose("unknown outcome, not committed")
+        numbered = dataclasses.replace(run, run_id=self._world.next_run_id())
+        is_new = self._inner.add_run(numbered, origin)
+        if is_new and origin is not None and origin.origin_run_id is not None:
+            self._world.branched(numbered.run_id, self._world.run_of(origin.origin_run_id))
+        if ask(Call.COMMITTED) is Fate.LOST:
+            self._lose("unknown outcome, committed")
+        return is_new
 
     def find_run(self, run: str) -> RunRecord | None:
         """See History."""
@@ -139,6 +155,21 @@ class SimulatedStore:
         self._read("parts")
         return self._inner.list_live_parts(run_id)
 
+    def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
+        """See History."""
+        self._read("all parts")
+        return self._inner.list_parts(run_id)
+
+    def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
+        """See History."""
+        self._read("checkpoints")
+        return self._inner.list_checkpoints(run_id)
+
+    def find_branch(self, run_id: RunId) -> BranchRecord | None:
+        """See History."""
+        self._read("the branch")
+        return self._inner.find_branch(run_id)
+
     def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
         """See History."""
         self._read("the completed checkpoint")
@@ -150,9 +181,9 @@ class SimulatedStore:
 
     def _lose(self, what: str) -> None:
         self._world.counters[what] += 1
-        attempt = current_attempt()
-        if attempt is not None:
-            attempt.hurt.add("store")
+        fiber = current_fiber()
+        if fiber is not None:
+            fiber.process.hurt.add("store")
         raise OutcomeUnknownError(f"{what}: injected")
 
 
@@ -169,7 +200,7 @@ class Said:
 
 
 class SimulatedCoordinator(Coordinator):
-    """The coordinator of one attempt. Keeps what was said; now and then reports come first in parts."""
+    """The coordinator of one process. Keeps what was said; now and then reports come first in parts."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.ports, sleep=lambda seconds: ask(Call.WAIT, seconds))  # type: ignore[arg-type]  # see SimulatedStore
@@ -181,17 +212,28 @@ class SimulatedCoordinator(Coordinator):
             self._say(run_id, part)
         return self._say(run_id, events)
 
+    def discard(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
+        """See Coordinator."""
+        fiber = current_fiber()
+        if fiber is None:
+            return super().discard(run_id, policy)
+        fiber.saying, fiber.keeping = None, policy
+        try:
+            return super().discard(run_id, policy)
+        finally:
+            fiber.keeping = None
+
     def _say(self, run_id: RunId, events: tuple[Event, ...]) -> RunState:
         fiber = current_fiber()
         if fiber is not None:
             fiber.saying = Said(events)
-            if events:
-                fiber.attempt.said.append(fiber.saying)
+            if events and fiber.process.attempt is not None:
+                fiber.process.attempt.said.append(fiber.saying)
         state = super().apply(run_id, *events)
         self._world.counters["events answered"] += 1
         last = events[-1] if events else None
         if isinstance(last, CheckpointAcknowledged) and last.manifest_path is not None:
-            status = self._world.oracle.rows.checkpoints[last.checkpoint_id]["status"]
+            status = self._world.run_of(run_id).rows.checkpoints[last.checkpoint_id]["status"]
             self._world.counters["stale upload refused"] += status == "ABORTED"
         return state
 

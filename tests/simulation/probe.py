@@ -17,35 +17,35 @@ from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.illegal import HARMLESS, illegal_events
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.run import SimulatedRun
 
 
-def probe(world: World, coordinator: Coordinator) -> str:
+def probe(run: SimulatedRun, coordinator: Coordinator) -> str:
     """Send one illegal event, or batch; return what it was."""
-    rows = world.oracle.rows
+    world, rows = run.world, run.rows
     if world.random.random() < 0.1:
-        return _write_under_another_token(world, rows)
+        return _write_under_another_token(run, rows)
     probes: dict[str, list[tuple[Event, ...]]] = {}
-    for what, events in illegal_events(world.program, rows):
+    for what, events in illegal_events(run.program, rows, run.pinned):
         probes.setdefault(what, []).append(events)
     what = world.random.choice(list(probes))
     events = world.random.choice(probes[what])
     world.counters[f"probe: {what}"] += 1
-    _ask_the_protocol(world, what, events)
+    _ask_the_protocol(run, what, events)
     try:
-        coordinator.apply(world.run_id, *events)
+        coordinator.apply(run.run_id, *events)
     except IterationError:
         pass
     else:
         if what not in HARMLESS:
-            world.oracle.violate("I12", f"a probe that {what} was accepted: {events}")
-    world.oracle.nothing_changed(f"a probe that {what}")
+            run.oracle.violate("I12", f"a probe that {what} was accepted: {events}")
+    run.oracle.nothing_changed(f"a probe that {what}")
     return what
 
 
-def _ask_the_protocol(world: World, what: str, events: tuple[Event, ...]) -> None:
+def _ask_the_protocol(run: SimulatedRun, what: str, events: tuple[Event, ...]) -> None:
     """See that the protocol itself refuses, not only the constraints of the store behind it."""
-    with world.store.transaction(world.run_id) as transaction:
+    with run.world.store.transaction(run.run_id) as transaction:
         state = before = transaction.read_state()
         commands: list[Command] = []
         try:
@@ -56,20 +56,20 @@ def _ask_the_protocol(world: World, what: str, events: tuple[Event, ...]) -> Non
             return
         finally:
             if before != transaction.read_state():
-                world.oracle.violate("I12", f"a probe that {what} changed the state that it was decided from")
+                run.oracle.violate("I12", f"a probe that {what} changed the state that it was decided from")
     if commands or what not in HARMLESS:
-        world.oracle.violate("I12", f"a probe that {what} was accepted by the protocol: {commands}")
+        run.oracle.violate("I12", f"a probe that {what} was accepted by the protocol: {commands}")
 
 
-def _write_under_another_token(world: World, rows: MemoryRun) -> str:
+def _write_under_another_token(run: SimulatedRun, rows: MemoryRun) -> str:
     """Write as a stale reader of states would: the store itself has to refuse it."""
     token = rows.run["fencing_token"]
     command = SetRunStatus(status=RunStatus.FAILED, failure="a probe")
     try:
-        with world.store.transaction(world.run_id) as transaction:
-            transaction.write((command,), world.random.choice((token - 1, token + 1)))
+        with run.world.store.transaction(run.run_id) as transaction:
+            transaction.write((command,), run.world.random.choice((token - 1, token + 1)))
     except IterationError:
-        world.counters["probe: store refuses another token"] += 1
+        run.world.counters["probe: store refuses another token"] += 1
     else:
-        world.oracle.violate("I2", "the store wrote under another token")
+        run.oracle.violate("I2", "the store wrote under another token")
     return "writes under another token"

@@ -8,11 +8,11 @@ keep a scratch folder or may not be captured, data that only epoch 0 sees, liste
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from iteration_lib.model.bucket import Bucket
-from iteration_lib.model.definition import describe
+from iteration_lib.model.definition import describe, load_iteration
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.iteration import Iteration
 from iteration_lib.model.metrics import Metrics
@@ -26,10 +26,18 @@ _PRIME = 1_000_003
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Params:
+    """The parameters of every program."""
+
+    max_epochs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """An iteration and its `max_epochs`."""
+    """An iteration and its `max_epochs`; `reference` is by what a branch finds it again."""
 
     name: str
+    reference: str
     graph: Graph
     definition: Mapping[str, object]
     max_epochs: int | None
@@ -41,7 +49,7 @@ class Program:
 
 def descent() -> Iteration:
     """Two variables of different parallelism, a chain that finishes for good, criteria, listeners of both kinds."""
-    iteration = Iteration("descent")
+    iteration = Iteration("descent", params=Params)
 
     @iteration.data
     def points() -> Rows:
@@ -109,7 +117,7 @@ def _tell_all(iteration: Iteration) -> None:
 
 def drying() -> Iteration:
     """One variable in buckets that loses rows until nothing feeds back; its output is another operator."""
-    iteration = Iteration("drying")
+    iteration = Iteration("drying", params=Params)
 
     @iteration.data
     def edges() -> Rows:
@@ -138,7 +146,7 @@ def drying() -> Iteration:
 
 def counted() -> Iteration:
     """The least there can be: one variable, no data, no criteria."""
-    iteration = Iteration("counted")
+    iteration = Iteration("counted", params=Params)
 
     @iteration.variable
     def count() -> Rows:
@@ -154,7 +162,7 @@ def counted() -> Iteration:
 
 def shared() -> Iteration:
     """One operator feeds two variables and is the criteria as well; its criteria never say that it is enough."""
-    iteration = Iteration("shared")
+    iteration = Iteration("shared", params=Params)
 
     @iteration.data
     def points() -> Rows:
@@ -180,7 +188,7 @@ def shared() -> Iteration:
 
 def remembering() -> Iteration:
     """Operators that carry state, on values and on buckets, and data that only epoch 0 sees."""
-    iteration = Iteration("remembering")
+    iteration = Iteration("remembering", params=Params)
 
     @iteration.data
     def points() -> Rows:
@@ -216,7 +224,7 @@ def remembering() -> Iteration:
 
 def guarded() -> Iteration:
     """An operator that may not be captured, some before and some behind it, a scratch folder, one that finishes."""
-    iteration = Iteration("guarded")
+    iteration = Iteration("guarded", params=Params)
 
     @iteration.data
     def points() -> Rows:
@@ -270,26 +278,31 @@ def mix(rows: Rows) -> int:
     return found
 
 
-_PROGRAMS: tuple[tuple[Callable[[], Iteration], int | None], ...] = (
-    (descent, None),
-    (descent, 2),  # max_epochs ends it before the criteria do
-    (descent, 3),  # both in the same epoch
-    (drying, None),
-    (counted, 1),
-    (counted, 6),
-    (shared, 4),
-    (remembering, None),
-    (guarded, 3),
+DESCENT, DRYING, COUNTED = descent(), drying(), counted()
+SHARED, REMEMBERING, GUARDED = shared(), remembering(), guarded()
+
+_PROGRAMS: tuple[tuple[str, int | None], ...] = (
+    ("DESCENT", None),
+    ("DESCENT", 2),  # max_epochs ends it before the criteria do
+    ("DESCENT", 3),  # both in the same epoch
+    ("DRYING", None),
+    ("COUNTED", 1),
+    ("COUNTED", 6),
+    ("SHARED", 4),
+    ("REMEMBERING", None),
+    ("GUARDED", 3),
 )
 
 
 @functools.cache
 def programs() -> tuple[Program, ...]:
     """Return every program."""
-    return tuple(_program(make(), max_epochs) for make, max_epochs in _PROGRAMS)
+    return tuple(_program(constant, max_epochs) for constant, max_epochs in _PROGRAMS)
 
 
-def _program(iteration: Iteration, max_epochs: int | None) -> Program:
+def _program(constant: str, max_epochs: int | None) -> Program:
+    reference = f"{__name__}:{constant}"
+    iteration = load_iteration(reference)
     graph = iteration.graph()
     name = f"{iteration.name}-{max_epochs or 'free'}"
-    return Program(name=name, graph=graph, definition=describe(graph), max_epochs=max_epochs)
+    return Program(name=name, reference=reference, graph=graph, definition=describe(graph), max_epochs=max_epochs)

@@ -10,7 +10,7 @@ from collections import Counter
 from itertools import pairwise
 
 from iteration_lib.store.memory_rows import MemoryRun
-from tests.simulation.change import Change, Checks, Row, Violate, live_attempts, of_status, terminated_by
+from tests.simulation.change import Change, Checks, Row, Violate, live_attempts, of_status, origin_epoch, terminated_by
 from tests.simulation.programs import BUCKETS
 from tests.simulation.reference import Reference
 
@@ -120,10 +120,12 @@ class RowOracle(Checks):
         before, after = change.before, change.after
         in_force = sorted((e["epoch"], e["fencing_token"]) for e in after.epochs.values() if e["status"] != "VOIDED")
         numbers = [epoch for epoch, _ in in_force]
-        self._require(numbers == list(range(len(numbers))), "I3", "the epochs in force are {}", numbers)
+        first = origin_epoch(after) + 1
+        self._require(numbers == list(range(first, first + len(numbers))), "I3", "the epochs in force are {}", numbers)
         durable = sorted(e["epoch"] for e in of_status(after.epochs, "DURABLE"))
-        self._require(durable == list(range(len(durable))), "I6", "the durable epochs are {}", durable)
-        self._require(after.run["last_durable_epoch"] == len(durable) - 1, "I6", "last_durable_epoch is another")
+        self._require(durable == numbers[: len(durable)], "I6", "the durable epochs are {}", durable)
+        last = first + len(durable) - 1
+        self._require(after.run["last_durable_epoch"] == last, "I6", "last_durable_epoch is not {}", last)
         self._require(len(of_status(after.epochs, "OPEN")) <= 1, "I3", "two epochs are open")
         ending = [e["epoch"] for e in after.epochs.values() if e["status"] != "VOIDED" and terminated_by(e)]
         self._require(not ending or numbers[-1] == ending[0], "I9", "epoch {} follows a terminating one", numbers[-1:])

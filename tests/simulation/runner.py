@@ -28,7 +28,6 @@ from iteration_lib.model.bucket import Bucket, subtask_count, subtask_ranges
 from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.runner.seam import Invocation, Materialised, PartListener, PinnedData, PinnedFile, Stream
 from iteration_lib.state.files import read_bytes
-from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.state.streams import dump_schema
 from tests.simulation.fiber import Call, Fate, ask
@@ -38,7 +37,7 @@ from tests.simulation.stream import SimulatedStream
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
-    from tests.simulation.world import World
+    from tests.simulation.run import SimulatedRun
 
 _SCHEMA_HEX = dump_schema(pa.schema([("row", pa.int64())]))
 
@@ -46,10 +45,11 @@ _SCHEMA_HEX = dump_schema(pa.schema([("row", pa.int64())]))
 class SimulatedRunner:
     """See iteration_lib.runner.seam.Runner for what each method guarantees."""
 
-    def __init__(self, world: World, attempt: SimulatedAttempt, location: StateLocation) -> None:
-        self._world = world
+    def __init__(self, run: SimulatedRun, attempt: SimulatedAttempt) -> None:
+        self._world = run.world
+        self._of = run
         self._attempt = attempt
-        self._location = location
+        self._location = run.location
         self._cancelled = False
         self._written: Counter[str] = Counter()
 
@@ -185,7 +185,7 @@ class SimulatedRunner:
             raise ExecutionLostError("Spark's JVM is gone")
         if fate is Fate.FAIL:
             raise OperatorFailedError(operator_id=operator.operator_id, epoch=epoch, cause="injected")
-        self._world.oracle.operator_ran(self._attempt, operator, epoch, buckets)
+        self._of.oracle.operator_ran(self._attempt, operator, epoch, buckets)
 
     def _leave_scratch(self, invocation: Invocation, buckets: Sequence[int]) -> None:
         """Leave a file in the folder of an operator that asks for one, as its calls would."""
@@ -196,7 +196,7 @@ class SimulatedRunner:
         content = encode(part)
         path = self._new(path)
         self._put(path, content)
-        if self._world.disk.size(path) != len(content):
+        if len(self._of.disk.files.get(path, b"")) != len(content):
             raise StateLocationError(self._location.uri, f"cannot hold {path}: it was not put whole")
         digest = hashlib.sha256(content).hexdigest()
         return SavedFile(
@@ -211,7 +211,7 @@ class SimulatedRunner:
 
     def _put(self, path: str, content: bytes) -> None:
         try:
-            self._world.disk.put(path, content)
+            self._of.disk.put(path, content)
         except OSError as err:
             raise StateLocationError(self._location.uri, f"cannot hold {path} ({err})") from err
 

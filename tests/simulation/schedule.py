@@ -16,15 +16,20 @@ from tests.simulation.background import Awaited
 from tests.simulation.change import live_attempts
 from tests.simulation.claims import Right
 from tests.simulation.disturbance import Disturbances
+from tests.simulation.errand import collector
 from tests.simulation.fiber import Call, Fate, Fiber
+from tests.simulation.process import SimulatedProcess
 from tests.simulation.processes import Processes
 from tests.simulation.programs import programs
+from tests.simulation.run import SimulatedRun
 from tests.simulation.swarm import Swarm, draw_swarm
 from tests.simulation.world import World
 
 _STEPS_TO_HEAL = 2_000  # an undisturbed run of the longest program takes about 300
 _QUICK_SECONDS = 0.05  # a call of a port
 _LATE_POINTS = (
+    CrashPoint.ORIGIN_KEPT,
+    CrashPoint.CHECKPOINTS_DISCARDED,
     CrashPoint.LISTENER_CALLED,
     CrashPoint.LISTENER_NOTIFIED,
     CrashPoint.POINTER_WRITTEN,
@@ -67,6 +72,7 @@ class Schedule:
         self._processes = Processes(self._world)
         self._disturbances = Disturbances(self._world, self._processes)
         self._last: Fiber | None = None
+        self._excused: set[tuple[str, str]] = set()
         self._processes.note(f"seed {seed}: program {program.name}, {self._swarm}")
 
     def run(self) -> Outcome:
@@ -74,17 +80,19 @@ class Schedule:
         world, processes = self._world, self._processes
         try:
             self._disturb()
-            if world.oracle.violation is None:
+            if world.violation is None:
                 self._heal()
-            if world.oracle.violation is None:
-                world.oracle.finished()
+            for run in world.runs if world.violation is None else ():
+                run.oracle.finished()
+            if self._swarm.collects and world.violation is None:
+                self._collect()
         finally:
-            for attempt in processes.attempts:
-                attempt.kill()
-        processes.note(f"violation: {world.oracle.violation}")
+            for process in processes.all:
+                process.kill()
+        processes.note(f"violation: {world.violation}")
         return Outcome(
             seed=self._seed,
-            violation=world.oracle.violation,
+            violation=world.violation,
             steps=processes.step,
             counters=world.counters,
             trace=tuple(processes.trace),
@@ -94,7 +102,7 @@ class Schedule:
     def _disturb(self) -> None:
         events = self._swarm.events
         most = events[-1][0] if events else 0.0
-        while self._processes.step < self._swarm.steps and self._world.oracle.violation is None:
+        while self._processes.step < self._swarm.steps and self._world.violation is None:
             self._processes.step += 1
             drawn = self._random.random()
             if drawn < most:
@@ -103,19 +111,29 @@ class Schedule:
                 return
 
     def _heal(self) -> None:
-        """End every fault; a fresh attempt has to finish the run, or one more after what is no fault of its own."""
+        """End every fault; a fresh attempt has to finish each run, or one more after what is no fault of its own."""
         self._processes.is_healed = True
         self._processes.note("healed")
-        self._world.disk.mend()
-        for attempt in self._processes.attempts:
-            attempt.paused_until = 0
-            for job in attempt.jobs:
+        for run in self._world.runs:
+            run.disk.mend()
+        for process in self._processes.all:
+            process.paused_until = 0
+            for job in process.jobs:
                 job.is_hanging = False
             if not self._swarm.survivors_go_on:
-                self._processes.end(attempt)
-        fresh = self._finish_by_a_fresh_attempt()
-        while self._may_need_another(fresh):
-            fresh = self._finish_by_a_fresh_attempt()
+                self._processes.end(process)
+        for run in self._world.runs:  # grows by a branch that somebody was about to make
+            fresh = self._finish_by_a_fresh_attempt(run)
+            while self._may_need_another(fresh):
+                fresh = self._finish_by_a_fresh_attempt(run)
+
+    def _collect(self) -> None:
+        """Collect the garbage of every run that has ended: nothing is left that nobody needs."""
+        for run in self._world.runs:
+            self._processes.send(collector, run)
+            self._go_on_to_the_end()
+            if self._world.violation is None:
+                run.oracle.collected()
 
     def _may_need_another(self, fresh: SimulatedAttempt) -> bool:
         """Tell whether a healthy attempt did not finish the run through no fault of its own, at most once each."""
@@ -123,20 +141,24 @@ class Schedule:
             SupersededError: "survivor took the healed run",
             CheckpointFailedError: "person had aborted the last checkpoint of the healed run",
         }.get(type(fresh.error))
-        if reason is None or self._world.counters[reason] or self._world.oracle.violation is not None:
+        if reason is None or (fresh.run.name, reason) in self._excused or self._world.violation is not None:
             return False
+        self._excused.add((fresh.run.name, reason))
         self._world.counters[reason] += 1
         return True
 
-    def _finish_by_a_fresh_attempt(self) -> SimulatedAttempt:
-        fresh = self._processes.start(Right.WORD)
+    def _finish_by_a_fresh_attempt(self, run: SimulatedRun) -> SimulatedAttempt:
+        fresh = self._processes.start(Right.WORD, run)
+        self._go_on_to_the_end()
+        return fresh
+
+    def _go_on_to_the_end(self) -> None:
         last = self._processes.step + _STEPS_TO_HEAL
-        while self._processes.active and self._world.oracle.violation is None:
+        while self._processes.active and self._world.violation is None:
             self._processes.step += 1
             if self._processes.step > last:
-                self._world.oracle.violate("liveness", "the attempts go on and on")
+                self._world.violate("liveness", "the attempts go on and on")
             self._go_on()
-        return fresh
 
     def _go_on(self) -> bool:
         """Let a fiber go on; with none, start an attempt. False when there is nothing more to do."""
@@ -151,25 +173,28 @@ class Schedule:
         return True
 
     def _resume(self, fiber: Fiber) -> None:
-        attempt, (call, what) = fiber.attempt, fiber.waiting_for
-        end = self._end_before(attempt, call, what)
+        process, attempt, (call, what) = fiber.process, fiber.process.attempt, fiber.waiting_for
+        end = self._end_before(process, call, what)
         if end is not None:
-            self._processes.crash(attempt, end)
+            self._processes.crash(process, end)
+            return
+        if attempt is not None and what is CrashPoint.EPOCH_WRITTEN and self._is_told_late(attempt):
+            self._disturbances.tell(attempt)
             return
         fate = self._fate(fiber)
         if fate is Fate.HANG:
             fiber.is_hanging = True
             self._processes.note(f"{fiber.name}: {call.value} {what}: {fate.value}")
             return
-        if call is Call.TRANSACTION and attempt.right is Right.LEASE and len(attempt.said) <= 1:
-            self._come_near_the_expiry()
+        if call is Call.TRANSACTION and attempt is not None and attempt.right is Right.LEASE and len(attempt.said) <= 1:
+            self._come_near_the_expiry(attempt.run)
         self._world.clock.pass_seconds(self._seconds(call, what))
         if self._world.is_traced:
             self._processes.note(f"{fiber.name}: {call.value}{f' {what}' if what is not None else ''}: {fate.value}")
         fiber.switch(fate)
-        self._processes.settle(attempt)
+        self._processes.settle(process)
 
-    def _end_before(self, attempt: SimulatedAttempt, call: Call, what: object) -> str | None:
+    def _end_before(self, process: SimulatedProcess, call: Call, what: object) -> str | None:
         """Return where the process ends before this call, None if it does not."""
         if call is Call.DIE:
             return "in a torn write"
@@ -177,10 +202,18 @@ class Schedule:
             rate = self._swarm.crash_at_point * (_RARELY_REACHED if what in _LATE_POINTS else 1)
             if self._random.random() < rate:
                 return f"at {what}"
-        if attempt.grace_calls is None:
+        if process.grace_calls is None:
             return None
-        attempt.grace_calls -= 1
-        return "after its grace" if attempt.grace_calls < 0 else None
+        process.grace_calls -= 1
+        return "after its grace" if process.grace_calls < 0 else None
+
+    def _is_told_late(self, attempt: SimulatedAttempt) -> bool:
+        """Tell whether the process is told to end here, with all that an epoch computed in its hands."""
+        return (
+            not self._processes.is_healed
+            and attempt.grace_calls is None
+            and self._random.random() < self._swarm.told_late
+        )
 
     def _fate(self, fiber: Fiber) -> Fate:
         call = fiber.waiting_for[0]
@@ -204,8 +237,8 @@ class Schedule:
             return what
         return 1.0 if call is Call.RUN else _QUICK_SECONDS
 
-    def _come_near_the_expiry(self) -> None:
+    def _come_near_the_expiry(self, run: SimulatedRun) -> None:
         """Set the store's clock to where the lease of the live attempt runs out, or just before."""
-        for live in live_attempts(self._world.oracle.rows):
+        for live in live_attempts(run.rows):
             self._world.clock.set_store_to(live["lease_expires_at"] + self._random.choice(_NEAR_EXPIRY))
             self._world.clock.store_seconds -= _QUICK_SECONDS  # which is about to pass

@@ -33,6 +33,10 @@ class Event(enum.Enum):
     ABORT = "a person aborts a checkpoint"
     REQUEST = "a person asks for a checkpoint"
     RECOVER = "a call that hangs returns"
+    DISCARD = "a person discards checkpoints"
+    COLLECT = "somebody collects garbage"
+    BRANCH = "a person branches a run"
+    DELETE = "a person deletes a run"
 
     __hash__ = object.__hash__
 
@@ -68,7 +72,19 @@ _FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
     (Fate.FAIL, (Call.LISTEN,)): (0.02, 0.2),
 }
 _ENABLED = 0.35  # how likely a fault is part of a seed's
+_ENABLED_WITH_BRANCHES = 0.15
+_OFTEN_ENABLED = 0.6
 _CRASH_AT_POINT_RATES = (0.0, 0.0, 0.02, 0.08)
+# The same, for seeds whose runs let things go; only of those that are branched one is deleted.
+_LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
+    Event.DISCARD: (0.01, 0.04),
+    Event.COLLECT: (0.01, 0.03),
+    Event.DELETE: (0.02, 0.06),
+}
+_BRANCH_RATES = (0.02, 0.06)
+_LETS_GO, _BRANCHES = 0.15, 0.15  # how likely a seed has any of these
+_MEASURED = ("loss", "weight", "behind")  # metrics of some of the programs
+_TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
 _RECOVERY_RATE = 0.02  # of calls that hang
 
 
@@ -93,6 +109,7 @@ class Swarm:
     events: tuple[tuple[float, Event], ...]
     fates: Mapping[Call, tuple[tuple[float, Fate], ...]]
     crash_at_point: float
+    told_late: float  # how likely a process is told to end once all of an epoch is computed, and before it aligns
     stickiness: float  # how likely a fiber that has just gone on goes on again
     splits: float  # how likely reports come in parts
     steps: int
@@ -100,30 +117,38 @@ class Swarm:
     paces: tuple[Pace, ...]  # each attempt has one of them
     survivors_go_on: bool  # after the healing, or are they ended by it
     drives_in_parts: bool  # as Airflow's tasks do, some epochs each
+    collects: bool  # is garbage collected once every run has ended
 
 
 def draw_swarm(random: Random) -> Swarm:
-    """Draw the faults of one seed."""
-    events = {event: random.choice(rates) for event, rates in _EVENT_RATES.items() if random.random() < _ENABLED}
-    fates: dict[Call, dict[Fate, float]] = {}
-    for (fate, calls), rates in _FATE_RATES.items():
-        if random.random() < _ENABLED:
-            rate = random.choice(rates)
-            for call in calls:
-                fates.setdefault(call, {})[fate] = rate
+    """Draw the faults of one seed. Where runs are branched there are fewer, and longer: a branch needs a checkpoint."""
+    branches = random.random() < _BRANCHES
+    lets_go = branches or random.random() < _LETS_GO
+    enabled = _ENABLED_WITH_BRANCHES if branches else _ENABLED
+    events = {event: random.choice(rates) for event, rates in _EVENT_RATES.items() if random.random() < enabled}
+    if branches:
+        events[Event.BRANCH] = random.choice(_BRANCH_RATES)
+    for event, choices in _LETTING_GO_RATES.items() if lets_go else ():
+        if random.random() < _OFTEN_ENABLED:
+            events[event] = random.choice(choices)
+    fates = _draw_fates(random, enabled)
     if Fate.HANG in fates.get(Call.PUT, {}):
         events[Event.RECOVER] = _RECOVERY_RATE
+    told_late = random.choice(_TOLD_LATE_RATES)
+    paces = random.choice((1, 1, 2))
     return Swarm(
         events=_cumulative(events),
         fates={call: _cumulative(rates) for call, rates in fates.items()},
         crash_at_point=random.choice(_CRASH_AT_POINT_RATES),
+        told_late=told_late,
         stickiness=random.choice((0.0, 0.5, 0.9)),
         splits=random.choice((0.0, 0.0, 0.3)),
-        steps=random.choice((60, 120, 200, 300)),
+        steps=random.choice((120, 200, 300, 400) if branches else (60, 120, 200, 300)),
         most_attempts=random.choice((2, 3, 5, 8)),
-        paces=tuple(_draw_pace(random) for _ in range(random.choice((1, 1, 2)))),
+        paces=tuple(_draw_pace(random, is_told_late=told_late > 0, lets_go=lets_go) for _ in range(paces)),
         survivors_go_on=random.random() < 0.5,
         drives_in_parts=random.random() < 0.3,
+        collects=lets_go,
     )
 
 
@@ -133,6 +158,7 @@ def undisturbed() -> Swarm:
         events=(),
         fates={},
         crash_at_point=0.0,
+        told_late=0.0,
         stickiness=1.0,
         splits=0.0,
         steps=0,
@@ -140,21 +166,48 @@ def undisturbed() -> Swarm:
         paces=(Pace(),),
         survivors_go_on=True,
         drives_in_parts=False,
+        collects=True,
     )
 
 
-def _draw_pace(random: Random) -> Pace:
+def draw_retention(random: Random) -> CheckpointPolicy:
+    """Draw which checkpoints are kept: the last ones, the best ones, or both."""
+    last = random.choice((1, 1, 2, 3, None))
+    best = random.choice((0, 1, 2)) if last is not None else 1
+    return CheckpointPolicy(
+        retain_last=last,
+        retain_best=best,
+        retain_metric=random.choice(_MEASURED) if best else None,
+        retain_mode=random.choice(("min", "max")),
+    )
+
+
+def _draw_fates(random: Random, enabled: float) -> dict[Call, dict[Fate, float]]:
+    fates: dict[Call, dict[Fate, float]] = {}
+    for (fate, calls), rates in _FATE_RATES.items():
+        if random.random() < enabled:
+            rate = random.choice(rates)
+            for call in calls:
+                fates.setdefault(call, {})[fate] = rate
+    return fates
+
+
+def _draw_pace(random: Random, *, is_told_late: bool, lets_go: bool) -> Pace:
+    """Draw a pace; who is told late has left nothing before, as a rule, and computes operators inside others."""
+    timeouts = (None, None, None, None, 0.0) if is_told_late else (None, None, 0.0, 0.0, 3.0)
+    policy = draw_retention(random) if lets_go and random.random() < 0.7 else CheckpointPolicy()
     return Pace(
-        policy=CheckpointPolicy(
+        policy=replace(
+            policy,
             every_epochs=random.choice((1, 1, 1, 2, 3, 4)),
             min_pause_seconds=random.choice((0.0, 0.0, 0.0, 4.0, 60.0)),
             max_pending=random.choice((1, 1, 2, 3)),
             timeout_seconds=random.choice((1.0, 4.0, 600.0, 600.0)),
             tolerable_failures=random.choice((0, 0, 1, 3)),
         ),
-        alignment_timeout_seconds=random.choice((None, None, 0.0, 0.0, 3.0)),
+        alignment_timeout_seconds=random.choice(timeouts),
         ignore_edges=random.random() < 0.1,
-        fuses=random.random() < 0.5,
+        fuses=random.random() < (0.8 if is_told_late else 0.5),
     )
 
 

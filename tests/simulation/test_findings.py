@@ -11,7 +11,7 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.attempt import Claim, open_attempt
 from iteration_lib.errors import OutcomeUnknownError, SupersededError
 from iteration_lib.protocol import Event
-from iteration_lib.protocol.event import OutputsPublished
+from iteration_lib.protocol.event import OutputsPublished, RunDeleted
 from iteration_lib.store.memory import MemoryStore
 from tests.protocol_script import FIRST, HOLDER, aborts, asks, attempt_id, claim, play, started
 from tests.simulation.attempt import SimulatedAttempt
@@ -31,8 +31,8 @@ def test_attempt_that_finished_the_run_unheard_does_not_take_itself_for_supersed
 
     _go_on_until_published(attempt, answer=Fate.LOST, beats=True)
 
-    assert ("FINISHED", OutcomeUnknownError) == (world.oracle.rows.run["status"], type(attempt.error))
-    assert world.oracle.violation is None
+    assert ("FINISHED", OutcomeUnknownError) == (world.first.rows.run["status"], type(attempt.error))
+    assert world.violation is None
 
 
 def test_attempt_that_finished_the_run_unheard_hears_it_when_it_asks_again() -> None:
@@ -43,8 +43,8 @@ def test_attempt_that_finished_the_run_unheard_hears_it_when_it_asks_again() -> 
     while attempt.is_active:
         attempt.main.switch(Fate.GO)
 
-    assert ("FINISHED", None) == (world.oracle.rows.run["status"], attempt.error)
-    assert world.oracle.violation is None
+    assert ("FINISHED", None) == (world.first.rows.run["status"], attempt.error)
+    assert world.violation is None
 
 
 def test_attempt_that_only_looks_sees_that_it_is_superseded() -> None:
@@ -75,6 +75,26 @@ def test_trigger_that_was_not_due_is_not_due_later() -> None:
     assert state == play(state, *batch)
 
 
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_attempt_that_fails_when_its_run_is_another_s_says_so(is_deleted: bool) -> None:  # noqa: FBT001 - a case
+    """Seed 981: its run was deleted, its checkpoint discarded, and it called that a bug."""
+    store = MemoryStore(SimulatedClock())
+    store.add_run(new_run(PROGRAM))
+    other = RunDeleted(deleted_by="ann", gone_attempt_id=attempt_id(1)) if is_deleted else claim(2, takeover=True)
+
+    with pytest.raises(SupersededError) as raised:
+        _fail_after(store, other)
+
+    assert ["ValueError('a file is missing')"] == [repr(raised.value.__cause__)]
+
+
+def _fail_after(store: MemoryStore, other: Event) -> None:
+    mine, coordinator = Claim(attempt_id=attempt_id(1), holder=HOLDER), Coordinator(store)
+    with open_attempt(store, coordinator, RUN_ID, mine, heartbeat_class=SimulatedHeartbeat):
+        coordinator.apply(RUN_ID, other)
+        raise ValueError("a file is missing")
+
+
 def _look_after_a_takeover(store: MemoryStore, coordinator: Coordinator, mine: Claim) -> None:
     with open_attempt(store, coordinator, RUN_ID, mine, heartbeat_class=SimulatedHeartbeat) as attempt:
         assert 1 == attempt.look().fencing_token
@@ -84,7 +104,7 @@ def _look_after_a_takeover(store: MemoryStore, coordinator: Coordinator, mine: C
 
 def _alone(program: Program) -> tuple[World, SimulatedAttempt]:
     world = World(Random(0), undisturbed(), program)  # noqa: S311 - no secret
-    return world, SimulatedAttempt(world, 1, Right.NONE)
+    return world, SimulatedAttempt(world.first, 1, Right.NONE)
 
 
 def _go_on_until_published(attempt: SimulatedAttempt, *, answer: Fate, beats: bool) -> None:

@@ -1,4 +1,4 @@
-"""What do all parts of one schedule share? The clock, the store, the disk, the faults, the oracle and the counters."""
+"""What do all parts of one schedule share? The clock, the store, the faults, the runs and the counters."""
 
 from __future__ import annotations
 
@@ -6,39 +6,57 @@ from collections import Counter
 from random import Random
 
 from iteration_lib.protocol.state import RunId
-from iteration_lib.state.location import StateLocation
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import NewRun
-from tests.simulation.disk import ROOT, Disk, SimulatedFileSystem
-from tests.simulation.oracle import Oracle
+from tests.simulation.disk import STATE_URI, SimulatedFileSystem
 from tests.simulation.ports import SimulatedClock, SimulatedStore
 from tests.simulation.programs import BUCKETS, Program
-from tests.simulation.reference import reference
+from tests.simulation.run import SimulatedRun
 from tests.simulation.swarm import Swarm
 
 RUN_ID = RunId("00000000-0000-4000-8000-000000000001")
 
 
 class World:
-    """Everything but the attempts of one schedule. One world at a time: its disk is the simulated file system's."""
+    """Everything but the processes of one schedule. One world at a time: its disks are the simulated file system's.
 
-    run_id = RUN_ID
+    `runs` are the first one and its branches, in the order in which they were made. `let_go` are the paths of files
+    that were removed because nobody needed them any more.
+    """
 
     def __init__(self, random: Random, swarm: Swarm, program: Program, *, is_traced: bool = False) -> None:
         self.random = random
         self.swarm = swarm
-        self.program = program
         self.is_traced = is_traced
         self.counters: Counter[str] = Counter()
+        self.violation: str | None = None
         self.clock = SimulatedClock()
         self.store = MemoryStore(self.clock)
         self.store.add_run(new_run(program))
-        self.disk = Disk()
-        SimulatedFileSystem.disk = self.disk
-        self.location = StateLocation(f"sim://{ROOT}")
+        SimulatedFileSystem.disks.clear()
         self.damages = 0
-        self.oracle = Oracle(self, reference(program.name))
+        self.let_go: set[str] = set()
         self.ports = SimulatedStore(self)
+        self.first = SimulatedRun(self, RUN_ID, program)
+        self.runs = [self.first]
+
+    def violate(self, rule: str, text: str) -> None:
+        """Note a violation; the first one counts."""
+        if self.violation is None:
+            self.violation = f"{rule}: {text}"
+
+    def run_of(self, run_id: str) -> SimulatedRun:
+        """Return a run by its id."""
+        return next(run for run in self.runs if run.run_id == run_id)
+
+    def next_run_id(self) -> RunId:
+        """Return the id of the run that is made next: by chance it would be another one in every replay."""
+        return RunId(f"00000000-0000-4000-8000-{len(self.runs) + 1:012d}")
+
+    def branched(self, run_id: RunId, origin: SimulatedRun) -> None:
+        """Watch a branch from now on."""
+        origin.oracle.was_branched()
+        self.runs.append(SimulatedRun(self, run_id, origin.program, origin=origin))
 
 
 def new_run(program: Program) -> NewRun:
@@ -46,10 +64,10 @@ def new_run(program: Program) -> NewRun:
     return NewRun(
         run_id=RUN_ID,
         run_key=program.name,
-        reference=f"tests.simulation.programs:{program.name}",
+        reference=program.reference,
         definition=program.definition,
-        params={},
-        state_uri="sim://",
+        params={"max_epochs": program.max_epochs},
+        state_uri=STATE_URI,
         max_buckets=BUCKETS,
         max_epochs=program.max_epochs,
     )

@@ -1,0 +1,158 @@
+"""What does somebody do to a run that takes more than one call? Collect its garbage, or branch it, beside its attempts.
+
+Each is a process of its own: others go on between two of its calls, and it may end in the middle. What the command line
+puts together for a person, this puts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, cast
+
+from iteration_lib.branching import BranchRequest, branch_run
+from iteration_lib.config import Settings
+from iteration_lib.errors import (
+    IllegalBranchError,
+    OutcomeUnknownError,
+    RunMismatchError,
+    RunNotFoundError,
+    StateCorruptedError,
+    StateLocationError,
+    UsageError,
+)
+from iteration_lib.garbage import collect_garbage
+from iteration_lib.model.operator import Role
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.status import RestoreMode, RunStatus
+from iteration_lib.store.record import RunRecord
+from iteration_lib.store.seam import StoreWithHistory
+from tests.simulation.change import Row, of_status
+from tests.simulation.disk import STATE_URI
+from tests.simulation.ports import SimulatedCoordinator
+from tests.simulation.process import SimulatedProcess
+
+if TYPE_CHECKING:
+    from tests.simulation.run import SimulatedRun
+
+_SETTINGS = Settings(store_url=None, state_uri=STATE_URI)
+_THERE = 0.9  # how often a checkpoint is named that was completed, as far as anybody has seen
+_OLD_KEY = 0.2  # how often the key is that of a branch that is there
+
+
+class Errand(SimulatedProcess):
+    """A process that does one thing; `may_fail` tells whether an error is no fault of it."""
+
+    def __init__(
+        self,
+        run: SimulatedRun,
+        number: int,
+        name: str,
+        work: Callable[[], None],
+        *,
+        may_fail: Callable[[BaseException], bool],
+    ) -> None:
+        super().__init__(run, number, f"{name} {number}")
+        self._do = work
+        self._may_fail = may_fail
+
+    def _work(self) -> None:
+        self._do()
+
+    def _ended(self) -> None:
+        error = self.error
+        self.world.counters[f"{self.name.rstrip('0123456789')}ended: {type(error).__name__ if error else 'well'}"] += 1
+        if error is None or (isinstance(error, OutcomeUnknownError) and "store" in self.hurt):
+            return
+        is_hurt = isinstance(error, StateCorruptedError) and ("get" in self.hurt or self.world.damages > 0)
+        is_hurt = is_hurt or (isinstance(error, StateLocationError) and "put" in self.hurt)
+        if not is_hurt and not self._may_fail(error):
+            self.run.oracle.violate("errors", f"{self.name} ended with {error!r}")
+
+
+def collector(run: SimulatedRun, number: int) -> Errand:
+    """Return who discards what the last attempt's policy lets go, and then removes the files that nobody needs."""
+    store = cast("StoreWithHistory", run.world.ports)  # it lacks only what nobody here asks
+
+    def collect() -> None:
+        record = cast("RunRecord", store.find_run(run.run_id))
+        attempts = store.list_attempts(run.run_id)
+        policy = attempts[-1].policy if attempts else CheckpointPolicy()
+        SimulatedCoordinator(run.world).discard(run.run_id, policy)
+        collect_garbage(store, record, is_deleted=record.status is RunStatus.DELETED)
+
+    return Errand(run, number, f"collection of {run.name}, process", collect, may_fail=lambda _: False)
+
+
+def brancher(run: SimulatedRun, number: int) -> Errand:
+    """Return who branches a run, from a checkpoint that may have no files, or none any more."""
+    request = _draw_request(run)
+    store = cast("StoreWithHistory", run.world.ports)
+
+    def branch() -> None:
+        made = branch_run(store, _SETTINGS, request)
+        if made.run_id not in {known.run_id for known in run.world.runs if known.origin is not None}:
+            run.oracle.violate("branches", f"the branch {made.run_key} is not there")
+        if _is_illegal(run, request):
+            run.oracle.violate("branches", f"the branch {made.run_key} of {request} was made")
+        run.world.counters[f"branched: {request.mode.value}"] += 1
+
+    return Errand(
+        run,
+        number,
+        f"branching of {run.name}, process",
+        branch,
+        may_fail=lambda error: _is_refused_rightly(run, request, error),
+    )
+
+
+def _draw_request(run: SimulatedRun) -> BranchRequest:
+    """Draw a checkpoint, by its id or its epoch. None of the last epoch: behind that there is no other."""
+    random = run.world.random
+    last_epoch = run.oracle.reference.last_epoch
+    rows = [row for row in run.rows.checkpoints.values() if row["epoch"] < last_epoch]
+    with_files = [row for row in rows if row["manifest_path"] is not None]
+    row = random.choice(with_files if with_files and random.random() < _THERE else rows)
+    has_id = random.random() < 0.7
+    claims = 0.1 if row["status"] == "COMPLETED" else 0.6  # the newest one nobody can claim
+    return BranchRequest(
+        checkpoint=f"{run.run_id}@{row['checkpoint_id']}" if has_id else run.run_id,
+        epoch=None if has_id else row["epoch"],
+        run_key=_draw_key(run, random),
+        branched_by="ann",
+        mode=RestoreMode.CLAIM if random.random() < claims else RestoreMode.NO_CLAIM,
+        data=random.choice((None, None, "new", "kept")),
+    )
+
+
+def _draw_key(run: SimulatedRun, random: Random) -> str:
+    """Draw a key that is free, or now and then one that a branch has."""
+    taken = [known.rows.run["run_key"] for known in run.world.runs if known.origin is not None]
+    return str(random.choice(taken)) if taken and random.random() < _OLD_KEY else f"branch-{len(run.world.runs)}"
+
+
+def _is_refused_rightly(run: SimulatedRun, request: BranchRequest, error: BaseException) -> bool:
+    """Tell whether a branch may be refused so: what is asked for is not there, illegal, or its key is another run's."""
+    run.world.counters[f"branch refused: {type(error).__name__}"] += 1
+    if isinstance(error, RunMismatchError):
+        return request.run_key in {known.rows.run["run_key"] for known in run.world.runs}
+    if isinstance(error, RunNotFoundError):  # the key was another branch's, which was deleted before it was read
+        return request.run_key in {known.rows.run["run_key"] for known in run.world.runs if known.status == "DELETED"}
+    if isinstance(error, IllegalBranchError):
+        return _is_illegal(run, request)
+    return type(error) is UsageError and not _meant(run, request)
+
+
+def _is_illegal(run: SimulatedRun, request: BranchRequest) -> bool:
+    """Tell whether the run needs a checkpoint that is to be claimed, or no epoch of the branch would see some data."""
+    is_newest = any(row["status"] == "COMPLETED" for row in _meant(run, request))
+    never_comes = any(o.role is Role.DATA and not o.replays for o in run.program.graph.operators)
+    return (request.mode is RestoreMode.CLAIM and is_newest) or (request.data == "new" and never_comes)
+
+
+def _meant(run: SimulatedRun, request: BranchRequest) -> list[Row]:
+    """Return the checkpoints with files that a request may mean."""
+    there = of_status(run.rows.checkpoints, "COMPLETED", "SUBSUMED")
+    if request.epoch is not None:
+        return [row for row in there if row["epoch"] == request.epoch]
+    return [row for row in there if request.checkpoint == f"{run.run_id}@{row['checkpoint_id']}"]
