@@ -51,6 +51,7 @@ class Uploads:
         self._sinks = sinks
         self._attempt = context.attempt
         self._uploads: list[_Upload] = []
+        self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
         self._failure: Exception | None = None
 
     def start(self, snapshot: Snapshot) -> None:
@@ -111,13 +112,20 @@ class Uploads:
             upload.job.result()
 
     def expired(self) -> list[CheckpointDeclined]:
-        """Return what declines the checkpoints that have taken too long; a job that hangs is left to itself."""
+        """Return what declines the checkpoints that have taken too long; a job that hangs is left to itself.
+
+        To let the sinks commit may take as long again.
+        """
         writing = [upload for upload in self._uploads if not upload.job.done()]
-        late = [upload for upload in writing if self._is_late(upload.started_seconds)]
+        late = [upload for upload in writing if self._is_late(self._since(upload))]
         self._uploads = [upload for upload in self._uploads if upload not in late]
-        if late:
+        declined = [upload for upload in late if upload.snapshot.checkpoint_id not in self._committing]
+        if declined:
             self._failure = None  # of an earlier one, which was tolerated
-        return [self._expiry(upload.snapshot) for upload in late]
+        return [self._expiry(upload.snapshot) for upload in declined]
+
+    def _since(self, upload: _Upload) -> float:
+        return self._committing.get(upload.snapshot.checkpoint_id, upload.started_seconds)
 
     def _is_late(self, started_seconds: float) -> bool:
         return self._context.clock.monotonic_seconds() - started_seconds >= self._context.policy.timeout_seconds
@@ -146,6 +154,7 @@ class Uploads:
             return self._attempt.apply(self._expiry(snapshot))
         state = self._attempt.apply(acknowledged, publish=self._sinks.publish)
         self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
+        self._committing[snapshot.checkpoint_id] = self._context.clock.monotonic_seconds()
         state = self._sinks.commit(state)
         discard_checkpoints(self._context)
         return state

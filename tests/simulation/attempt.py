@@ -12,6 +12,7 @@ from iteration_lib.driver.attempt import Claim, open_attempt
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
+from iteration_lib.driver.sinks import OpenSink
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol.state import AttemptId, Holder
 from iteration_lib.protocol.status import RunStatus
@@ -23,6 +24,7 @@ from tests.simulation.fiber import Fiber, Killed
 from tests.simulation.ports import Said, SimulatedCoordinator, SimulatedCrashPlan, SimulatedHeartbeat
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.runner import SimulatedRunner
+from tests.simulation.sinking import SimulatedSink
 from tests.simulation.swarm import Pace
 
 if TYPE_CHECKING:
@@ -127,6 +129,7 @@ class SimulatedAttempt(SimulatedProcess):
                 parallelism=self.parallelism,
                 alignment_timeout_seconds=self.pace.alignment_timeout_seconds,
                 background=SimulatedBackground(self, world.clock),
+                sinks={output: OpenSink(sink=SimulatedSink(self.run)) for output in self.run.program.graph.sinks},
                 observer=self.run.oracle.observer(self),
                 crash_plan=plan,
             )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = Mapping[str, Any]  # Any: what a column holds
 Violate: TypeAlias = Callable[[str, str], None]
 
-TABLES = ("operators", "pins", "epochs", "checkpoints", "requests", "parts", "notices", "branch")
+TABLES = ("operators", "pins", "epochs", "checkpoints", "requests", "parts", "notices", "committables", "branch")
 
 
 class Checks:

@@ -14,6 +14,7 @@ from iteration_lib.errors import (
     ProtocolViolationError,
     RunDeletedError,
     RunFinishedError,
+    SinkTargetError,
     StateCorruptedError,
     StateLocationError,
     SupersededError,
@@ -35,6 +36,7 @@ _DUE_TO: dict[type[BaseException], frozenset[str]] = {
     StateCorruptedError: frozenset({"get"}),
     InputError: frozenset({"get"}),
     CheckpointFailedError: frozenset(),
+    SinkTargetError: frozenset({"sink"}),
     SystemExit: frozenset({"told to end"}),
 }
 
@@ -75,10 +77,11 @@ def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: Base
         oracle.counters["torn file seen"] += 1
     if _DUE_TO[type(error)] & attempt.hurt:
         return True
-    if isinstance(error, StateLocationError) and "put beside" in attempt.hurt:
-        return _has_failed(oracle, attempt)
+    if isinstance(error, StateLocationError | StateCorruptedError) and {"put beside", "get beside"} & attempt.hurt:
+        return _has_failed(oracle, attempt) or world.damages > 0
     if isinstance(error, CheckpointFailedError):
-        return _has_failed(oracle, attempt) or _lost_its_last(oracle, attempt)
+        is_slow = "not committed" in str(error)  # answers were lost, or the process was paused
+        return is_slow or _has_failed(oracle, attempt) or _lost_its_last(oracle, attempt)
     if not isinstance(error, StateCorruptedError | InputError | StateLocationError):
         return False
     if not oracle.is_in_force(attempt) and any(path in str(error) for path in world.let_go):

@@ -37,6 +37,8 @@ class Call(enum.Enum):
     REMOVE = "remove the file"
     RUN = "run the operator"
     LISTEN = "call the listener"
+    SINK = "use the sink"
+    SINK_DONE = "hear that the sink is through"
     POINT = "pass the crash point"
     WAIT = "wait"
     AWAIT = "wait for a job"

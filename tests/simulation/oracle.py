@@ -28,6 +28,7 @@ from tests.simulation.person_rows import PersonOracle
 from tests.simulation.reference import Reference
 from tests.simulation.retention_rows import RetentionOracle, kept_of_origin
 from tests.simulation.rows import RowOracle
+from tests.simulation.sinking import SinkOracle
 
 if TYPE_CHECKING:
     from iteration_lib.protocol.policy import CheckpointPolicy
@@ -65,6 +66,7 @@ class Oracle:
         self._checkpoints = CheckpointOracle(reference, self.violate, world.counters)
         self._edges = EdgeOracle(run.program, self.violate, world.counters)
         self._notices = NoticeOracle(run.program, reference, self.violate, world.counters)
+        self.sinks = SinkOracle(run.program, reference, self.violate, world.counters)
         self._leases = LeaseOracle(self.violate, world.counters)
         self._persons = PersonOracle(self.violate)
         self._retention = RetentionOracle(run, reference, self.violate)
@@ -114,7 +116,7 @@ class Oracle:
             return
         if said is not None:
             self._persons.check(change)
-        for part in (self._rows, self._leases, self._checkpoints, self._edges, self._notices):
+        for part in (self._rows, self._leases, self._checkpoints, self._edges, self._notices, self.sinks):
             if self._world.violation is None:
                 part.check(change)
         if self._world.violation is not None:
@@ -282,6 +284,7 @@ class Oracle:
             self.violate("liveness", f"the run is {self.rows.run['status']} after it was healed")
             return
         self._manifests.finished(self.rows)
+        self.sinks.finished(self.rows)
         by = next(reversed(self.lives), None)
         if by is not None and self.lives[by].ran:
             left = self._run.disk.list_below(f"{attempt_folder(self.lives[by].token, by.attempt_id)}/fresh")

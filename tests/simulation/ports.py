@@ -25,6 +25,7 @@ from iteration_lib.store.record import (
     AttemptRecord,
     BranchRecord,
     CheckpointRecord,
+    CommittableRecord,
     EpochRecord,
     NewRun,
     OperatorRecord,
@@ -154,6 +155,11 @@ class SimulatedStore:
         """See History."""
         self._read("parts")
         return self._inner.list_live_parts(run_id)
+
+    def list_uncommitted(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
+        """See History."""
+        self._read("what is not committed")
+        return self._inner.list_uncommitted(run_id)
 
     def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
         """See History."""

@@ -90,7 +90,8 @@ def descent() -> Iteration:
 
     iteration.feedback(weights=moved, shards=shifted)
     iteration.criteria(still_moving)
-    iteration.output(model=moved, shards=shifted)
+    iteration.output(model=moved, sink=some_sink)
+    iteration.output(shards=shifted, sink=some_sink, each_epoch=True)
     _tell_all(iteration)
     return iteration
 
@@ -140,7 +141,7 @@ def drying() -> Iteration:
         return (len(reached), mix(reached))
 
     iteration.feedback(frontier=reached)
-    iteration.output(sizes=sizes)
+    iteration.output(sizes=sizes, sink=some_sink, each_epoch=True)
     return iteration
 
 
@@ -268,6 +269,11 @@ def guarded() -> Iteration:
     iteration.output(weighed=weighed, left=pushed)
     _tell_all(iteration)
     return iteration
+
+
+def some_sink(_params: object) -> object:
+    """Stand for the sink that each attempt is given."""
+    raise NotImplementedError
 
 
 def mix(rows: Rows) -> int:

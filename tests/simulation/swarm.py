@@ -70,6 +70,9 @@ _FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
     (Fate.FAIL, (Call.RUN,)): (0.005, 0.02),
     (Fate.LOST, (Call.RUN,)): (0.005, 0.02),
     (Fate.FAIL, (Call.LISTEN,)): (0.02, 0.2),
+    (Fate.FAIL, (Call.SINK,)): (0.02, 0.2),
+    (Fate.LOST, (Call.SINK_DONE,)): (0.02, 0.2),
+    (Fate.HANG, (Call.SINK, Call.SINK_DONE)): (0.05, 0.2),
 }
 _ENABLED = 0.35  # how likely a fault is part of a seed's
 _ENABLED_WITH_BRANCHES = 0.15
@@ -132,7 +135,7 @@ def draw_swarm(random: Random) -> Swarm:
         if random.random() < _OFTEN_ENABLED:
             events[event] = random.choice(choices)
     fates = _draw_fates(random, enabled)
-    if Fate.HANG in fates.get(Call.PUT, {}):
+    if any(Fate.HANG in rates for rates in fates.values()):
         events[Event.RECOVER] = _RECOVERY_RATE
     told_late = random.choice(_TOLD_LATE_RATES)
     paces = random.choice((1, 1, 2))
