@@ -115,7 +115,7 @@ def _ended_well(oracle: Oracle, attempt: SimulatedAttempt) -> None:
     reached = run["terminated_by"] is not None or (until is not None and run["last_durable_epoch"] >= until - 1)
     if not reached:
         oracle.violate("I6", f"attempt {attempt.number} ended well, and its last epoch is not durable")
-    if attempt.publishes and run["status"] != "FINISHED" and _had_terminated(oracle, row):
+    if attempt.publishes and run["outputs"] is None and _had_terminated(oracle, row):
         oracle.violate("I10", f"attempt {attempt.number} ended well, and published nothing")
 
 
