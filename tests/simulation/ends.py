@@ -112,13 +112,16 @@ def _ended_well(oracle: Oracle, attempt: SimulatedAttempt) -> None:
         if run["status"] != "FINISHED":
             oracle.violate("errors", f"attempt {attempt.number} went away from a run that is {run['status']}")
         return
-    if row["outcome"] not in ("RELEASED", "FINISHED"):
+    may_be = ("RELEASED", "FINISHED", *(("SUPERSEDED",) if run["status"] == "DELETED" else ()))
+    if (
+        row["outcome"] not in may_be
+    ):  # a deletion ends the attempt, too, whose last word is then taken for a repeated one
         oracle.violate("errors", f"attempt {attempt.number} ended well, but its row says {row['outcome']}")
     until = attempt.until_epoch
     reached = run["terminated_by"] is not None or (until is not None and run["last_durable_epoch"] >= until - 1)
     if not reached:
         oracle.violate("I6", f"attempt {attempt.number} ended well, and its last epoch is not durable")
-    if attempt.publishes and run["status"] != "FINISHED" and _had_terminated(oracle, row):
+    if attempt.publishes and run["outputs"] is None and _had_terminated(oracle, row):
         oracle.violate("I10", f"attempt {attempt.number} ended well, and published nothing")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from iteration_lib.driver.attempt import Attempt, attempt_folder
 from iteration_lib.model.operator import Operator, Role
 from iteration_lib.protocol.event import OpenEvent, RunDeleted
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.store.memory_rows import MemoryRun
 from iteration_lib.store.record import RunRecord
 from tests.simulation.change import Change, is_same, live_attempts
@@ -31,7 +32,6 @@ from tests.simulation.rows import RowOracle
 from tests.simulation.sinking import SinkOracle
 
 if TYPE_CHECKING:
-    from iteration_lib.protocol.policy import CheckpointPolicy
     from tests.simulation.attempt import SimulatedAttempt
     from tests.simulation.run import SimulatedRun
 
@@ -293,6 +293,11 @@ class Oracle:
 
     def collected(self) -> None:
         """See that nothing is left, after the last collection, but what somebody needs, and what nobody here wrote."""
+        tokens = self.rows.attempts
+        policy = CheckpointPolicy(**tokens[max(tokens)]["policy"]) if tokens else CheckpointPolicy()
+        beyond = self._retention.beyond(self.rows, policy)
+        if beyond:
+            self.violate("I18", f"the checkpoints {beyond} are left, and nobody keeps them")
         for path in sorted(self._run.disk.files):
             if self._manifests.needed_by(path, self.rows) is None and path != STRAY_POINTER:
                 self.violate("garbage", f"{path} is left, and nobody needs it")

@@ -36,6 +36,7 @@ _LATE_POINTS = (
     CrashPoint.RUN_FINISHED,
 )
 _RARELY_REACHED = 4  # how many times as often a process ends at one of these
+_BESIDE = 2.5  # the same of the fate of a file that is put beside the epochs: there are few
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
 
 
@@ -220,7 +221,7 @@ class Schedule:
         fates = self._swarm.fates.get(call)
         if fates is None or self._processes.is_healed:
             return Fate.GO
-        drawn = self._random.random()
+        drawn = self._random.random() / (_BESIDE if fiber.is_beside and call is Call.PUT else 1)
         found = next((fate for bound, fate in fates if drawn < bound), Fate.GO)
         if found is Fate.HANG and not fiber.is_beside:
             return Fate.GO  # an attempt that hangs is one that is paused

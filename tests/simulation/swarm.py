@@ -51,7 +51,7 @@ _EVENT_RATES: Mapping[Event, tuple[float, ...]] = {
     Event.PROBE: (0.01, 0.04),
     Event.DAMAGE: (0.001, 0.004),
     Event.PREEMPT: (0.003, 0.01, 0.03),
-    Event.ABORT: (0.005, 0.02, 0.06),
+    Event.ABORT: (0.01, 0.03, 0.1),
     Event.REQUEST: (0.005, 0.02),
 }
 _FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
