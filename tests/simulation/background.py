@@ -37,6 +37,7 @@ class SimulatedBackground:
         self._attempt = attempt
         self._clock = clock
         self._started_seconds: dict[Job, float] = {}
+        self._checkpoint_ids: dict[Job, int] = {}
         self._waited_until_seconds = 0.0
         self._looks = 0
         self._failed: list[Job] = []
@@ -57,6 +58,7 @@ class SimulatedBackground:
         fiber = Fiber(self._attempt, f"{name} of {self._attempt.number}", run, is_beside=True)
         self._attempt.jobs.append(fiber)
         self._started_seconds[job] = self._clock.monotonic_seconds()
+        self._checkpoint_ids[job] = int(name.rpartition("-")[2])
         return job
 
     def wait(self, jobs: Sequence[Job], *, timeout_seconds: float) -> None:
@@ -101,10 +103,15 @@ class SimulatedBackground:
             self._attempt.run.oracle.violate("errors", text)
         timeout = self._attempt.pace.policy.timeout_seconds
         late = [job for job in jobs if self._waited_until_seconds - self._started_seconds[job] >= timeout]
-        is_committing = any(row["committed_at"] is None for row in self._attempt.run.rows.committables.values())
-        if late and not is_committing:
+        if late and not self._is_committing(late):
             text = f"attempt {self._attempt.number} waits for a checkpoint longer than {timeout} seconds"
             self._attempt.run.oracle.violate("expiry", text)
+
+    def _is_committing(self, jobs: Sequence[Job]) -> bool:
+        """Tell whether all of the jobs are through with their checkpoints, and let sinks commit."""
+        checkpoints = self._attempt.run.rows.checkpoints
+        statuses = {checkpoints[self._checkpoint_ids[job]]["status"] for job in jobs}
+        return bool(self._attempt.run.program.graph.sinks) and "PENDING" not in statuses
 
     def lock(self) -> AbstractContextManager[object]:
         """Return what one fiber at a time may enter: whoever comes second waits, and looks again."""

@@ -16,6 +16,7 @@ from tests.simulation.mutants.leases import LEASES
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.publishing import PUBLISHING
 from tests.simulation.mutants.shells import SHELLS
+from tests.simulation.mutants.sinks import SINKS
 
 MUTANTS: tuple[Mutant, ...] = (
     *LEASES,
@@ -27,5 +28,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *DRIVERS,
     *BESIDES,
     *PUBLISHING,
+    *SINKS,
 )
 SHORT = tuple(mutant for mutant in MUTANTS if mutant.in_short)
