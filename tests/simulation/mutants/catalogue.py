@@ -15,6 +15,7 @@ from tests.simulation.mutants.holds import HOLDS
 from tests.simulation.mutants.leases import LEASES
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.publishing import PUBLISHING
+from tests.simulation.mutants.retentions import RETENTIONS
 from tests.simulation.mutants.shells import SHELLS
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -27,5 +28,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *DRIVERS,
     *BESIDES,
     *PUBLISHING,
+    *RETENTIONS,
 )
 SHORT = tuple(mutant for mutant in MUTANTS if mutant.in_short)
