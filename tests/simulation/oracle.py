@@ -166,9 +166,11 @@ class Oracle:
             who = f" of attempt {attempt.number}" if attempt is not None else ""
             self.violate("I12", f"{what}{who} changed rows")
 
-    def was_branched(self) -> None:
-        """See that a branch changes nothing of its origin but the revision."""
+    def was_branched(self, revision: int) -> None:
+        """See that a branch changes nothing of its origin but the revision: whoever knows it looks again."""
         self.nothing_changed("a branch")
+        if self.rows.run["revision"] <= revision:
+            self.violate("I18", "a branch was made, and nobody who knows its origin would hear of it")
         self._known = self.rows
 
     def lease_was_renewed(self, attempt: SimulatedAttempt | None, *, renewed: bool) -> None:
