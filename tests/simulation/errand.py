@@ -91,10 +91,7 @@ def brancher(run: SimulatedRun, number: int) -> Errand:
 
     def branch() -> None:
         made = branch_run(store, _SETTINGS, request)
-        if made.run_id not in {known.run_id for known in run.world.runs if known.origin is not None}:
-            run.oracle.violate("branches", f"the branch {made.run_key} is not there")
-        if _is_illegal(run, request):
-            run.oracle.violate("branches", f"the branch {made.run_key} of {request} was made")
+        _check_branch(run, request, made)
         run.world.counters[f"branched: {request.mode.value}"] += 1
 
     return Errand(
@@ -143,6 +140,17 @@ def _is_refused_rightly(run: SimulatedRun, request: BranchRequest, error: BaseEx
     return type(error) is UsageError and not _meant(run, request)
 
 
+def _check_branch(run: SimulatedRun, request: BranchRequest, made: RunRecord) -> None:
+    """See that a branch is what was asked for, and that it may be."""
+    row = run.world.run_of(made.run_id).rows.branch or {}
+    asked = [known["checkpoint_id"] for known in run.rows.checkpoints.values() if _is_meant(run, request, known)]
+    computed = [o.operator_id for o in run.program.graph.operators if o.role is Role.DATA or o.finishes]
+    wanted = (run.run_id, request.mode.value, () if request.data == "new" else tuple(sorted(computed)))
+    found = (row.get("origin_run_id"), row.get("mode"), row.get("keeps"))
+    if found != wanted or row.get("origin_checkpoint_id") not in asked or _is_illegal(run, request):
+        run.oracle.violate("branches", f"{request} made the branch {row}")
+
+
 def _is_illegal(run: SimulatedRun, request: BranchRequest) -> bool:
     """Tell whether the run needs a checkpoint that is to be claimed, or no epoch of the branch would see some data."""
     is_newest = any(row["status"] == "COMPLETED" for row in _meant(run, request))
@@ -153,6 +161,10 @@ def _is_illegal(run: SimulatedRun, request: BranchRequest) -> bool:
 def _meant(run: SimulatedRun, request: BranchRequest) -> list[Row]:
     """Return the checkpoints with files that a request may mean."""
     there = of_status(run.rows.checkpoints, "COMPLETED", "SUBSUMED")
+    return [row for row in there if _is_meant(run, request, row)]
+
+
+def _is_meant(run: SimulatedRun, request: BranchRequest, row: Row) -> bool:
     if request.epoch is not None:
-        return [row for row in there if row["epoch"] == request.epoch]
-    return [row for row in there if request.checkpoint == f"{run.run_id}@{row['checkpoint_id']}"]
+        return bool(row["epoch"] == request.epoch)
+    return request.checkpoint == f"{run.run_id}@{row['checkpoint_id']}"

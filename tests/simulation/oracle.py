@@ -125,6 +125,18 @@ class Oracle:
         self._count_restored(change)
         for name in after.pins.keys() - before.pins.keys():
             self._pinned[name] = after.run["fencing_token"]
+        self._taken_over(before, after)
+
+    def _taken_over(self, before: MemoryRun, after: MemoryRun) -> None:
+        """See that a branch takes over what it keeps of its origin, as copies of its own, and nothing else."""
+        named = {name: pin["pin"]["files"] for name, pin in after.pins.items() if name not in before.pins}
+        for name, operator in after.operators.items():
+            if operator["output"] is not None and before.operators[name]["output"] is None:
+                named[name] = operator["output"]["files"]
+        for name, files in named.items():
+            is_copy = all(file["path"].split("/")[1] == "origin" for file in files)
+            if is_copy is not (name in self._from_origin):
+                self.violate("branches", f"{name} is {'' if is_copy else 'not '}taken over from the origin")
 
     def _count_restored(self, change: Change) -> None:
         """Count the operators whose edges an attempt read instead of running them."""
@@ -156,9 +168,11 @@ class Oracle:
             who = f" of attempt {attempt.number}" if attempt is not None else ""
             self.violate("I12", f"{what}{who} changed rows")
 
-    def was_branched(self) -> None:
-        """See that a branch changes nothing of its origin but the revision."""
+    def was_branched(self, revision: int) -> None:
+        """See that a branch changes nothing of its origin but the revision: whoever knows it looks again."""
         self.nothing_changed("a branch")
+        if self.rows.run["revision"] <= revision:
+            self.violate("I18", "a branch was made, and nobody who knows its origin would hear of it")
         self._known = self.rows
 
     def lease_was_renewed(self, attempt: SimulatedAttempt | None, *, renewed: bool) -> None:

@@ -119,9 +119,11 @@ class SimulatedStore:
         if ask(Call.TRANSACTION) is Fate.LOST:
             self._lose("unknown outcome, not committed")
         numbered = dataclasses.replace(run, run_id=self._world.next_run_id())
-        is_new = self._inner.add_run(numbered, origin)
-        if is_new and origin is not None and origin.origin_run_id is not None:
-            self._world.branched(numbered.run_id, self._world.run_of(origin.origin_run_id))
+        source = self._world.run_of(origin.origin_run_id) if origin is not None and origin.origin_run_id else None
+        revision = source.rows.run["revision"] if source is not None else 0
+        if (is_new := self._inner.add_run(numbered, origin)) and source is not None:
+            source.oracle.was_branched(revision)
+            self._world.branched(numbered.run_id, source)
         if ask(Call.COMMITTED) is Fate.LOST:
             self._lose("unknown outcome, committed")
         return is_new

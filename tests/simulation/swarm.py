@@ -86,7 +86,7 @@ _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
 }
 _BRANCH_RATES = (0.02, 0.06)
 _LETS_GO, _BRANCHES = 0.15, 0.15  # how likely a seed has any of these
-_MEASURED = ("loss", "weight", "behind")  # metrics of some of the programs
+_MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
 _RECOVERY_RATE = 0.02  # of calls that hang
 
@@ -176,7 +176,7 @@ def undisturbed() -> Swarm:
 def draw_retention(random: Random) -> CheckpointPolicy:
     """Draw which checkpoints are kept: the last ones, the best ones, or both."""
     last = random.choice((1, 1, 2, 3, None))
-    best = random.choice((0, 1, 2)) if last is not None else 1
+    best = random.choice((0, 1, 1, 2)) if last is not None else 1
     return CheckpointPolicy(
         retain_last=last,
         retain_best=best,

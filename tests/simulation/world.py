@@ -55,7 +55,6 @@ class World:
 
     def branched(self, run_id: RunId, origin: SimulatedRun) -> None:
         """Watch a branch from now on."""
-        origin.oracle.was_branched()
         self.runs.append(SimulatedRun(self, run_id, origin.program, origin=origin))
 
 

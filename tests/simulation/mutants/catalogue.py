@@ -15,6 +15,7 @@ from tests.simulation.mutants.holds import HOLDS
 from tests.simulation.mutants.leases import LEASES
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.publishing import PUBLISHING
+from tests.simulation.mutants.retentions import RETENTIONS
 from tests.simulation.mutants.shells import SHELLS
 from tests.simulation.mutants.sinks import SINKS
 
@@ -29,5 +30,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *BESIDES,
     *PUBLISHING,
     *SINKS,
+    *RETENTIONS,
 )
 SHORT = tuple(mutant for mutant in MUTANTS if mutant.in_short)
