@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from iteration_lib.errors import ProtocolViolationError, SinkTargetError, StateLocationError
+from iteration_lib.errors import ProtocolViolationError, SinkTargetError, StateCorruptedError, StateLocationError
 from iteration_lib.sinks.pointer import dump_pointer, is_whole_pointer, pointer_path, run_folder
 from iteration_lib.sinks.seam import Publication, SinkTransaction
-from iteration_lib.state.files import Written, copy_file, read_if_there, write_bytes
+from iteration_lib.state.files import Written, copy_file, read_if_there, verify_file, write_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import SavedFile, SavedStream
 
@@ -52,10 +52,12 @@ class ParquetSink:
             location.check_writable()
 
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
-        """Copy the files into a folder of the transaction's own; see Sink."""
+        """Copy the files into a folder of the transaction's own; see Sink.
+
+        Nothing is removed before: who prepares once more, late, must not take away what was published meanwhile.
+        """
         folder = _data_folder(transaction)
         with self._opened() as location:
-            location.remove(folder)
             copies = [_copy(publication.location, file, location, folder) for file in publication.files]
         return {"stream": replace(publication.stream, files=tuple(copies)).to_json()}
 
@@ -103,7 +105,13 @@ def _data_folder(transaction: SinkTransaction) -> str:
 
 def _copy(source: StateLocation, file: SavedFile, target: StateLocation, folder: str) -> SavedFile:
     path = f"{folder}/{PurePosixPath(file.path).name}"
-    copy_file(source, Written(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256), target, path)
+    try:
+        copy_file(source, Written(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256), target, path)
+    except StateLocationError as err:
+        try:  # another process came first, in a store that never replaces an object
+            verify_file(target, path, size_bytes=file.size_bytes, sha256=file.sha256)
+        except StateCorruptedError:
+            raise err from None
     return replace(file, path=path)
 
 

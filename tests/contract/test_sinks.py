@@ -63,6 +63,7 @@ class TestParquetSinkInMemory(TestParquetSink):
     """It puts an object piece by piece, in the sight of others, as no object store does."""
 
     test_commits_at_the_same_time_show_rows_once = None  # type: ignore[assignment]  # each would see half of another's
+    test_prepares_at_the_same_time_are_one = None  # type: ignore[assignment]  # as above
 
     @pytest.fixture(autouse=True)
     def _place(self) -> None:
