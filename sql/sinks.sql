@@ -26,6 +26,9 @@ FROM pg_catalog.pg_attribute
 WHERE attrelid = CAST($1 AS regclass) AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum;
 
+-- lock_staging: wait for a prepare of the same transaction whose connection was lost, while its server goes on
+SELECT pg_advisory_xact_lock(hashtextextended($1, 5283470213462));
+
 -- create_staging: the table's columns, with what it asks of values; nobody reads it
 CREATE TABLE {staging} (LIKE {target} INCLUDING CONSTRAINTS);
 

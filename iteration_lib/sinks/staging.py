@@ -57,6 +57,7 @@ def stage(sink: PostgresSink, transaction: SinkTransaction, publication: Publica
         for name in ("lock_tables", "create_publications", "create_target"):
             cursor.execute(statement(name, **names))
         connection.commit()  # and let others create theirs, while this one fills its staging table
+        cursor.execute(statement("lock_staging"), [names["staging"]])
         for name in ("drop_staging", "create_staging"):
             cursor.execute(statement(name, **names))
         for other in _other_columns(cursor, sink, columns):

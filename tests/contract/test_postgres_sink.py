@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -493,3 +495,34 @@ def test_driver_that_is_not_installed_is_asked_for(sink: PostgresSink, monkeypat
 
 def _fields(transaction: SinkTransaction) -> dict[str, Any]:
     return {name: getattr(transaction, name) for name in SinkTransaction.__dataclass_fields__}
+
+
+def test_prepare_waits_for_one_of_the_same_transaction_whose_connection_was_lost(
+    sink: PostgresSink, url: str, database: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server goes on with the first for a while, and its staging table is not to be seen before it is committed."""
+    publish(sink, publication_of(9), transaction_of(9))  # so that the table is there
+    database.execute(text("TRUNCATE scores"))
+    has_created, may_commit = threading.Event(), threading.Event()
+
+    def statement(name: str, **identifiers: str) -> str:
+        if name == "fill_staging" and threading.current_thread() is first:
+            has_created.set()
+            may_commit.wait(timeout=30)
+        return postgres_session.statement(name, **identifiers)
+
+    monkeypatch.setattr(staging, "statement", statement)
+    first = threading.Thread(target=sink.prepare, args=(_FIRST, publication_of(0)))
+    first.start()
+    has_created.wait(timeout=30)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(PostgresSink("scores", url=url).prepare, _FIRST, publication_of(0))
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        while not second.done() and read(database, waiting) == [(0,)]:
+            pass
+        may_commit.set()
+        committable = second.result()
+    first.join()
+    sink.commit(_FIRST, committable)
+
+    assert [(6,)] == read(database, "SELECT count(*) FROM scores")
