@@ -20,8 +20,11 @@ CREATE TABLE IF NOT EXISTS {publications} (
 -- create_target: a table as the rows are, where there is none
 CREATE TABLE IF NOT EXISTS {target} AS SELECT {columns} FROM {rows} WITH NO DATA;
 
--- list_columns: the columns of a table, and which of them need a value
-SELECT attname AS name, attnotnull AND NOT atthasdef AND attidentity = '' AS is_required
+-- list_columns: the columns of a table, their types, which of them need a value, and which take none
+SELECT attname AS name,
+    pg_catalog.format_type(atttypid, NULL) AS type,
+    attnotnull AND NOT atthasdef AND attidentity = '' AS is_required,
+    attgenerated <> '' OR attidentity = 'a' AS is_computed
 FROM pg_catalog.pg_attribute
 WHERE attrelid = CAST($1 AS regclass) AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum;

@@ -14,6 +14,8 @@ import pyarrow as pa
 from iteration_lib.errors import SinkTargetError
 
 _LONGEST_NAME_BYTES = 63  # Postgres cuts what is longer, and would take two names for one
+_WHOLE_NUMBERS = ("smallint", "integer", "bigint")
+_PARTS_OF_INSTANTS = ("date", "time without time zone", "time with time zone")
 _WAY_OUT = "change the output's columns, or publish it as Parquet"
 
 
@@ -35,6 +37,14 @@ def to_storable(batch: pa.RecordBatch, schema: pa.Schema, *, target: str) -> pa.
             problem = f"cannot hold a value of the column {field.name!r} ({err})"
             raise SinkTargetError(target, problem, way_out=_WAY_OUT) from err
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def is_cut(sent: pa.DataType, column_type: str) -> bool:
+    """Whether the server would silently put less of a value into a column: a rounded number, a part of an instant."""
+    element = sent.value_type if _is_list(sent) else sent
+    has_fraction = pa.types.is_floating(element) or (pa.types.is_decimal(element) and element.scale > 0)
+    name = column_type.removesuffix("[]")
+    return (has_fraction and name in _WHOLE_NUMBERS) or (pa.types.is_timestamp(element) and name in _PARTS_OF_INSTANTS)
 
 
 def _storable_field(field: pa.Field, target: str) -> pa.DataType:

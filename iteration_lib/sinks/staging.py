@@ -7,7 +7,7 @@ them. The staging table is made and filled in one transaction, of which a crash 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from iteration_lib.errors import SinkTargetError, UsageError
-from iteration_lib.sinks.column_type import storable_schema, to_storable
+from iteration_lib.sinks.column_type import is_cut, storable_schema, to_storable
 from iteration_lib.sinks.postgres_session import (
     NO_PRIVILEGE,
     PUBLICATIONS,
@@ -60,7 +60,7 @@ def stage(sink: PostgresSink, transaction: SinkTransaction, publication: Publica
         cursor.execute(statement("lock_staging"), [names["staging"]])
         for name in ("drop_staging", "create_staging"):
             cursor.execute(statement(name, **names))
-        for other in _other_columns(cursor, sink, columns):
+        for other in _other_columns(cursor, sink, rows.schema):
             cursor.execute(statement("drop_column", column=quoted(other), **names))
         cursor.execute(statement("fill_staging", **names))
         connection.commit()
@@ -122,17 +122,27 @@ def _ingest(cursor: dbapi.Cursor, rows: _Rows) -> None:
         raise
 
 
-def _other_columns(cursor: dbapi.Cursor, sink: PostgresSink, columns: Sequence[str]) -> list[str]:
+def _other_columns(cursor: dbapi.Cursor, sink: PostgresSink, sent: pa.Schema) -> list[str]:
     """Return the target's columns that the rows do not have; raises SinkTargetError where the two do not fit."""
     cursor.execute(statement("list_columns"), [quoted(sink.schema, sink.table)])
-    is_required = dict(cursor.fetchall())
-    unknown = [name for name in columns if name not in is_required]
-    missing = [name for name, required in is_required.items() if required and name not in columns]
-    for problem, names in (("has no column", unknown), ("wants a value for its column", missing)):
-        if names:
-            shown = ", ".join(map(repr, names))
+    types: dict[str, str] = {}
+    missing, computed = [], []
+    for name, type_name, is_required, is_computed in cursor.fetchall():
+        types[name] = type_name
+        if is_required and name not in sent.names:
+            missing.append(name)
+        if is_computed and name in sent.names:
+            computed.append(name)
+    cut = [one for one in sent if is_cut(one.type, types.get(one.name, ""))]
+    for problem, found in (
+        ("has no column", [repr(name) for name in sent.names if name not in types]),
+        ("wants a value for its column", map(repr, missing)),
+        ("computes its column", [f"{name!r} itself" for name in computed]),
+        ("would cut the column", [f"{one.name!r} from {one.type} to {types[one.name]}" for one in cut]),
+    ):
+        if shown := ", ".join(found):
             raise SinkTargetError(sink.describe(), f"{problem} {shown}", way_out="change the table or the output")
-    return [name for name in is_required if name not in columns]
+    return [name for name in types if name not in sent.names]
 
 
 @contextmanager
