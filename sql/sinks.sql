@@ -55,4 +55,6 @@ DROP TABLE IF EXISTS {staging};
 
 -- check_target: may this login do what a sink does?
 SELECT has_schema_privilege($1, 'CREATE'),
-    to_regclass($2) IS NULL OR (has_table_privilege($2, 'INSERT') AND has_table_privilege($2, 'SELECT'));
+    has_database_privilege(current_database(), 'TEMPORARY'),
+    to_regclass($2) IS NULL OR (has_table_privilege($2, 'INSERT') AND has_table_privilege($2, 'SELECT')),
+    to_regclass($3) IS NULL OR (has_table_privilege($3, 'INSERT') AND has_table_privilege($3, 'SELECT'));

@@ -1,8 +1,9 @@
 """Which Arrow columns does a Postgres table hold, and as which types are they sent?
 
 The driver sends numbers, texts, bytes, times, decimals and lists of them exactly as they are. What it would send as
-something else is changed before: unsigned 64-bit integers to decimals, nanoseconds to microseconds where none is lost.
-Structs, maps and lists of lists have no column type and are refused.
+something else, or not at all, is changed before: unsigned 64-bit integers to decimals, nanoseconds to microseconds
+where none is lost, dictionaries to their values, short decimals to long ones. Structs, maps and lists of lists have no
+column type and are refused.
 """
 
 from __future__ import annotations
@@ -80,10 +81,16 @@ def _is_list(found: pa.DataType) -> bool:
     return bool(pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))
 
 
+def _is_short_decimal(found: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(found) and found.bit_width < pa.decimal128(1).bit_width)
+
+
 _CHANGES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType | None]], ...] = (
     (lambda found: isinstance(found, pa.BaseExtensionType), lambda found: _storable(found.storage_type)),
+    (pa.types.is_dictionary, lambda found: _storable(found.value_type)),
     (_is_list, _storable_list),
     (pa.types.is_nested, lambda _: None),
+    (_is_short_decimal, lambda found: pa.decimal128(found.precision, found.scale)),
     (pa.types.is_uint64, lambda _: pa.decimal128(20, 0)),
     (pa.types.is_date64, lambda _: pa.date32()),
     (lambda found: getattr(found, "unit", None) == "ns", _in_microseconds),

@@ -49,6 +49,8 @@ class PostgresSink:
                 _check_name(name)
         if "." in self.table:
             raise UsageError(f"{self.table!r} is no name of a table; name its schema with schema=...")
+        if self.run_column is not None and self.run_column == self.epoch_column:
+            raise UsageError(f"run_column and epoch_column are both {self.run_column!r}; name two columns")
 
     @property
     def is_in_store(self) -> bool:

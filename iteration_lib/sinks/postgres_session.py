@@ -26,7 +26,8 @@ PUBLICATIONS = "iteration_publications"
 
 NO_PRIVILEGE = "42501"
 _WAYS_OUT = {
-    NO_PRIVILEGE: "grant this login USAGE and CREATE on the schema, and INSERT and SELECT on the table",
+    NO_PRIVILEGE: "grant this login USAGE and CREATE on the schema, INSERT and SELECT on the table and on "
+    f"{PUBLICATIONS}, and TEMPORARY on the database",
     "42P01": "bring the table back",
     "3F000": "create the schema",
 }
@@ -57,7 +58,7 @@ def connection_string(sink: PostgresSink) -> str:
     found = _connection_string(sink.address())
     if found is None:
         problem = "has no address such as postgresql://user:password@host/database"
-        raise SinkTargetError(sink.describe(), problem, way_out="change its url=")
+        raise SinkTargetError(sink.describe(), problem, way_out="change its url= (an @ in a password is written %40)")
     return found
 
 
@@ -120,6 +121,8 @@ def _connection_string(url: str) -> str | None:
     try:
         engine = open_engine(url)  # it reads the address as the store's is read, and connects to nothing
         _, parameters = engine.dialect.create_connect_args(engine.url)
+        if "@" in str(parameters.get("host")):  # the end of a password, which errors would show as the host
+            return None
         given = parameters.pop("options", "")
         return psycopg2.extensions.make_dsn(**{**_DEFAULTS, **parameters}, options=f"{_OPTIONS} {given}")
     except (StoreUnavailableError, ValueError, psycopg2.Error):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _ROWS = "iteration_rows"
 _TEMPORARY = f"pg_temp.{_ROWS}"
+_NOT_SENT = "XX000"  # what the driver says by itself has no state; this is Postgres's for "something is wrong inside"
 _MESSAGE_NAMES = ("PG_DIAG_MESSAGE_PRIMARY", b"PG_DIAG_MESSAGE_PRIMARY")  # the driver says str and gives bytes
 
 
@@ -70,7 +71,8 @@ def stage(sink: PostgresSink, transaction: SinkTransaction, publication: Publica
 def check_target(sink: PostgresSink) -> None:
     """Raise SinkTargetError where the database does not answer, or would refuse this login."""
     with _opened(sink) as connection, connection.cursor() as cursor:
-        cursor.execute(statement("check_target"), [sink.schema, quoted(sink.schema, sink.table)])
+        tables = [quoted(sink.schema, name) for name in (sink.table, PUBLICATIONS)]
+        cursor.execute(statement("check_target"), [sink.schema, *tables])
         if not all(cursor.fetchone()):
             raise refused(sink.describe(), NO_PRIVILEGE, "it is closed to this login")
 
@@ -150,7 +152,27 @@ def _opened(sink: PostgresSink) -> Iterator[dbapi.Connection]:
     """Connect; what was not committed at the end of the block is rolled back. Raises SinkTargetError."""
     try:
         with dbapi.connect(connection_string(sink)) as connection:
-            yield connection
+            try:
+                yield connection
+            except DriverError as err:
+                if err.sqlstate is None and _answers(connection):
+                    raise refused(sink.describe(), _NOT_SENT, _said(err)) from err
+                raise
     except DriverError as err:
-        said = [value.decode() for name, value in err.details if name in _MESSAGE_NAMES]
-        raise refused(sink.describe(), err.sqlstate, said[0] if said else str(err)) from err
+        raise refused(sink.describe(), err.sqlstate, _said(err)) from err
+
+
+def _answers(connection: dbapi.Connection) -> bool:
+    """Whether the server is there: then an error without a state was the driver's own, and would come again."""
+    try:
+        connection.rollback()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DriverError:
+        return False
+    return True
+
+
+def _said(err: DriverError) -> str:
+    said = [value.decode() for name, value in err.details if name in _MESSAGE_NAMES]
+    return said[0] if said else str(err)

@@ -123,6 +123,9 @@ _BIG = Decimal("-99999999999999999999.99")
         (pa.array(np.array([1.5], np.float16)), "real", [1.5]),
         (pa.array(["", "ü\t\\N'\"", None]), "text", ["", "ü\t\\N'\"", None]),
         (pa.array(["a"]).dictionary_encode(), "text", ["a"]),
+        (pa.array([7, None]).dictionary_encode(), "bigint", [7, None]),
+        (pa.array([Decimal("1.5")], pa.decimal32(5, 2)), "numeric", [Decimal("1.5")]),
+        (pa.array([Decimal("1.5")], pa.decimal64(12, 2)), "numeric", [Decimal("1.5")]),
         (pa.array([b"\x00\xff", None]), "bytea", [b"\x00\xff", None]),
         (pa.array([b"ab"], pa.binary(2)), "bytea", [b"ab"]),
         (pa.array([_DAY, None]), "date", [_DAY, None]),
@@ -305,6 +308,11 @@ def test_names_are_names_whatever_they_look_like(url: str, database: Connection,
 def test_name_that_no_table_has_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="is no name"):
         PostgresSink(name)
+
+
+def test_run_and_epoch_that_would_share_a_column_are_refused() -> None:
+    with pytest.raises(UsageError, match="are both 'at'; name two columns"):
+        PostgresSink("scores", run_column="at", epoch_column="at")
 
 
 def test_nothing_is_left_beside_the_table_after_commit_and_abort(sink: PostgresSink, database: Connection) -> None:
@@ -517,8 +525,8 @@ def test_prepare_waits_for_one_of_the_same_transaction_whose_connection_was_lost
     has_created.wait(timeout=30)
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(PostgresSink("scores", url=url).prepare, _FIRST, publication_of(0))
-        waiting = "datname = current_database() AND wait_event_type = 'Lock'"
-        while not second.done() and not read(database, f"SELECT 1 FROM pg_stat_activity WHERE {waiting}"):
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        while not second.done() and not read(database, waiting):
             pass
         may_commit.set()
         committable = second.result()
@@ -565,3 +573,61 @@ def test_whole_numbers_go_into_a_wider_column(sink: PostgresSink, database: Conn
         publish(sink, publication(tmp_path / str(epoch), x=column), transaction_of(epoch))
 
     assert [(0.5,), (1.0,)] == read(database, "SELECT x FROM scores ORDER BY x")
+
+
+@pytest.mark.parametrize(
+    ("revoked", "said"),
+    [
+        ("INSERT ON iteration_publications", "iteration_publications"),
+        ("SELECT ON iteration_publications", "iteration_publications"),
+        ("TEMPORARY ON DATABASE", "TEMPORARY on the database"),
+    ],
+)
+def test_login_that_could_not_stage_or_commit_is_found_out_before_the_first_epoch(
+    sink: PostgresSink, url: str, database: Connection, revoked: str, said: str
+) -> None:
+    publish(sink, publication_of(0))  # by another login, which owns the tables then
+    name = database.scalar(text("SELECT current_database()"))
+    place = f" {name}" if revoked.endswith("DATABASE") else ""
+    database.execute(text("DROP ROLE IF EXISTS guest"))
+    database.execute(text("CREATE ROLE guest LOGIN PASSWORD 'guest'"))
+    database.execute(text("GRANT CREATE ON SCHEMA public TO guest"))
+    database.execute(text("GRANT SELECT, INSERT ON scores, iteration_publications TO guest"))
+    guest = sink.at(make_url(url).set(username="guest", password="guest").render_as_string(hide_password=False))
+    guest.check()
+    database.execute(text(f"REVOKE {revoked}{place} FROM guest, PUBLIC"))
+
+    with pytest.raises(SinkTargetError, match=f"closed to this login.*{said}"):
+        guest.check()
+
+    database.execute(text(f"GRANT TEMPORARY ON DATABASE {name} TO PUBLIC"))
+    database.execute(text("DROP OWNED BY guest"))
+    database.execute(text("DROP ROLE guest"))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"ctid": pa.array([1])},
+        {f"c{number}": pa.array([1]) for number in range(1601)},
+        {"x": pa.array([2**63 - 1], pa.timestamp("ms"))},
+    ],
+    ids=["name of the system's", "too many", "out of range"],
+)
+def test_what_the_driver_cannot_send_is_not_taken_for_an_outage(
+    sink: PostgresSink, tmp_path: Path, columns: dict[str, pa.Array]
+) -> None:
+    """It says so without a state of the server's, as where no server answers; a scheduler would try it for ever."""
+    with pytest.raises(SinkTargetError, match=r"does not take the rows .*; change the table") as caught:
+        sink.prepare(_FIRST, publication(tmp_path, **columns))
+
+    assert not caught.value.is_passing
+
+
+def test_address_whose_password_is_not_quoted_is_refused_without_a_part_of_it() -> None:
+    sink = PostgresSink("scores", url="postgresql://me:sec@ret@127.0.0.1:1/test")
+
+    for call in (sink.check, lambda: sink.abort(_FIRST)):
+        with pytest.raises(SinkTargetError, match=r"has no address .*an @ in a password is written %40") as caught:
+            call()
+        assert "ret@" not in str(caught.value)
