@@ -41,7 +41,9 @@ class LoopResult:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a variable's type is the script's business
         """Return a variable."""
-        if name.startswith("__") or name not in self._values:
+        if name.startswith("_"):  # no variable is called so; who copies a result asks before it has values
+            raise AttributeError(name)
+        if name not in self._values:
             raise VariableNotFoundError(name, known=tuple(self._values))
         return self._values[name]
 
@@ -171,8 +173,13 @@ def _told_to_end() -> Iterator[None]:
     if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_EXIT_CODE))
+
+    def end(*_: object) -> None:
+        sys.exit(TERMINATED_EXIT_CODE)
+
+    signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGTERM) is end:  # the script may have said meanwhile what it does
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
