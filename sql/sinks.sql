@@ -1,6 +1,9 @@
 -- What a Postgres sink says to the database of its table. Names in braces are put in as quoted identifiers, or lists of
 -- them; whatever is a value is a parameter. Nothing here reads or writes the store's own tables.
 
+-- set_time_zone: an instant that goes into a column without a zone is told in UTC, wherever the process and the server are
+SET TIME ZONE 'UTC';
+
 -- lock_tables: wait while another process creates the tables of sinks, which two at once cannot
 SELECT pg_advisory_xact_lock(5283470213462);
 

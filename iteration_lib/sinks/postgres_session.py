@@ -33,9 +33,16 @@ _WAYS_OUT = {
 }
 # Connections, resources, the server's end, another transaction's lock: a later try may do.
 _PASSING_CLASSES = ("08", "40", "53", "55", "57")
-_DEFAULTS = {"application_name": "iteration_lib", "connect_timeout": "10"}
-# No database's defaults count: neither its isolation, nor its patience, nor its time zone.
-_OPTIONS = r"-c default_transaction_isolation=read\ committed -c lock_timeout=30s -c timezone=UTC"
+_DEFAULTS = {
+    "application_name": "iteration_lib",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "tcp_user_timeout": "30000",  # a server that has vanished does not answer, and the kernel would wait for hours
+}
+# No database's defaults count, neither its isolation nor its patience.
+_OPTIONS = r"-c default_transaction_isolation=read\ committed -c lock_timeout=30s -c statement_timeout=0"
+# What the driver sends, whatever the database and the process speak: else a server would take it for other characters.
+_ENCODING = "UTF8"
 
 
 def statement(name: str, **identifiers: str) -> str:
@@ -124,7 +131,8 @@ def _connection_string(url: str) -> str | None:
         if "@" in str(parameters.get("host")):  # the end of a password, which errors would show as the host
             return None
         given = parameters.pop("options", "")
-        return psycopg2.extensions.make_dsn(**{**_DEFAULTS, **parameters}, options=f"{_OPTIONS} {given}")
+        told = {**_DEFAULTS, **parameters, "client_encoding": _ENCODING}
+        return psycopg2.extensions.make_dsn(**told, options=f"{_OPTIONS} {given}")
     except (StoreUnavailableError, ValueError, psycopg2.Error):
         return None
 

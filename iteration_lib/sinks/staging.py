@@ -55,7 +55,7 @@ def stage(sink: PostgresSink, transaction: SinkTransaction, publication: Publica
     }
     with _opened(sink) as connection, connection.cursor() as cursor:
         _ingest(cursor, rows)
-        for name in ("lock_tables", "create_publications", "create_target"):
+        for name in ("set_time_zone", "lock_tables", "create_publications", "create_target"):
             cursor.execute(statement(name, **names))
         connection.commit()  # and let others create theirs, while this one fills its staging table
         cursor.execute(statement("lock_staging"), [names["staging"]])

@@ -450,10 +450,11 @@ def test_connection_that_is_lost_in_another_ones_transaction_is_for_that_one_to_
 
 
 def test_defaults_of_the_database_do_not_count(sink: PostgresSink, database: Connection, tmp_path: Path) -> None:
-    """A commit that waits for another one of the same transaction would fail at any other isolation."""
+    """A commit that waits for another one of the same transaction would fail at any other isolation, or out of time."""
     name = database.scalar(text("SELECT current_database()"))
     database.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"))
     database.execute(text(f"ALTER DATABASE {name} SET timezone = 'Asia/Tokyo'"))
+    database.execute(text(f"ALTER DATABASE {name} SET statement_timeout = '1ms'"))
     database.execute(text("CREATE TABLE scores (at timestamptz)"))
 
     committable = sink.prepare(_FIRST, publication(tmp_path, at=pa.array([_NOON])))
@@ -631,3 +632,45 @@ def test_address_whose_password_is_not_quoted_is_refused_without_a_part_of_it() 
         with pytest.raises(SinkTargetError, match=r"has no address .*an @ in a password is written %40") as caught:
             call()
         assert "ret@" not in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "LATIN1"])
+def test_texts_arrive_whatever_the_encoding_of_the_database_and_of_the_process(
+    url: str, database: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """The driver sends UTF-8; a server that took it for something else would keep other characters without a word."""
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    name = f"encoded_{encoding.lower()}"
+    how = f"ENCODING '{encoding}' LOCALE_PROVIDER libc LOCALE 'C' TEMPLATE template0"
+    database.execute(text(f"DROP DATABASE IF EXISTS {name}"))
+    database.execute(text(f"CREATE DATABASE {name} {how}"))
+    address = make_url(url).set(database=name).render_as_string(hide_password=False)
+
+    publish(PostgresSink("scores", url=address, run_column="é"), publication(tmp_path, x=pa.array(["é"])))
+
+    engine = create_engine(address, connect_args={"client_encoding": "UTF8"})
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT * FROM scores"))
+        assert (["é", "x"], [("run-0", "é")]) == (list(found.keys()), [tuple(row) for row in found])
+    engine.dispose()
+    database.execute(text(f"DROP DATABASE {name}"))
+
+
+def test_time_zone_of_the_process_does_not_count(
+    sink: PostgresSink, database: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+    database.execute(text("CREATE TABLE scores (at timestamp)"))
+
+    publish(sink, publication(tmp_path, at=pa.array([_NOON], pa.timestamp("us", "UTC"))))
+
+    assert [(_NOON,)] == read(database, "SELECT at FROM scores")
+
+
+def test_connection_is_given_up_when_the_server_vanishes_unless_the_address_says_otherwise() -> None:
+    """Nobody answers and nobody refuses; the kernel would wait for hours."""
+    sink = PostgresSink("scores", url="postgresql://me@host/db?keepalives_idle=7")
+
+    found = psycopg2.extensions.parse_dsn(postgres_session.connection_string(sink))
+
+    assert ("7", "30000") == (found["keepalives_idle"], found["tcp_user_timeout"])
