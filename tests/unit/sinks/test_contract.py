@@ -64,7 +64,7 @@ class ClearsBeforeItPrepares(JsonLinesSink):
     """Takes away what the same transaction may have left, the published file too."""
 
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
-        for left in self.folder.glob(f"{transaction.run_key}-{transaction.epoch:06d}.jsonl"):
+        for left in self.folder.glob(f"{transaction.transaction_id}.jsonl"):
             left.unlink()
         committable = super().prepare(transaction, publication)
         self.commit(transaction, committable)
