@@ -35,8 +35,8 @@ ORDER BY attnum;
 -- lock_staging: wait for a prepare of the same transaction whose connection was lost, while its server goes on
 SELECT pg_advisory_xact_lock(hashtextextended($1, 5283470213462));
 
--- create_staging: the table's columns, with what it asks of values; nobody reads it
-CREATE TABLE {staging} (LIKE {target} INCLUDING CONSTRAINTS);
+-- create_staging: the table's columns, with what it asks of values and of rows among themselves; nobody reads it
+CREATE TABLE {staging} (LIKE {target} INCLUDING CONSTRAINTS INCLUDING INDEXES);
 
 -- drop_column: a column that the rows do not have is not asked of them
 ALTER TABLE {staging} DROP COLUMN {column} CASCADE;

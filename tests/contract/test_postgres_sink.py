@@ -252,6 +252,20 @@ def test_row_that_the_table_has_already_fails_the_commit_until_it_is_removed(
     assert [(1,), (2,)] == read(database, "SELECT a FROM scores ORDER BY a")
 
 
+@pytest.mark.parametrize("key", ["PRIMARY KEY (a)", "UNIQUE (a) DEFERRABLE INITIALLY DEFERRED", "EXCLUDE (a WITH =)"])
+def test_row_that_the_output_has_twice_is_refused_by_prepare(
+    sink: PostgresSink, database: Connection, tmp_path: Path, key: str
+) -> None:
+    """In the commit there would be no row in the way that anybody could remove."""
+    database.execute(text(f"CREATE TABLE scores (id serial UNIQUE, a int, {key})"))
+
+    with pytest.raises(SinkTargetError, match=r"duplicate key|conflicting key"):
+        sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1, 1])))
+    publish(sink, publication(tmp_path / "other", a=pa.array([1, 2])))
+
+    assert [(1,), (2,)] == read(database, "SELECT a FROM scores ORDER BY a")
+
+
 def test_rows_that_a_consumer_took_away_do_not_come_back(sink: PostgresSink, database: Connection) -> None:
     committable = publish(sink, publication_of(0))
     database.execute(text("DELETE FROM scores"))
@@ -418,7 +432,8 @@ def test_table_that_does_not_take_the_rows_is_named_in_another_ones_transaction_
     sink: PostgresSink, url: str, database: Connection, tmp_path: Path
 ) -> None:
     database.execute(text("CREATE TABLE scores (a int PRIMARY KEY)"))
-    committable = sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1, 1])))
+    database.execute(text("INSERT INTO scores VALUES (1)"))
+    committable = sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1])))
     engine = create_engine(url)
 
     connection = engine.raw_connection()
