@@ -28,6 +28,7 @@ NO_PRIVILEGE = "42501"
 _WAYS_OUT = {
     NO_PRIVILEGE: "grant this login USAGE and CREATE on the schema, INSERT and SELECT on the table and on "
     f"{PUBLICATIONS}, and TEMPORARY on the database",
+    "23505": "remove the row that is in the way, from the table or the output",
     "42P01": "bring the table back",
     "3F000": "create the schema",
 }
