@@ -70,6 +70,8 @@ class LoopRun:
         self._request = request
         self._drive = drive
         self._stack = stack
+        self._is_left = False
+        stack.callback(self._leave)
         self._run: RunRecord | None = None
         self._values: Mapping[str, object] | None = None
 
@@ -83,6 +85,8 @@ class LoopRun:
 
         Raises RunMismatchError, LeaseHeldError, and where an epoch ends SupersededError and ValueNotKeptError.
         """
+        if self._is_left:
+            raise UsageError(f"run {self._request.run_key!r} is closed; loop over its epochs inside the `with` block")
         if self._run is not None:
             raise UsageError(f"run {self._request.run_key!r} has one loop; open another run for another loop")
         self._run = run = self._open(start, max_epochs=max_epochs)
@@ -102,6 +106,10 @@ class LoopRun:
                 "epoch.stop(), not by break, and run the script again to go on with it"
             )
         return LoopResult(self._values)
+
+    def _leave(self) -> None:
+        """Hear that the block is over: nobody would end an attempt that is opened after it."""
+        self._is_left = True
 
     def _epochs(self, run: RunRecord, start: Mapping[str, object]) -> Iterator[LoopEpoch]:
         """Drive the run to its end."""

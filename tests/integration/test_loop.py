@@ -308,6 +308,17 @@ def test_value_that_is_given_to_an_epoch_of_the_past_is_refused(script: Script) 
     assert (RunStatus.FAILED, 1) == (script.record.status, script.record.epochs)
 
 
+def test_loop_behind_the_block_is_refused(script: Script) -> None:
+    """Its attempt would be ended by nobody."""
+    with script.open() as run:
+        begun_too_late = run.epochs(level=8, max_epochs=2)
+
+    for epochs in (begun_too_late, run.epochs(level=8, max_epochs=2)):
+        with pytest.raises(UsageError, match="is closed; loop over its epochs inside the `with` block"):
+            next(epochs)
+    assert script.store.find_run(script.key) is None
+
+
 def test_result_may_be_copied(script: Script) -> None:
     with script.open() as run:
         list(run.epochs(level=8, max_epochs=1))
