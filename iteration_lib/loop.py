@@ -41,6 +41,8 @@ def open_run(  # noqa: PLR0913 - all but the key may be left out
 
     if not run_key:
         raise UsageError("the run key is empty; give the run's name")
+    if "\0" in run_key or run_key.encode(errors="ignore").decode() != run_key:
+        raise UsageError(f"the run key {run_key!r} is no text that can be kept; give another one")
     if checkpointing is not None and checkpointing.alignment_timeout_seconds is not None:
         problem = "alignment_timeout_seconds is for operators that finish inside an epoch, and a loop has none; drop it"
         raise ParameterError(problem, name="alignment_timeout_seconds")

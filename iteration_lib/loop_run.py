@@ -41,7 +41,9 @@ class LoopResult:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a variable's type is the script's business
         """Return a variable."""
-        if name.startswith("__") or name not in self._values:
+        if name.startswith("_"):  # no variable is called so; who copies a result asks before it has values
+            raise AttributeError(name)
+        if name not in self._values:
             raise VariableNotFoundError(name, known=tuple(self._values))
         return self._values[name]
 
@@ -68,6 +70,8 @@ class LoopRun:
         self._request = request
         self._drive = drive
         self._stack = stack
+        self._is_left = False
+        stack.callback(self._leave)
         self._run: RunRecord | None = None
         self._values: Mapping[str, object] | None = None
 
@@ -81,6 +85,8 @@ class LoopRun:
 
         Raises RunMismatchError, LeaseHeldError, and where an epoch ends SupersededError and ValueNotKeptError.
         """
+        if self._is_left:
+            raise UsageError(f"run {self._request.run_key!r} is closed; loop over its epochs inside the `with` block")
         if self._run is not None:
             raise UsageError(f"run {self._request.run_key!r} has one loop; open another run for another loop")
         self._run = run = self._open(start, max_epochs=max_epochs)
@@ -100,6 +106,10 @@ class LoopRun:
                 "epoch.stop(), not by break, and run the script again to go on with it"
             )
         return LoopResult(self._values)
+
+    def _leave(self) -> None:
+        """Hear that the block is over: nobody would end an attempt that is opened after it."""
+        self._is_left = True
 
     def _epochs(self, run: RunRecord, start: Mapping[str, object]) -> Iterator[LoopEpoch]:
         """Drive the run to its end."""
@@ -171,8 +181,13 @@ def _told_to_end() -> Iterator[None]:
     if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_EXIT_CODE))
+
+    def end(*_: object) -> None:
+        sys.exit(TERMINATED_EXIT_CODE)
+
+    signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGTERM) is end:  # the script may have said meanwhile what it does
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

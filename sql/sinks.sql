@@ -1,6 +1,9 @@
 -- What a Postgres sink says to the database of its table. Names in braces are put in as quoted identifiers, or lists of
 -- them; whatever is a value is a parameter. Nothing here reads or writes the store's own tables.
 
+-- set_time_zone: an instant that goes into a column without a zone is told in UTC, wherever the process and the server are
+SET TIME ZONE 'UTC';
+
 -- lock_tables: wait while another process creates the tables of sinks, which two at once cannot
 SELECT pg_advisory_xact_lock(5283470213462);
 
@@ -20,14 +23,20 @@ CREATE TABLE IF NOT EXISTS {publications} (
 -- create_target: a table as the rows are, where there is none
 CREATE TABLE IF NOT EXISTS {target} AS SELECT {columns} FROM {rows} WITH NO DATA;
 
--- list_columns: the columns of a table, and which of them need a value
-SELECT attname AS name, attnotnull AND NOT atthasdef AND attidentity = '' AS is_required
+-- list_columns: the columns of a table, their types, which of them need a value, and which take none
+SELECT attname AS name,
+    pg_catalog.format_type(atttypid, NULL) AS type,
+    attnotnull AND NOT atthasdef AND attidentity = '' AS is_required,
+    attgenerated <> '' OR attidentity = 'a' AS is_computed
 FROM pg_catalog.pg_attribute
 WHERE attrelid = CAST($1 AS regclass) AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum;
 
--- create_staging: the table's columns, with what it asks of values; nobody reads it
-CREATE TABLE {staging} (LIKE {target} INCLUDING CONSTRAINTS);
+-- lock_staging: wait for a prepare of the same transaction whose connection was lost, while its server goes on
+SELECT pg_advisory_xact_lock(hashtextextended($1, 5283470213462));
+
+-- create_staging: the table's columns, with what it asks of values and of rows among themselves; nobody reads it
+CREATE TABLE {staging} (LIKE {target} INCLUDING CONSTRAINTS INCLUDING INDEXES);
 
 -- drop_column: a column that the rows do not have is not asked of them
 ALTER TABLE {staging} DROP COLUMN {column} CASCADE;
@@ -49,4 +58,6 @@ DROP TABLE IF EXISTS {staging};
 
 -- check_target: may this login do what a sink does?
 SELECT has_schema_privilege($1, 'CREATE'),
-    to_regclass($2) IS NULL OR (has_table_privilege($2, 'INSERT') AND has_table_privilege($2, 'SELECT'));
+    has_database_privilege(current_database(), 'TEMPORARY'),
+    to_regclass($2) IS NULL OR (has_table_privilege($2, 'INSERT') AND has_table_privilege($2, 'SELECT')),
+    to_regclass($3) IS NULL OR (has_table_privilege($3, 'INSERT') AND has_table_privilege($3, 'SELECT'));

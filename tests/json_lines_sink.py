@@ -24,7 +24,8 @@ class JsonLinesSink:
                 file.writelines(json.dumps(row) + "\n" for row in batch.to_pylist())
             file.flush()
             os.fsync(file.fileno())
-        return {"name": f"{transaction.run_key}-{transaction.epoch:06d}.jsonl"}
+        self.sync()
+        return {"name": f"{transaction.transaction_id}.jsonl"}
 
     def commit(self, transaction: SinkTransaction, committable: Mapping[str, object]) -> None:
         shown = self.folder / str(committable["name"])
@@ -33,12 +34,20 @@ class JsonLinesSink:
         except FileNotFoundError:  # it has its name already, or is lost
             if not shown.exists():
                 raise
+        self.sync()
 
     def abort(self, transaction: SinkTransaction) -> None:
         self.prepared(transaction).unlink(missing_ok=True)
 
     def prepared(self, transaction: SinkTransaction) -> Path:
         return self.folder / f"{transaction.transaction_id}.prepared"
+
+    def sync(self) -> None:
+        folder = os.open(self.folder, os.O_RDONLY)  # else a loss of power takes back what a file is called
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def read_lines(folder: Path) -> list[Row]:

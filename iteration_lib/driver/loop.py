@@ -56,6 +56,7 @@ def loop_epochs(context: RunContext, boundary: Boundary, start: Mapping[str, obj
             number=number, read={name: partial(_value, context.runner, stream) for name, stream in streams.items()}
         )
         yield LoopEpoch(found)
+        found.is_over = True
         result = _finish(context, found, streams, is_saved=boundary.expects_checkpoint(number), since=started_seconds)
         boundary.align(result)
         is_over = boundary.checkpoint(result, finished={}, write=partial(_write_outputs, context, result))

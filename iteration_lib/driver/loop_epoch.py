@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from iteration_lib.errors import VariableNotFoundError
+from iteration_lib.errors import UsageError, VariableNotFoundError
 from iteration_lib.model.loop import BODY
 from iteration_lib.model.metrics import Metrics
 
@@ -15,7 +15,8 @@ from iteration_lib.model.metrics import Metrics
 class Pass:
     """What is known of one pass of a loop. `read` gives a variable's value as the epoch begins with it.
 
-    `values` holds those that the body has asked for or written, as they are now, changed in place or not.
+    `values` holds those that the body has asked for or written, as they are now, changed in place or not; once the pass
+    is over nobody looks at them any more.
     """
 
     number: int
@@ -23,6 +24,7 @@ class Pass:
     values: dict[str, object] = field(default_factory=dict)
     metrics: Metrics = field(default_factory=lambda: Metrics(operator_id=BODY))
     is_stopped: bool = False
+    is_over: bool = False
 
 
 class LoopEpoch:
@@ -42,12 +44,13 @@ class LoopEpoch:
 
     def metrics(self, **values: float) -> None:
         """Record finite numbers of this epoch, by name; raises MetricError for any other."""
+        found = self._open()
         for name, value in values.items():
-            self._pass.metrics.report(name, value)
+            found.metrics.report(name, value)
 
     def stop(self) -> None:
         """Terminate the run after this epoch: the script's criteria are met."""
-        self._pass.is_stopped = True
+        self._open().is_stopped = True
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a variable's type is the script's business
         """Return a variable as it is now."""
@@ -58,7 +61,16 @@ class LoopEpoch:
 
     def __setattr__(self, name: str, value: object) -> None:
         """Give a variable its next value."""
-        self._find(name).values[name] = value
+        self._find(name)
+        self._open().values[name] = value
+
+    def _open(self) -> Pass:
+        """Return the pass; raises UsageError where it is over, since what it is given now would be lost."""
+        found: Pass = self._pass
+        if found.is_over:
+            told = "give it variables, metrics and its stop in the loop's body, before the loop asks for its next epoch"
+            raise UsageError(f"epoch {found.number} is over; {told}")
+        return found
 
     def _find(self, variable: str) -> Pass:
         found: Pass = object.__getattribute__(self, "_pass")

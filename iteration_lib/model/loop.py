@@ -19,6 +19,8 @@ BODY = "loop.body"  # no variable can be called like it
 
 _RESERVED = ("number", "metrics", "stop", "criteria")  # what else an epoch has, and the body's other head
 
+_LONGEST_NAME_BYTES = 100  # a folder is called like it in the end
+
 
 def loop_graph(variables: Iterable[str]) -> Graph:
     """Return the graph of a loop with these variables; raises DefinitionError for a name that none can have."""
@@ -29,6 +31,9 @@ def loop_graph(variables: Iterable[str]) -> Graph:
     for name in names:
         if name in _RESERVED or name.startswith("_"):
             problem = f"cannot have a variable {name!r}, which means something else; choose another name"
+            raise DefinitionError(LOOP_REFERENCE, problem)
+        if not name.isidentifier() or len(name.encode()) > _LONGEST_NAME_BYTES:
+            problem = f"cannot have a variable {name!r}; choose a Python name of at most {_LONGEST_NAME_BYTES} bytes"
             raise DefinitionError(LOOP_REFERENCE, problem)
     body = _operator(BODY, Role.OPERATOR, inputs=names)
     return Graph(

@@ -1,8 +1,9 @@
 """Which Arrow columns does a Postgres table hold, and as which types are they sent?
 
 The driver sends numbers, texts, bytes, times, decimals and lists of them exactly as they are. What it would send as
-something else is changed before: unsigned 64-bit integers to decimals, nanoseconds to microseconds where none is lost.
-Structs, maps and lists of lists have no column type and are refused.
+something else, or not at all, is changed before: unsigned 64-bit integers to decimals, nanoseconds to microseconds
+where none is lost, dictionaries to their values, short decimals to long ones. Structs, maps and lists of lists have no
+column type and are refused.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import pyarrow as pa
 from iteration_lib.errors import SinkTargetError
 
 _LONGEST_NAME_BYTES = 63  # Postgres cuts what is longer, and would take two names for one
+_WHOLE_NUMBERS = ("smallint", "integer", "bigint")
+_PARTS_OF_INSTANTS = ("date", "time without time zone", "time with time zone")
 _WAY_OUT = "change the output's columns, or publish it as Parquet"
 
 
@@ -35,6 +38,14 @@ def to_storable(batch: pa.RecordBatch, schema: pa.Schema, *, target: str) -> pa.
             problem = f"cannot hold a value of the column {field.name!r} ({err})"
             raise SinkTargetError(target, problem, way_out=_WAY_OUT) from err
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def is_cut(sent: pa.DataType, column_type: str) -> bool:
+    """Whether the server would silently put less of a value into a column: a rounded number, a part of an instant."""
+    element = sent.value_type if _is_list(sent) else sent
+    has_fraction = pa.types.is_floating(element) or (pa.types.is_decimal(element) and element.scale > 0)
+    name = column_type.removesuffix("[]")
+    return (has_fraction and name in _WHOLE_NUMBERS) or (pa.types.is_timestamp(element) and name in _PARTS_OF_INSTANTS)
 
 
 def _storable_field(field: pa.Field, target: str) -> pa.DataType:
@@ -70,10 +81,16 @@ def _is_list(found: pa.DataType) -> bool:
     return bool(pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))
 
 
+def _is_short_decimal(found: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(found) and found.bit_width < pa.decimal128(1).bit_width)
+
+
 _CHANGES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType | None]], ...] = (
     (lambda found: isinstance(found, pa.BaseExtensionType), lambda found: _storable(found.storage_type)),
+    (pa.types.is_dictionary, lambda found: _storable(found.value_type)),
     (_is_list, _storable_list),
     (pa.types.is_nested, lambda _: None),
+    (_is_short_decimal, lambda found: pa.decimal128(found.precision, found.scale)),
     (pa.types.is_uint64, lambda _: pa.decimal128(20, 0)),
     (pa.types.is_date64, lambda _: pa.date32()),
     (lambda found: getattr(found, "unit", None) == "ns", _in_microseconds),

@@ -133,6 +133,25 @@ class SinkContract:
 
         self._expect_seen(target, transaction)
 
+    def test_prepares_at_the_same_time_are_one(self) -> None:
+        """The connection of the first was lost, and its server goes on with it while the attempt prepares again."""
+        target, transaction = new_name(), transaction_of(0)
+        committables = at_once([lambda: self._prepare(target, transaction)] * 4)
+
+        self.sink(target).commit(transaction, committables[0])
+
+        self._expect_seen(target, transaction)
+
+    def test_prepare_that_is_repeated_after_the_commit_changes_nothing(self) -> None:
+        """The first call hung, the second one was committed, and now the first goes on. A reader looks at each line."""
+        target, transaction = new_name(), transaction_of(0)
+        self._publish(target, transaction)
+
+        with at_every_line(self._files(self.sink(target)), lambda: self._expect_seen(target, transaction)):
+            self._prepare(target, transaction)
+
+        self._expect_seen(target, transaction)
+
     def test_aborted_transaction_is_never_seen_and_takes_nothing_along(self) -> None:
         """A new attempt aborts what the older one prepared of the same epoch, and commits what it prepared itself."""
         target, older, newer = new_name(), transaction_of(0, token=1), transaction_of(0, token=2)

@@ -16,46 +16,51 @@ then: a commit that is repeated late finds no data and does not bring the pointe
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from iteration_lib.errors import ProtocolViolationError, SinkTargetError, StateLocationError
+from iteration_lib.errors import ProtocolViolationError, SinkTargetError, StateCorruptedError, StateLocationError
+from iteration_lib.sinks.folder import Address, describe_folder, opened_folder, without_user
 from iteration_lib.sinks.pointer import dump_pointer, is_whole_pointer, pointer_path, run_folder
 from iteration_lib.sinks.seam import Publication, SinkTransaction
-from iteration_lib.state.files import Written, copy_file, read_if_there, write_bytes
+from iteration_lib.state.files import Written, copy_file, read_if_there, verify_file, write_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import SavedFile, SavedStream
 
 _DATA = "_data"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ParquetSink:
     """Publish an output as Parquet files under `uri`: a local folder, or any address that fsspec opens.
 
     `iteration_lib.sinks.published` lists what was published there.
     """
 
-    uri: str
+    uri: Address
+
+    def __repr__(self) -> str:
+        """Show the address without its password."""
+        return f"ParquetSink({without_user(self.uri)!r})"
 
     def describe(self) -> str:
         """Return where the files lie."""
-        return f"the Parquet folder {re.sub(r'//[^/@]*@', '//***@', self.uri)}"
+        return describe_folder(self.uri)
 
     def check(self) -> None:
         """Write a small file and remove it; raises SinkTargetError."""
-        with self._opened() as location:
+        with opened_folder(self.uri) as location:
             location.check_writable()
 
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
-        """Copy the files into a folder of the transaction's own; see Sink."""
+        """Copy the files into a folder of the transaction's own; see Sink.
+
+        Nothing is removed before: who prepares once more, late, must not take away what was published meanwhile.
+        """
         folder = _data_folder(transaction)
-        with self._opened() as location:
-            location.remove(folder)
+        with opened_folder(self.uri) as location:
             copies = [_copy(publication.location, file, location, folder) for file in publication.files]
         return {"stream": replace(publication.stream, files=tuple(copies)).to_json()}
 
@@ -65,7 +70,7 @@ class ParquetSink:
             cast("Mapping[str, Any]", committable["stream"])
         )  # Any: JSON, as prepare gave it
         path, content = pointer_path(transaction), dump_pointer(transaction, stream)
-        with self._opened() as location:
+        with opened_folder(self.uri) as location:
             found = read_if_there(location, path)
             if found == content:
                 return
@@ -77,7 +82,7 @@ class ParquetSink:
 
     def abort(self, transaction: SinkTransaction) -> None:
         """Remove the transaction's folder; see Sink."""
-        with self._opened() as location:
+        with opened_folder(self.uri) as location:
             location.remove(_data_folder(transaction))
 
     def _check_data(self, location: StateLocation, transaction: SinkTransaction, stream: SavedStream) -> None:
@@ -87,14 +92,6 @@ class ParquetSink:
                 way_out = "where it was published once and then removed, all is well; otherwise restore the file"
                 raise SinkTargetError(self.describe(), f"does not hold {file.path} any more", way_out=way_out)
 
-    @contextmanager
-    def _opened(self) -> Iterator[StateLocation]:
-        try:
-            yield StateLocation(self.uri)
-        except StateLocationError as err:
-            way_out = "make it writable, or name another folder"
-            raise SinkTargetError(self.describe(), err.problem, is_passing=err.is_passing, way_out=way_out) from err
-
 
 def _data_folder(transaction: SinkTransaction) -> str:
     name = f"{transaction.epoch:010d}-{transaction.output}-{transaction.fencing_token:06d}"
@@ -103,7 +100,13 @@ def _data_folder(transaction: SinkTransaction) -> str:
 
 def _copy(source: StateLocation, file: SavedFile, target: StateLocation, folder: str) -> SavedFile:
     path = f"{folder}/{PurePosixPath(file.path).name}"
-    copy_file(source, Written(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256), target, path)
+    try:
+        copy_file(source, Written(path=file.path, size_bytes=file.size_bytes, sha256=file.sha256), target, path)
+    except StateLocationError as err:
+        try:  # another process came first, in a store that never replaces an object
+            verify_file(target, path, size_bytes=file.size_bytes, sha256=file.sha256)
+        except StateCorruptedError:
+            raise err from None
     return replace(file, path=path)
 
 

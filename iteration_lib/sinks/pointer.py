@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError
+from iteration_lib.sinks.folder import Address, opened_folder, without_user
 from iteration_lib.sinks.seam import Publication, SinkTransaction
 from iteration_lib.state.files import read_if_there
 from iteration_lib.state.location import StateLocation
@@ -39,15 +40,16 @@ class Published:
         return tuple(self.publication.location.path(file.path) for file in self.publication.files)
 
 
-def published(uri: str, *, run: str | None = None, output: str | None = None) -> tuple[Published, ...]:
+def published(uri: Address, *, run: str | None = None, output: str | None = None) -> tuple[Published, ...]:
     """Return what was published under an address, oldest first; of one run, by its id or key, and of one output.
 
-    Raises StateCorruptedError that names a pointer which is not what was written.
+    Raises SinkTargetError where the folder cannot be read, StateCorruptedError that names a pointer which is not what
+    was written.
     """
     return tuple(reversed(list(_newest_first(uri, run, output))))
 
 
-def latest(uri: str, *, run: str | None = None, output: str | None = None) -> Published | None:
+def latest(uri: Address, *, run: str | None = None, output: str | None = None) -> Published | None:
     """Return the newest of `published`, None where there is none; older pointers are not read."""
     return next(_newest_first(uri, run, output), None)
 
@@ -74,14 +76,16 @@ def is_whole_pointer(content: bytes) -> bool:
     return _body(content) is not None
 
 
-def _newest_first(uri: str, run: str | None, output: str | None) -> Iterator[Published]:
-    location = StateLocation(uri)
-    names = [name for name in map(_NAME.fullmatch, location.list_files(POINTERS)) if name]  # a crash leaves other names
+def _newest_first(uri: Address, run: str | None, output: str | None) -> Iterator[Published]:
+    with opened_folder(uri) as location:
+        listed = location.list_files(POINTERS)
+    names = [name for name in map(_NAME.fullmatch, listed) if name]  # a crash leaves other names
     for name in sorted(names, key=lambda name: name.groups(), reverse=True):
         if output not in (None, name[3]):
             continue
         path = name[0]
-        content = read_if_there(location, path)
+        with opened_folder(uri):
+            content = read_if_there(location, path)
         if content is None:  # removed since
             continue
         found = _load(location, path, content)
@@ -90,18 +94,18 @@ def _newest_first(uri: str, run: str | None, output: str | None) -> Iterator[Pub
 
 
 def _load(location: StateLocation, path: str, content: bytes) -> Published:
-    body = _body(content)
+    body, shown = _body(content), without_user(location.path(path))
     if body is None:
-        raise StateCorruptedError(location.path(path), "is no pointer that was written whole", way_out=_WAY_OUT)
+        raise StateCorruptedError(shown, "is no pointer that was written whole", way_out=_WAY_OUT)
     if body["format_version"] != _FORMAT_VERSION:
         problem = f"is a pointer of the format {body['format_version']}, and this version reads {_FORMAT_VERSION}"
-        raise StateCorruptedError(location.path(path), problem, way_out="or install the version that wrote it")
+        raise StateCorruptedError(shown, problem, way_out="or install the version that wrote it")
     described = cast("Mapping[str, Any]", body["transaction"])  # Any: JSON, digested as it was written
     created_at = datetime.fromisoformat(described["run_created_at"])
     transaction = SinkTransaction(**{**described, "run_created_at": created_at})
     if pointer_path(transaction) != path:
         problem = f"is the pointer of {pointer_path(transaction)}"
-        raise StateCorruptedError(location.path(path), problem, way_out=_WAY_OUT)
+        raise StateCorruptedError(shown, problem, way_out=_WAY_OUT)
     stream = SavedStream.from_json(cast("Mapping[str, object]", body["stream"]))
     return Published(transaction=transaction, publication=Publication(location=location, stream=stream))
 

@@ -6,8 +6,8 @@ table `iteration_publications`, whose key is the target, the run, the output and
 it copies the rows over and drops the staging table. A commit that is repeated, late or at the same time, finds the turn
 taken and changes nothing, even where the rows have been consumed since; so an unknown outcome needs no care.
 
-Nothing can be promised for what only the target as a whole knows: a row that breaks its unique or foreign keys fails
-the commit, and is to be removed by hand.
+Nothing can be promised for what only the target as a whole knows: a row whose unique key it has already, or that breaks
+a foreign key, fails the commit; the row in the way is to be removed by hand.
 
 Importing this brings no driver along: every Spark worker imports the iteration's module, and this one with it.
 """
@@ -49,6 +49,8 @@ class PostgresSink:
                 _check_name(name)
         if "." in self.table:
             raise UsageError(f"{self.table!r} is no name of a table; name its schema with schema=...")
+        if self.run_column is not None and self.run_column == self.epoch_column:
+            raise UsageError(f"run_column and epoch_column are both {self.run_column!r}; name two columns")
 
     @property
     def is_in_store(self) -> bool:

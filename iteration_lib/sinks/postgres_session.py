@@ -26,15 +26,24 @@ PUBLICATIONS = "iteration_publications"
 
 NO_PRIVILEGE = "42501"
 _WAYS_OUT = {
-    NO_PRIVILEGE: "grant this login USAGE and CREATE on the schema, and INSERT and SELECT on the table",
+    NO_PRIVILEGE: "grant this login USAGE and CREATE on the schema, INSERT and SELECT on the table and on "
+    f"{PUBLICATIONS}, and TEMPORARY on the database",
+    "23505": "remove the row that is in the way, from the table or the output",
     "42P01": "bring the table back",
     "3F000": "create the schema",
 }
 # Connections, resources, the server's end, another transaction's lock: a later try may do.
 _PASSING_CLASSES = ("08", "40", "53", "55", "57")
-_DEFAULTS = {"application_name": "iteration_lib", "connect_timeout": "10"}
-# No database's defaults count: neither its isolation, nor its patience, nor its time zone.
-_OPTIONS = r"-c default_transaction_isolation=read\ committed -c lock_timeout=30s -c timezone=UTC"
+_DEFAULTS = {
+    "application_name": "iteration_lib",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "tcp_user_timeout": "30000",  # a server that has vanished does not answer, and the kernel would wait for hours
+}
+# No database's defaults count, neither its isolation nor its patience.
+_OPTIONS = r"-c default_transaction_isolation=read\ committed -c lock_timeout=30s -c statement_timeout=0"
+# What the driver sends, whatever the database and the process speak: else a server would take it for other characters.
+_ENCODING = "UTF8"
 
 
 def statement(name: str, **identifiers: str) -> str:
@@ -57,7 +66,7 @@ def connection_string(sink: PostgresSink) -> str:
     found = _connection_string(sink.address())
     if found is None:
         problem = "has no address such as postgresql://user:password@host/database"
-        raise SinkTargetError(sink.describe(), problem, way_out="change its url=")
+        raise SinkTargetError(sink.describe(), problem, way_out="change its url= (an @ in a password is written %40)")
     return found
 
 
@@ -120,8 +129,11 @@ def _connection_string(url: str) -> str | None:
     try:
         engine = open_engine(url)  # it reads the address as the store's is read, and connects to nothing
         _, parameters = engine.dialect.create_connect_args(engine.url)
+        if "@" in str(parameters.get("host")):  # the end of a password, which errors would show as the host
+            return None
         given = parameters.pop("options", "")
-        return psycopg2.extensions.make_dsn(**{**_DEFAULTS, **parameters}, options=f"{_OPTIONS} {given}")
+        told = {**_DEFAULTS, **parameters, "client_encoding": _ENCODING}
+        return psycopg2.extensions.make_dsn(**told, options=f"{_OPTIONS} {given}")
     except (StoreUnavailableError, ValueError, psycopg2.Error):
         return None
 

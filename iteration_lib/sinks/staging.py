@@ -7,7 +7,7 @@ them. The staging table is made and filled in one transaction, of which a crash 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from iteration_lib.errors import SinkTargetError, UsageError
-from iteration_lib.sinks.column_type import storable_schema, to_storable
+from iteration_lib.sinks.column_type import is_cut, storable_schema, to_storable
 from iteration_lib.sinks.postgres_session import (
     NO_PRIVILEGE,
     PUBLICATIONS,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _ROWS = "iteration_rows"
 _TEMPORARY = f"pg_temp.{_ROWS}"
+_NOT_SENT = "XX000"  # what the driver says by itself has no state; this is Postgres's for "something is wrong inside"
 _MESSAGE_NAMES = ("PG_DIAG_MESSAGE_PRIMARY", b"PG_DIAG_MESSAGE_PRIMARY")  # the driver says str and gives bytes
 
 
@@ -54,12 +55,13 @@ def stage(sink: PostgresSink, transaction: SinkTransaction, publication: Publica
     }
     with _opened(sink) as connection, connection.cursor() as cursor:
         _ingest(cursor, rows)
-        for name in ("lock_tables", "create_publications", "create_target"):
+        for name in ("set_time_zone", "lock_tables", "create_publications", "create_target"):
             cursor.execute(statement(name, **names))
         connection.commit()  # and let others create theirs, while this one fills its staging table
+        cursor.execute(statement("lock_staging"), [names["staging"]])
         for name in ("drop_staging", "create_staging"):
             cursor.execute(statement(name, **names))
-        for other in _other_columns(cursor, sink, columns):
+        for other in _other_columns(cursor, sink, rows.schema):
             cursor.execute(statement("drop_column", column=quoted(other), **names))
         cursor.execute(statement("fill_staging", **names))
         connection.commit()
@@ -69,7 +71,8 @@ def stage(sink: PostgresSink, transaction: SinkTransaction, publication: Publica
 def check_target(sink: PostgresSink) -> None:
     """Raise SinkTargetError where the database does not answer, or would refuse this login."""
     with _opened(sink) as connection, connection.cursor() as cursor:
-        cursor.execute(statement("check_target"), [sink.schema, quoted(sink.schema, sink.table)])
+        tables = [quoted(sink.schema, name) for name in (sink.table, PUBLICATIONS)]
+        cursor.execute(statement("check_target"), [sink.schema, *tables])
         if not all(cursor.fetchone()):
             raise refused(sink.describe(), NO_PRIVILEGE, "it is closed to this login")
 
@@ -121,17 +124,27 @@ def _ingest(cursor: dbapi.Cursor, rows: _Rows) -> None:
         raise
 
 
-def _other_columns(cursor: dbapi.Cursor, sink: PostgresSink, columns: Sequence[str]) -> list[str]:
+def _other_columns(cursor: dbapi.Cursor, sink: PostgresSink, sent: pa.Schema) -> list[str]:
     """Return the target's columns that the rows do not have; raises SinkTargetError where the two do not fit."""
     cursor.execute(statement("list_columns"), [quoted(sink.schema, sink.table)])
-    is_required = dict(cursor.fetchall())
-    unknown = [name for name in columns if name not in is_required]
-    missing = [name for name, required in is_required.items() if required and name not in columns]
-    for problem, names in (("has no column", unknown), ("wants a value for its column", missing)):
-        if names:
-            shown = ", ".join(map(repr, names))
+    types: dict[str, str] = {}
+    missing, computed = [], []
+    for name, type_name, is_required, is_computed in cursor.fetchall():
+        types[name] = type_name
+        if is_required and name not in sent.names:
+            missing.append(name)
+        if is_computed and name in sent.names:
+            computed.append(name)
+    cut = [one for one in sent if is_cut(one.type, types.get(one.name, ""))]
+    for problem, found in (
+        ("has no column", [repr(name) for name in sent.names if name not in types]),
+        ("wants a value for its column", map(repr, missing)),
+        ("computes its column", [f"{name!r} itself" for name in computed]),
+        ("would cut the column", [f"{one.name!r} from {one.type} to {types[one.name]}" for one in cut]),
+    ):
+        if shown := ", ".join(found):
             raise SinkTargetError(sink.describe(), f"{problem} {shown}", way_out="change the table or the output")
-    return [name for name in is_required if name not in columns]
+    return [name for name in types if name not in sent.names]
 
 
 @contextmanager
@@ -139,7 +152,27 @@ def _opened(sink: PostgresSink) -> Iterator[dbapi.Connection]:
     """Connect; what was not committed at the end of the block is rolled back. Raises SinkTargetError."""
     try:
         with dbapi.connect(connection_string(sink)) as connection:
-            yield connection
+            try:
+                yield connection
+            except DriverError as err:
+                if err.sqlstate is None and _answers(connection):
+                    raise refused(sink.describe(), _NOT_SENT, _said(err)) from err
+                raise
     except DriverError as err:
-        said = [value.decode() for name, value in err.details if name in _MESSAGE_NAMES]
-        raise refused(sink.describe(), err.sqlstate, said[0] if said else str(err)) from err
+        raise refused(sink.describe(), err.sqlstate, _said(err)) from err
+
+
+def _answers(connection: dbapi.Connection) -> bool:
+    """Whether the server is there: then an error without a state was the driver's own, and would come again."""
+    try:
+        connection.rollback()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DriverError:
+        return False
+    return True
+
+
+def _said(err: DriverError) -> str:
+    said = [value.decode() for name, value in err.details if name in _MESSAGE_NAMES]
+    return said[0] if said else str(err)

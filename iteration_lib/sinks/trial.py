@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +18,8 @@ from iteration_lib.sinks.seam import Publication, SinkTransaction
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import dump_schema, save_batches
+
+T = TypeVar("T")
 
 _CREATED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 _FILES, _ROWS_OF_A_FILE = 2, 3
@@ -92,17 +94,16 @@ def at_every_line(files: frozenset[str], act: Callable[[], None]) -> Iterator[No
         sys.settrace(before)
 
 
-def at_once(calls: Sequence[Callable[[], object]]) -> None:
-    """Make calls at the same time, each in a thread; raises the first error of any of them."""
+def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Make calls at the same time, each in a thread, and return what they do; raises the first error of any of them."""
     barrier = threading.Barrier(len(calls))
 
-    def run(call: Callable[[], object]) -> None:
+    def run(call: Callable[[], T]) -> T:
         barrier.wait()
-        call()
+        return call()
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        for done in [pool.submit(run, call) for call in calls]:
-            done.result()
+        return [done.result() for done in [pool.submit(run, call) for call in calls]]
 
 
 def new_name() -> str:

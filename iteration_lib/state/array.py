@@ -21,7 +21,8 @@ _LONGEST_FLOAT_BYTES = 8  # of Arrow; numpy has longer ones
 
 def flat_of_array(array: AnyArray) -> pa.Array:
     """Return an array's elements in C order. Raises ValueError for objects, and for text that is no Unicode."""
-    if array.dtype.hasobject or array.dtype.kind not in "biufcmMUSV":
+    is_of_nothing = array.dtype.kind == "V" and not array.dtype.itemsize
+    if array.dtype.hasobject or array.dtype.kind not in "biufcmMUSV" or is_of_nothing:
         raise ValueError(f"has the type {array.dtype}")
     native = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1)
     if array.dtype.kind == "U":

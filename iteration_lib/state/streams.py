@@ -113,7 +113,8 @@ def iterate_file(location: StateLocation, stream: SavedStream, file: SavedFile) 
     schema = load_schema(stream)
     with _open_parquet(location, file) as parquet:
         for batch in parquet.iter_batches():
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)  # Parquet adds to what fields say
+            columns = [_in_dictionary(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)  # Parquet adds to what fields say
 
 
 def check_buckets(location: StateLocation, stream: SavedStream, *, count: int) -> None:
@@ -206,6 +207,16 @@ def _open_arrow(location: StateLocation, file: SavedFile) -> pa.RecordBatchFileR
 def _open_parquet(location: StateLocation, file: SavedFile) -> pq.ParquetFile:
     source = open_verified(location, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
     return pq.ParquetFile(source)
+
+
+def _in_dictionary(column: pa.Array, found: pa.DataType) -> pa.Array:
+    """Return a column as the dictionary that it was: Parquet gives texts' with other indices, and others' values."""
+    if not pa.types.is_dictionary(found):
+        return column
+    encoded = column.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(
+        encoded.indices.cast(found.index_type), encoded.dictionary.cast(found.value_type), ordered=found.ordered
+    )
 
 
 def _show(buckets: range) -> str:

@@ -33,7 +33,10 @@ from iteration_lib.state.block import ColumnError, one_batch
 _KEY = b"iteration.value"
 _INT64 = range(-(2**63), 2**63)
 _SCALARS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary()}
+_LONGEST_DECIMAL_BITS = 2_000  # Python may refuse to write, and to read, a number of more than 640 digits
+_DEEPEST = 100  # dicts in dicts: what a deep stack could write a shallow one could not read
 _KEPT = "a number, a text, a numpy array, a pandas DataFrame, an Arrow table, or a dict of numbers, texts and arrays"
+_ADVICE_INSIDE = "make it a variable of its own, since a dict holds numbers, texts, arrays and dicts"
 
 Node: TypeAlias = dict[str, Any]  # Any: JSON; what it holds follows from its type
 
@@ -100,6 +103,8 @@ class _Taken:
 
     def apart(self, value: object, path: tuple[str, ...]) -> Node:
         """Take a value apart, and return how it is put together again."""
+        if len(path) > _DEEPEST:
+            raise self._refused(path, f"is nested deeper than {_DEEPEST} dicts; give a flatter one")
         if value is None:
             return {"type": "none"}
         if type(value) is dict:
@@ -113,7 +118,8 @@ class _Taken:
             return self._array(value, path, kind="array")
         if type(value) in _SCALARS:
             return self._scalar(value, path)
-        raise self._refused(path, f"is a {type(value).__name__}; {_advice(value)}")
+        advice = _ADVICE_INSIDE if path and (type(value) is pa.Table or _is_pandas(value)) else _advice(value)
+        raise self._refused(path, f"is a {type(value).__name__}; {advice}")
 
     def batch(self, found: Node) -> pa.RecordBatch:
         """Return the leaves as columns, and in the metadata what was found."""
@@ -139,9 +145,11 @@ class _Taken:
         return {"type": kind, "column": column, "dtype": dtype_text(array.dtype), "shape": list(array.shape)}
 
     def _scalar(self, value: object, path: tuple[str, ...]) -> Node:
-        is_long = type(value) is int and value not in _INT64
         try:
-            flat = pa.array([str(value) if is_long else value], pa.string() if is_long else _SCALARS[type(value)])
+            if isinstance(value, int) and value not in _INT64:
+                flat = pa.array([_text_of(value)])
+            else:
+                flat = pa.array([value], _SCALARS[type(value)])
         except ValueError as err:  # half of a surrogate pair
             raise self._refused(path, f"is a text that is no Unicode ({err}); encode it, and give the bytes") from err
         return {"type": type(value).__name__, "column": self._add(flat, path, shape=None)}
@@ -152,9 +160,14 @@ class _Taken:
         return len(self.leaves) - 1
 
     def _key(self, key: object, path: tuple[str, ...]) -> str:
-        if type(key) is str:
-            return key
-        raise self._refused(path, f"is a dict with the key {key!r}; give keys that are texts")
+        if type(key) is not str:
+            raise self._refused(path, f"is a dict with the key {key!r}; give keys that are texts")
+        try:
+            key.encode()
+        except UnicodeEncodeError as err:
+            problem = f"is a dict with the key {key!r}, which is no Unicode; give keys that are"
+            raise self._refused(path, problem) from err
+        return key
 
     def _refused(self, path: tuple[str, ...], problem: str) -> ValueNotKeptError:
         inside = "".join(f"[{key!r}]" for key in path)
@@ -173,12 +186,19 @@ def _value_of_node(node: Node, batch: pa.RecordBatch) -> object:
         array = array_of_flat(flat, dtype=node["dtype"], shape=node["shape"])
         return array if node["type"] == "array" else array[()]
     scalar = column[0].as_py()
-    return int(scalar) if node["type"] == "int" else scalar
+    return int(scalar, 0) if node["type"] == "int" and isinstance(scalar, str) else scalar
+
+
+def _text_of(number: int) -> str:
+    return str(number) if number.bit_length() <= _LONGEST_DECIMAL_BITS else f"{number:#x}"
 
 
 def _batch_of_table(table: pa.Table, *, variable: str, kind: str) -> pa.RecordBatch:
     if len(set(table.schema.names)) < len(table.schema.names):
         raise ValueNotKeptError(variable=variable, problem="is a table with two columns of one name; rename one")
+    if table.num_rows and not table.column_names:
+        problem = f"is a table with {table.num_rows} rows and no column; give it a column"
+        raise ValueNotKeptError(variable=variable, problem=problem)
     try:
         batch = one_batch(table)
         pq.ParquetWriter(pa.BufferOutputStream(), batch.schema).close()  # its last value is published as Parquet

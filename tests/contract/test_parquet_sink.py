@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -224,8 +225,47 @@ def test_folder_that_cannot_be_used_is_refused_by_name_with_what_to_do() -> None
             call()
 
 
-def test_password_in_an_address_is_not_shown() -> None:
-    assert "the Parquet folder ftp://***@host/out" == ParquetSink("ftp://me:secret@host/out").describe()
+@pytest.mark.parametrize("address", ["sftp://me:secret@127.0.0.1:1/out", "ftp://me:half@secret@127.0.0.1:1/out"])
+def test_password_in_an_address_is_not_shown(address: str) -> None:
+    sink, errors = ParquetSink(address), []
+    host = address.rpartition("@")[2]
+
+    for call in (
+        sink.check,
+        lambda: sink.prepare(_FIRST, publication_of(0)),
+        lambda: sink.abort(_FIRST),
+        lambda: published(address),
+        lambda: latest(address),
+    ):
+        with pytest.raises(SinkTargetError, match=f"{re.escape(host)} cannot be opened .*make it writable") as caught:
+            call()
+        errors.append("".join(traceback.format_exception(caught.value)))
+
+    told = [sink.describe(), repr(sink), *errors]
+    assert f"the Parquet folder {address.partition(':')[0]}://***@{host}" == told[0]
+    assert [] == [text for text in told if "secret" in text]
+
+
+def test_damaged_pointer_is_named_without_a_password() -> None:
+    address = "memory://me:secret@damaged"
+    sink = ParquetSink(address)
+    sink.commit(_FIRST, sink.prepare(_FIRST, publication_of(0)))
+    with fsspec.open(f"{address}/{pointer_path(_FIRST)}", "wb") as file:
+        file.write(b"{")
+
+    with pytest.raises(StateCorruptedError, match=r"memory://\*\*\*@damaged/_published/.* is no pointer"):
+        published(address)
+
+
+def test_folder_may_be_given_as_a_path(root: Path) -> None:
+    sink = ParquetSink(root)
+    sink.check()
+
+    sink.commit(_FIRST, sink.prepare(_FIRST, publication_of(0)))
+
+    newest = latest(root)
+    assert newest is not None
+    assert (newest,) == published(str(root))
 
 
 def test_pointer_that_another_process_wrote_meanwhile_is_no_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -121,6 +123,9 @@ _BIG = Decimal("-99999999999999999999.99")
         (pa.array(np.array([1.5], np.float16)), "real", [1.5]),
         (pa.array(["", "ü\t\\N'\"", None]), "text", ["", "ü\t\\N'\"", None]),
         (pa.array(["a"]).dictionary_encode(), "text", ["a"]),
+        (pa.array([7, None]).dictionary_encode(), "bigint", [7, None]),
+        (pa.array([Decimal("1.5")], pa.decimal32(5, 2)), "numeric", [Decimal("1.5")]),
+        (pa.array([Decimal("1.5")], pa.decimal64(12, 2)), "numeric", [Decimal("1.5")]),
         (pa.array([b"\x00\xff", None]), "bytea", [b"\x00\xff", None]),
         (pa.array([b"ab"], pa.binary(2)), "bytea", [b"ab"]),
         (pa.array([_DAY, None]), "date", [_DAY, None]),
@@ -237,13 +242,27 @@ def test_row_that_the_table_has_already_fails_the_commit_until_it_is_removed(
     database.execute(text("INSERT INTO scores VALUES (2)"))
     committable = sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1, 2])))
 
-    with pytest.raises(SinkTargetError, match="duplicate key"):
+    with pytest.raises(SinkTargetError, match=r"duplicate key .* remove the row that is in the way"):
         sink.commit(_FIRST, committable)
     seen = read(database, "SELECT a FROM scores")
     database.execute(text("DELETE FROM scores"))
     sink.commit(_FIRST, committable)
 
     assert [(2,)] == seen
+    assert [(1,), (2,)] == read(database, "SELECT a FROM scores ORDER BY a")
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY (a)", "UNIQUE (a) DEFERRABLE INITIALLY DEFERRED", "EXCLUDE (a WITH =)"])
+def test_row_that_the_output_has_twice_is_refused_by_prepare(
+    sink: PostgresSink, database: Connection, tmp_path: Path, key: str
+) -> None:
+    """In the commit there would be no row in the way that anybody could remove."""
+    database.execute(text(f"CREATE TABLE scores (id serial UNIQUE, a int, {key})"))
+
+    with pytest.raises(SinkTargetError, match=r"duplicate key|conflicting key"):
+        sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1, 1])))
+    publish(sink, publication(tmp_path / "other", a=pa.array([1, 2])))
+
     assert [(1,), (2,)] == read(database, "SELECT a FROM scores ORDER BY a")
 
 
@@ -303,6 +322,11 @@ def test_names_are_names_whatever_they_look_like(url: str, database: Connection,
 def test_name_that_no_table_has_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="is no name"):
         PostgresSink(name)
+
+
+def test_run_and_epoch_that_would_share_a_column_are_refused() -> None:
+    with pytest.raises(UsageError, match="are both 'at'; name two columns"):
+        PostgresSink("scores", run_column="at", epoch_column="at")
 
 
 def test_nothing_is_left_beside_the_table_after_commit_and_abort(sink: PostgresSink, database: Connection) -> None:
@@ -408,7 +432,8 @@ def test_table_that_does_not_take_the_rows_is_named_in_another_ones_transaction_
     sink: PostgresSink, url: str, database: Connection, tmp_path: Path
 ) -> None:
     database.execute(text("CREATE TABLE scores (a int PRIMARY KEY)"))
-    committable = sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1, 1])))
+    database.execute(text("INSERT INTO scores VALUES (1)"))
+    committable = sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1])))
     engine = create_engine(url)
 
     connection = engine.raw_connection()
@@ -440,10 +465,11 @@ def test_connection_that_is_lost_in_another_ones_transaction_is_for_that_one_to_
 
 
 def test_defaults_of_the_database_do_not_count(sink: PostgresSink, database: Connection, tmp_path: Path) -> None:
-    """A commit that waits for another one of the same transaction would fail at any other isolation."""
+    """A commit that waits for another one of the same transaction would fail at any other isolation, or out of time."""
     name = database.scalar(text("SELECT current_database()"))
     database.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"))
     database.execute(text(f"ALTER DATABASE {name} SET timezone = 'Asia/Tokyo'"))
+    database.execute(text(f"ALTER DATABASE {name} SET statement_timeout = '1ms'"))
     database.execute(text("CREATE TABLE scores (at timestamptz)"))
 
     committable = sink.prepare(_FIRST, publication(tmp_path, at=pa.array([_NOON])))
@@ -493,3 +519,173 @@ def test_driver_that_is_not_installed_is_asked_for(sink: PostgresSink, monkeypat
 
 def _fields(transaction: SinkTransaction) -> dict[str, Any]:
     return {name: getattr(transaction, name) for name in SinkTransaction.__dataclass_fields__}
+
+
+def test_prepare_waits_for_one_of_the_same_transaction_whose_connection_was_lost(
+    sink: PostgresSink, url: str, database: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server goes on with the first for a while, and its staging table is not to be seen before it is committed."""
+    publish(sink, publication_of(9), transaction_of(9))  # so that the table is there
+    database.execute(text("TRUNCATE scores"))
+    has_created, may_commit = threading.Event(), threading.Event()
+
+    def statement(name: str, **identifiers: str) -> str:
+        if name == "fill_staging" and threading.current_thread() is first:
+            has_created.set()
+            may_commit.wait(timeout=30)
+        return postgres_session.statement(name, **identifiers)
+
+    monkeypatch.setattr(staging, "statement", statement)
+    first = threading.Thread(target=sink.prepare, args=(_FIRST, publication_of(0)))
+    first.start()
+    has_created.wait(timeout=30)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(PostgresSink("scores", url=url).prepare, _FIRST, publication_of(0))
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        while not second.done() and not read(database, waiting):
+            pass
+        may_commit.set()
+        committable = second.result()
+    first.join()
+    sink.commit(_FIRST, committable)
+
+    assert [(6,)] == read(database, "SELECT count(*) FROM scores")
+
+
+@pytest.mark.parametrize("computed", ["GENERATED ALWAYS AS (a * 2) STORED", "GENERATED ALWAYS AS IDENTITY"])
+def test_value_for_a_column_that_the_table_computes_is_refused_by_prepare(
+    sink: PostgresSink, database: Connection, tmp_path: Path, computed: str
+) -> None:
+    database.execute(text(f"CREATE TABLE scores (a int, b int {computed})"))
+
+    with pytest.raises(SinkTargetError, match="computes its column 'b' itself; change"):
+        sink.prepare(_FIRST, publication(tmp_path, a=pa.array([1]), b=pa.array([2])))
+
+
+@pytest.mark.parametrize(
+    ("column", "type_name", "shown"),
+    [
+        (pa.array([0.5]), "bigint", "'x' from double to bigint"),
+        (pa.array([1.5], pa.float32()), "smallint", "'x' from float to smallint"),
+        (pa.array([Decimal("1.5")]), "integer", r"'x' from decimal128\(2, 1\) to integer"),
+        (pa.array([[0.5]]), "integer[]", r"'x' from list<item: double> to integer\[\]"),
+        (pa.array([_NOON]), "date", r"'x' from timestamp\[us\] to date"),
+        (pa.array([_NOON], pa.timestamp("us", "UTC")), "time", r"'x' from timestamp\[us, tz=UTC\] to time without"),
+    ],
+    ids=lambda found: found if isinstance(found, str) else "",
+)
+def test_values_that_the_tables_types_would_cut_are_refused_by_prepare(
+    sink: PostgresSink, database: Connection, tmp_path: Path, column: pa.Array, type_name: str, shown: str
+) -> None:
+    """The server would do it silently, as it does where a loss is a whole number in the first epoch only."""
+    database.execute(text(f"CREATE TABLE scores (x {type_name})"))
+
+    with pytest.raises(SinkTargetError, match=f"would cut the column {shown}"):
+        sink.prepare(_FIRST, publication(tmp_path, x=column))
+
+
+def test_whole_numbers_go_into_a_wider_column(sink: PostgresSink, database: Connection, tmp_path: Path) -> None:
+    for epoch, column in enumerate((pa.array([0.5]), pa.array([1]))):
+        publish(sink, publication(tmp_path / str(epoch), x=column), transaction_of(epoch))
+
+    assert [(0.5,), (1.0,)] == read(database, "SELECT x FROM scores ORDER BY x")
+
+
+@pytest.mark.parametrize(
+    ("revoked", "said"),
+    [
+        ("INSERT ON iteration_publications", "iteration_publications"),
+        ("SELECT ON iteration_publications", "iteration_publications"),
+        ("TEMPORARY ON DATABASE", "TEMPORARY on the database"),
+    ],
+)
+def test_login_that_could_not_stage_or_commit_is_found_out_before_the_first_epoch(
+    sink: PostgresSink, url: str, database: Connection, revoked: str, said: str
+) -> None:
+    publish(sink, publication_of(0))  # by another login, which owns the tables then
+    name = database.scalar(text("SELECT current_database()"))
+    place = f" {name}" if revoked.endswith("DATABASE") else ""
+    database.execute(text("DROP ROLE IF EXISTS guest"))
+    database.execute(text("CREATE ROLE guest LOGIN PASSWORD 'guest'"))
+    database.execute(text("GRANT CREATE ON SCHEMA public TO guest"))
+    database.execute(text("GRANT SELECT, INSERT ON scores, iteration_publications TO guest"))
+    guest = sink.at(make_url(url).set(username="guest", password="guest").render_as_string(hide_password=False))
+    guest.check()
+    database.execute(text(f"REVOKE {revoked}{place} FROM guest, PUBLIC"))
+
+    with pytest.raises(SinkTargetError, match=f"closed to this login.*{said}"):
+        guest.check()
+
+    database.execute(text(f"GRANT TEMPORARY ON DATABASE {name} TO PUBLIC"))
+    database.execute(text("DROP OWNED BY guest"))
+    database.execute(text("DROP ROLE guest"))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"ctid": pa.array([1])},
+        {f"c{number}": pa.array([1]) for number in range(1601)},
+        {"x": pa.array([2**63 - 1], pa.timestamp("ms"))},
+    ],
+    ids=["name of the system's", "too many", "out of range"],
+)
+def test_what_the_driver_cannot_send_is_not_taken_for_an_outage(
+    sink: PostgresSink, tmp_path: Path, columns: dict[str, pa.Array]
+) -> None:
+    """It says so without a state of the server's, as where no server answers; a scheduler would try it for ever."""
+    with pytest.raises(SinkTargetError, match=r"does not take the rows .*; change the table") as caught:
+        sink.prepare(_FIRST, publication(tmp_path, **columns))
+
+    assert not caught.value.is_passing
+
+
+def test_address_whose_password_is_not_quoted_is_refused_without_a_part_of_it() -> None:
+    sink = PostgresSink("scores", url="postgresql://me:sec@ret@127.0.0.1:1/test")
+
+    for call in (sink.check, lambda: sink.abort(_FIRST)):
+        with pytest.raises(SinkTargetError, match=r"has no address .*an @ in a password is written %40") as caught:
+            call()
+        assert "ret@" not in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "LATIN1"])
+def test_texts_arrive_whatever_the_encoding_of_the_database_and_of_the_process(
+    url: str, database: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """The driver sends UTF-8; a server that took it for something else would keep other characters without a word."""
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    name = f"encoded_{encoding.lower()}"
+    how = f"ENCODING '{encoding}' LOCALE_PROVIDER libc LOCALE 'C' TEMPLATE template0"
+    database.execute(text(f"DROP DATABASE IF EXISTS {name}"))
+    database.execute(text(f"CREATE DATABASE {name} {how}"))
+    address = make_url(url).set(database=name).render_as_string(hide_password=False)
+
+    publish(PostgresSink("scores", url=address, run_column="é"), publication(tmp_path, x=pa.array(["é"])))
+
+    engine = create_engine(address, connect_args={"client_encoding": "UTF8"})
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT * FROM scores"))
+        assert (["é", "x"], [("run-0", "é")]) == (list(found.keys()), [tuple(row) for row in found])
+    engine.dispose()
+    database.execute(text(f"DROP DATABASE {name}"))
+
+
+def test_time_zone_of_the_process_does_not_count(
+    sink: PostgresSink, database: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+    database.execute(text("CREATE TABLE scores (at timestamp)"))
+
+    publish(sink, publication(tmp_path, at=pa.array([_NOON], pa.timestamp("us", "UTC"))))
+
+    assert [(_NOON,)] == read(database, "SELECT at FROM scores")
+
+
+def test_connection_is_given_up_when_the_server_vanishes_unless_the_address_says_otherwise() -> None:
+    """Nobody answers and nobody refuses; the kernel would wait for hours."""
+    sink = PostgresSink("scores", url="postgresql://me@host/db?keepalives_idle=7")
+
+    found = psycopg2.extensions.parse_dsn(postgres_session.connection_string(sink))
+
+    assert ("7", "30000") == (found["keepalives_idle"], found["tcp_user_timeout"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import ClassVar
@@ -17,6 +19,7 @@ from iteration_lib.sinks import (
     published,
 )
 from iteration_lib.sinks.contract import Row, SinkContract
+from iteration_lib.sinks.trial import publication_of, rows_of, transaction_of
 from iteration_lib.state import files
 from tests.fixture.object_store import object_store, without_conditions, write_once
 from tests.json_lines_sink import JsonLinesSink, read_lines
@@ -63,6 +66,7 @@ class TestParquetSinkInMemory(TestParquetSink):
     """It puts an object piece by piece, in the sight of others, as no object store does."""
 
     test_commits_at_the_same_time_show_rows_once = None  # type: ignore[assignment]  # each would see half of another's
+    test_prepares_at_the_same_time_are_one = None  # type: ignore[assignment]  # as above
 
     @pytest.fixture(autouse=True)
     def _place(self) -> None:
@@ -77,6 +81,28 @@ class TestParquetSinkOnS3(TestParquetSink):
     @pytest.fixture(autouse=True)
     def _place(self, store_with_rules: str) -> None:
         self.root = store_with_rules
+
+
+def test_sink_in_the_docs_is_for_any_run_key_and_for_several_outputs(tmp_path: Path) -> None:
+    one = replace(transaction_of(0), run_key="nightly/2026")
+    sink = JsonLinesSink(tmp_path)
+
+    for transaction in (one, replace(one, output="words")):
+        sink.commit(transaction, sink.prepare(transaction, publication_of(0)))
+
+    assert 2 * len(rows_of(0)) == len(read_lines(tmp_path))
+
+
+def test_sink_in_the_docs_syncs_its_folder_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the names of files may be lost with the power, after the store has recorded them."""
+    sink, synced = JsonLinesSink(tmp_path), []
+    folder = tmp_path.stat().st_ino
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino == folder))
+
+    committable = sink.prepare(transaction_of(0), publication_of(0))
+    sink.commit(transaction_of(0), committable)
+
+    assert [False, True, True] == synced
 
 
 def test_sink_in_the_docs_is_the_one_that_passes() -> None:

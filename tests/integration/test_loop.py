@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import signal
 import uuid
 from collections.abc import Iterator
@@ -296,6 +297,35 @@ def test_run_has_one_loop(script: Script) -> None:
             list(run.epochs(level=8, max_epochs=2))
 
 
+def test_value_that_is_given_to_an_epoch_of_the_past_is_refused(script: Script) -> None:
+    """As by a loop over list(run.epochs(...)), all of whose epochs are over before the first body."""
+    with pytest.raises(UsageError, match="epoch 0 is over"), script.open() as run:
+        epochs = run.epochs(level=8, max_epochs=5)
+        first = next(epochs)
+        next(epochs)
+        first.level = 9
+
+    assert (RunStatus.FAILED, 1) == (script.record.status, script.record.epochs)
+
+
+def test_loop_behind_the_block_is_refused(script: Script) -> None:
+    """Its attempt would be ended by nobody."""
+    with script.open() as run:
+        begun_too_late = run.epochs(level=8, max_epochs=2)
+
+    for epochs in (begun_too_late, run.epochs(level=8, max_epochs=2)):
+        with pytest.raises(UsageError, match="is closed; loop over its epochs inside the `with` block"):
+            next(epochs)
+    assert script.store.find_run(script.key) is None
+
+
+def test_result_may_be_copied(script: Script) -> None:
+    with script.open() as run:
+        list(run.epochs(level=8, max_epochs=1))
+
+        assert 8 == copy.copy(run.result).level
+
+
 def test_checkpoints_are_taken_as_often_as_the_script_says(script: Script) -> None:
     script.run(checkpointing=Checkpointing(every_epochs=3))
 
@@ -335,6 +365,12 @@ def test_what_a_loop_cannot_have_is_refused(script: Script, options: dict[str, A
 
 def test_empty_key_is_refused() -> None:
     with pytest.raises(UsageError, match="the run key is empty"), open_run(""):
+        pass
+
+
+@pytest.mark.parametrize("key", ["a\0b", "\ud800"])
+def test_key_that_no_database_can_keep_is_refused(key: str) -> None:
+    with pytest.raises(UsageError, match="is no text that can be kept; give another one"), open_run(key):
         pass
 
 
@@ -383,6 +419,16 @@ def test_sigterm_does_afterwards_what_it_did_before(script: Script) -> None:
 
     assert signal.SIG_DFL is before is signal.getsignal(signal.SIGTERM)
     assert before is not inside
+
+
+def test_handler_of_sigterm_that_the_script_sets_meanwhile_stays(script: Script) -> None:
+    try:
+        with script.open():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+        assert signal.SIG_IGN is signal.getsignal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def test_epochs_that_were_not_durable_are_voided_by_the_next_attempt(script: Script) -> None:

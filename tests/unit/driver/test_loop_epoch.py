@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iteration_lib.driver.loop_epoch import LoopEpoch, Pass
-from iteration_lib.errors import MetricError, VariableNotFoundError
+from iteration_lib.errors import MetricError, UsageError, VariableNotFoundError
 
 
 def passed(**values: object) -> Pass:
@@ -56,3 +56,15 @@ def test_variable_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(VariableNotFoundError, match="no variable 'leve'"):
         epoch.leve  # noqa: B018 - to ask is the test
     assert not hasattr(epoch, "leve")
+
+
+def test_epoch_that_is_over_takes_nothing_more_but_may_be_read() -> None:
+    found = passed(level=1)
+    epoch = LoopEpoch(found)
+    found.is_over = True
+
+    for late in (lambda: setattr(epoch, "level", 2), lambda: epoch.metrics(shift=1), epoch.stop):
+        with pytest.raises(UsageError, match=r"epoch 3 is over; .* before the loop asks for its next epoch"):
+            late()
+
+    assert (1, {}, False) == (epoch.level, found.metrics.values(), found.is_stopped)

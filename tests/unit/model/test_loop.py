@@ -45,6 +45,12 @@ def test_name_that_means_something_else_is_refused(name: str) -> None:
         loop_graph(["fine", name])
 
 
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "..", "loop.body", "x" * 101, "ü" * 51])
+def test_name_that_no_attribute_or_folder_can_have_is_refused_before_the_run_has_come_to_its_end(name: str) -> None:
+    with pytest.raises(DefinitionError, match=r"cannot have a variable .*; choose a Python name of at most 100 bytes"):
+        loop_graph(["fine", name])
+
+
 def test_loop_without_variables_is_refused() -> None:
     with pytest.raises(DefinitionError, match="has no variable; give the first value of one"):
         loop_graph([])

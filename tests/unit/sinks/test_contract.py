@@ -60,6 +60,17 @@ class PreparesOnlyOnce(JsonLinesSink):
         return super().prepare(transaction, publication)
 
 
+class ClearsBeforeItPrepares(JsonLinesSink):
+    """Takes away what the same transaction may have left, the published file too."""
+
+    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
+        for left in self.folder.glob(f"{transaction.transaction_id}.jsonl"):
+            left.unlink()
+        committable = super().prepare(transaction, publication)
+        self.commit(transaction, committable)
+        return committable
+
+
 class SharesWhatIsPrepared(JsonLinesSink):
     def prepared(self, transaction: SinkTransaction) -> Path:
         return self.folder / f"{transaction.run_key}-{transaction.epoch}.prepared"
@@ -129,6 +140,8 @@ class Suite(SinkContract):
         (CannotCommitAgain, "commits_at_the_same_time_show_rows_once"),
         (ShowsTheNewestLast, "commit_of_an_older_epoch_that_is_repeated_late_changes_nothing"),
         (PreparesOnlyOnce, "prepare_may_be_repeated"),
+        (PreparesOnlyOnce, "prepares_at_the_same_time_are_one"),
+        (ClearsBeforeItPrepares, "prepare_that_is_repeated_after_the_commit_changes_nothing"),
         (SharesWhatIsPrepared, "aborted_transaction_is_never_seen_and_takes_nothing_along"),
         (SharesWhatIsPrepared, "superseded_attempt_that_prepares_late_is_never_seen"),
         (TrustsItsFiles, "rows_that_are_not_what_was_written_are_not_published"),

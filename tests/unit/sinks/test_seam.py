@@ -11,8 +11,11 @@ import pytest
 
 from iteration_lib.errors import SinkTargetError
 from iteration_lib.sinks import ParquetSink
-from iteration_lib.sinks.seam import check_sink, describe_sink
+from iteration_lib.sinks.seam import Publication, check_sink, describe_sink
 from iteration_lib.sinks.trial import SCHEMA, publication_of, rows_of, transaction_of
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import FileFormat, SavedStream
+from iteration_lib.state.streams import dump_schema, save_batches
 from tests.json_lines_sink import JsonLinesSink
 
 
@@ -41,6 +44,21 @@ def test_publication_gives_its_rows_in_order() -> None:
     assert SCHEMA == publication.schema
     assert 6 == publication.rows
     assert rows_of(3) == [tuple(row.values()) for row in pa.Table.from_batches(publication.batches()).to_pylist()]
+
+
+@pytest.mark.parametrize("values", [["a", "b", None], [3, None, 1], [1.5, 1.5]])
+def test_publication_gives_dictionaries_as_they_were(tmp_path: Path, values: list[object]) -> None:
+    """What pandas calls a categorical; Parquet knows dictionaries of texts alone."""
+    kind = pa.dictionary(pa.int8(), pa.array(values).type, ordered=True)
+    rows = pa.RecordBatch.from_pydict({"x": pa.array(values).dictionary_encode().cast(kind)})
+    location = StateLocation(str(tmp_path))
+    file = save_batches(location, "part.parquet", [rows], file_format=FileFormat.PARQUET)
+    stream = SavedStream(kind="value", format=FileFormat.PARQUET, schema=dump_schema(rows.schema), files=(file,))
+
+    (found,) = Publication(location=location, stream=stream).batches()
+
+    assert rows.schema == found.schema
+    assert rows.to_pylist() == found.to_pylist()
 
 
 def test_sink_may_say_nothing_of_itself(tmp_path: Path) -> None:

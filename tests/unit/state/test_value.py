@@ -44,13 +44,29 @@ def same(one: object, other: object) -> bool:
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
     if isinstance(one, np.ndarray | np.generic) and isinstance(other, np.ndarray | np.generic):
         return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-    return repr(one) == repr(other)
+    return one == other if isinstance(one, int) else repr(one) == repr(other)
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        *(None, True, 3, 2**100, -(2**63), -(2**63) - 1, 0.1, -0.0, float("nan"), float("inf"), "a\0é", "", b"\xff\0"),
+        *(
+            None,
+            True,
+            3,
+            2**100,
+            16**5000,
+            -(2**100),
+            -(2**63),
+            -(2**63) - 1,
+            0.1,
+            -0.0,
+            float("nan"),
+            float("inf"),
+            "a\0é",
+            "",
+            b"\xff\0",
+        ),
         *(
             np.float64(0.1),
             np.float32(0.1),
@@ -63,7 +79,7 @@ def same(one: object, other: object) -> bool:
         *(np.zeros((0, 3)), np.zeros((3, 0)), np.array(5.0), np.arange(24.0).reshape(2, 3, 4)),
         *(np.random.default_rng(1).bit_generator.state, np.random.MT19937(1).state),
     ],
-    ids=repr,
+    ids=lambda value: repr(value)[:40] if not isinstance(value, int) else f"{value:#x}"[:40],
 )
 def test_value_comes_back_as_the_type_that_it_was_given_as(value: object) -> None:
     found = there_and_back(value)
@@ -150,6 +166,17 @@ def test_table_shares_no_memory_with_the_arrays_that_it_was_made_of() -> None:
     assert [0.0, 1.0, 2.0] == value_of_batch(batch)["a"].to_pylist()
 
 
+def _nested(depth: int) -> object:
+    return {"in": _nested(depth - 1)} if depth else 1
+
+
+def test_number_that_an_older_version_wrote_in_decimals_is_read() -> None:
+    batch = batch_of_value(2**5000, variable="x")
+    older = pa.RecordBatch.from_arrays([pa.array([str(2**5000)])], schema=batch.schema)
+
+    assert 2**5000 == value_of_batch(older)
+
+
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
@@ -168,6 +195,12 @@ def test_table_shares_no_memory_with_the_arrays_that_it_was_made_of() -> None:
         ),
         ("\ud800", "^variable x is a text that is no Unicode .*; encode it, and give the bytes$"),
         (pa.table([[1], [2]], names=["a", "a"]), "^variable x is a table with two columns of one name; rename one$"),
+        ({"\ud800": 1}, r"^variable x is a dict with the key '\\ud800', which is no Unicode; give keys that are"),
+        (_nested(200), r"^variable x.* is nested deeper than 100 dicts; give a flatter one$"),
+        ({"a": pd.DataFrame({"b": [1]})}, r"^variable x\['a'\] is a DataFrame; make it a variable of its own"),
+        ({"a": pa.table({"b": [1]})}, r"^variable x\['a'\] is a Table; make it a variable of its own"),
+        (pd.DataFrame(index=range(5)), "^variable x is a table with 5 rows and no column; give it a column"),
+        (np.zeros(3, "V0"), r"^variable x is an array that Arrow cannot hold .has the type \|V0"),
         (pd.DataFrame({"a": [1, "x"]}), "^variable x is a DataFrame that Arrow cannot hold .*; give each column"),
         (object(), "^variable x is a object; give a number, a text, a numpy array, a pandas DataFrame, an Arrow table"),
     ],
