@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from iteration_lib.protocol import Command, Event, RunState, decide
-from iteration_lib.protocol.event import AttemptOpened, CheckpointsDiscarded, RunDeleted
+from iteration_lib.protocol.event import AttemptOpened, CheckpointsDiscarded, RunDeleted, StopRequested
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.retention import discardable
 from iteration_lib.protocol.state import RunId
@@ -106,4 +106,4 @@ def _holds(cached: _Cached, transaction: Transaction) -> bool:
 
 def _asks_for_lease(events: tuple[Event, ...]) -> bool:
     """Tell whether the answer depends on a lease: renewing one does not count in the run's revision."""
-    return any(isinstance(event, AttemptOpened | RunDeleted) for event in events)
+    return any(isinstance(event, AttemptOpened | RunDeleted | StopRequested) for event in events)

@@ -30,9 +30,12 @@ from iteration_lib.protocol.command import (
     RecordParts,
     RecordReports,
     RecordRequest,
+    RecordStop,
     ReleaseOrigin,
     ReplaceDefinition,
+    ResumeRun,
     SetRunStatus,
+    StopRun,
     SubsumeCheckpoint,
     SwitchToUnaligned,
     TriggerCheckpoint,
@@ -296,6 +299,34 @@ def _answer_requests(run: MemoryRun, command: AnswerRequests, _token: int, _now:
         request["checkpoint_id"] = command.checkpoint_id
 
 
+def _record_stop(run: MemoryRun, command: RecordStop, _token: int, now: datetime) -> None:
+    is_known = command.stop_id in run.stops or any(stop["resumed_at"] is None for stop in run.stops.values())
+    refuse_if(is_known, "a stop is in force")
+    run.stops[command.stop_id] = {
+        "stop_id": command.stop_id,
+        "kind": command.kind.value,
+        "requested_by": command.requested_by,
+        "requested_at": now,
+        "stopped_at": None,
+        "resumed_by": None,
+        "resumed_at": None,
+    }
+
+
+def _stop_run(run: MemoryRun, command: StopRun, _token: int, now: datetime) -> None:
+    stop = expect(run.stops.get(command.stop_id), kind="STOP", stopped_at=None, resumed_at=None)
+    _move_run(run, RunStatus.STOPPED)
+    _refuse_rest(run)
+    run.run.update(status="STOPPED", failure=None)
+    stop["stopped_at"] = now
+
+
+def _resume_run(run: MemoryRun, command: ResumeRun, _token: int, now: datetime) -> None:
+    expect(run.run, status="STOPPED")
+    expect(run.stops.get(command.stop_id), resumed_at=None).update(resumed_by=command.resumed_by, resumed_at=now)
+    run.run["status"] = "RUNNING"
+
+
 def _abort_through(run: MemoryRun, command: AbortThrough, _token: int, _now: datetime) -> None:
     refuse_if(
         not run.run["aborted_through"] <= command.checkpoint_id <= run.run["last_checkpoint_id"] + 1,
@@ -403,10 +434,15 @@ def _release_origin(run: MemoryRun, _command: ReleaseOrigin, _token: int, now: d
 
 def _delete_run(run: MemoryRun, command: DeleteRun, _token: int, now: datetime) -> None:
     _move_run(run, RunStatus.DELETED)
+    _refuse_rest(run)
+    run.run.update(status="DELETED", deleted_by=command.deleted_by, deleted_at=now)
+
+
+def _refuse_rest(run: MemoryRun) -> None:
+    """Refuse to let a run rest that is driven, or of which something is not durable."""
     refuse_if(any(attempt["ended_at"] is None for attempt in run.attempts.values()), "an attempt is live")
     statuses = [row["status"] for rows in (run.epochs, run.checkpoints) for row in rows.values()]
     refuse_if(not {"OPEN", "ALIGNED", "PENDING"}.isdisjoint(statuses), "something is not durable")
-    run.run.update(status="DELETED", deleted_by=command.deleted_by, deleted_at=now)
 
 
 _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] = {  # Any: the command of its key
@@ -429,6 +465,9 @@ _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] =
     TriggerCheckpoint: _trigger_checkpoint,
     RecordRequest: _record_request,
     AnswerRequests: _answer_requests,
+    RecordStop: _record_stop,
+    StopRun: _stop_run,
+    ResumeRun: _resume_run,
     AbortThrough: _abort_through,
     CountCheckpointFailures: _count_checkpoint_failures,
     RecordAcknowledgements: _record_acknowledgements,

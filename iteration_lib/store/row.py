@@ -21,6 +21,7 @@ from iteration_lib.protocol.state import (
     Holder,
     Reports,
     RunState,
+    StopState,
 )
 from iteration_lib.protocol.status import (
     AttemptOutcome,
@@ -30,6 +31,7 @@ from iteration_lib.protocol.status import (
     EpochStatus,
     RestoreMode,
     RunStatus,
+    StopKind,
     TerminatedBy,
     UnalignedBy,
 )
@@ -44,6 +46,7 @@ from iteration_lib.store.record import (
     PinRecord,
     RequestRecord,
     RunRecord,
+    StopRecord,
 )
 
 Row: TypeAlias = Mapping[str, Any]  # Any: what a column holds, checked by the table's constraints
@@ -75,6 +78,7 @@ def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
         checkpoint_failures=live["checkpoint_failures"] if live is not None else 0,
         aborted_through=run["aborted_through"],
         requests={row["request_id"]: row["checkpoint_id"] for row in found["requests"]},
+        stop=_stop_state(run),
         edges=edge_states(found["edges"]),
         finished_operators=frozenset(row["name"] for row in found["finished"] if row["what"] == "operator"),
         pins={row["name"]: row["fingerprint"] for row in found["finished"] if row["what"] == "pin"},
@@ -83,6 +87,12 @@ def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
         holds_origin=run["holds_origin"],
         pinned=frozenset(run["pinned"]),
     )
+
+
+def _stop_state(run: Row) -> StopState | None:
+    if run["stop_id"] is None:
+        return None
+    return StopState(stop_id=run["stop_id"], kind=StopKind(run["stop_kind"]), is_resumed=run["is_resumed"])
 
 
 def attempt_state(row: Row) -> AttemptState:
@@ -200,6 +210,7 @@ def run_record(row: Row) -> RunRecord:
             **_fields(RunRecord, row),
             "status": RunStatus(row["status"]),
             "terminated_by": _terminated_by(row["terminated_by"]),
+            "asked_to": StopKind(row["asked_to"]) if row["asked_to"] is not None else None,
         }
     )
 
@@ -278,6 +289,11 @@ def part_record(row: Row) -> PartRecord:
 def request_record(row: Row) -> RequestRecord:
     """Rebuild a row of `checkpoint_requests`."""
     return RequestRecord(**_fields(RequestRecord, row))
+
+
+def stop_record(row: Row) -> StopRecord:
+    """Rebuild a row of `stops`."""
+    return StopRecord(**{**_fields(StopRecord, row), "kind": StopKind(row["kind"])})
 
 
 def notice_record(row: Row) -> NoticeRecord:

@@ -23,6 +23,7 @@ from iteration_lib.store.record import (
     PinRecord,
     RequestRecord,
     RunRecord,
+    StopRecord,
 )
 
 
@@ -143,6 +144,10 @@ class History(Protocol):
 
     def list_requests(self, run_id: RunId) -> tuple[RequestRecord, ...]:
         """Return which checkpoints of a run persons asked for, by time."""
+        ...
+
+    def list_stops(self, run_id: RunId) -> tuple[StopRecord, ...]:
+        """Return who asked a run to stop or to drain, and who resumed it, by time."""
         ...
 
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
