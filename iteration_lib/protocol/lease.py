@@ -37,15 +37,10 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
 
     Raises LeaseHeldError while another attempt is live, unless its lease ran out, its holder is proved to be gone, or
     a person takes over. Repeating it with the same attempt_id is harmless while the attempt is live; one that has ended
-    never comes back (SupersededError). Where the run is asked to stop and no epoch is in progress, it is stopped at once,
-    and nobody gets a token (I19).
+    never comes back (SupersededError). Where the run is asked to stop and no epoch is in progress, it is stopped at
+    once, and nobody gets a token (I19).
     """
-    if state.status is RunStatus.FINISHED:
-        raise RunFinishedError(state.run_id)
-    if state.status is RunStatus.DELETED:
-        raise RunDeletedError(state.run_id)
-    if state.status is RunStatus.STOPPED:
-        raise RunStoppedError(state.run_id)
+    _check_drivable(state)
     if state.ended_attempt_id == event.attempt_id:
         raise SupersededError(run_id=state.run_id, held=state.fencing_token, current=None)
     live = state.attempt
@@ -96,6 +91,15 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
         ),
         tuple(commands),
     )
+
+
+def _check_drivable(state: RunState) -> None:
+    if state.status is RunStatus.FINISHED:
+        raise RunFinishedError(state.run_id)
+    if state.status is RunStatus.DELETED:
+        raise RunDeletedError(state.run_id)
+    if state.status is RunStatus.STOPPED:
+        raise RunStoppedError(state.run_id)
 
 
 def _stop_unopened(state: RunState, ending: list[Command]) -> tuple[RunState, tuple[Command, ...]]:

@@ -1,10 +1,10 @@
 """How does a person stop a run, and let it go on? Flink's stop-with-savepoint, carried over to epochs.
 
 A request is a row, and whoever drives the run hears of it where it commits next: at the boundary of the epoch in
-progress. To *stop*: that epoch gets a checkpoint, no other one opens, and letting the run go makes it STOPPED. Where nobody
-drives the run it is STOPPED at once, at its last durable epoch. To *drain*: that epoch terminates the run by rule, and
-it ends as any other (I5). A request is in force until a person resumes the run; an attempt that crashes or fails in
-between leaves it to the next one (I19).
+progress. To *stop*: that epoch gets a checkpoint, no other one opens, and letting the run go makes it STOPPED. Where
+nobody drives the run it is STOPPED at once, at its last durable epoch. To *drain*: that epoch terminates the run by
+rule, and it ends as any other (I5). A request is in force until a person resumes the run; an attempt that crashes or
+fails in between leaves it to the next one (I19).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _check_stoppable(state: RunState, kind: StopKind) -> None:
             state.run_id, "it has FAILED, and nobody drives it", "go on with it first, or delete it (iteration delete)"
         )
     if state.asked_to not in (None, kind):
-        asked, wanted = (("stop", "drain") if kind is StopKind.DRAIN else ("drain", "stop"))
+        asked, wanted = ("stop", "drain") if kind is StopKind.DRAIN else ("drain", "stop")
         raise StopRefusedError(
             state.run_id, f"it is asked to {asked} already, and cannot {wanted} as well", "wait for that"
         )

@@ -41,9 +41,7 @@ def end_gone_attempt(state: RunState, reason: str, *, by: str) -> tuple[RunState
     if live is None:
         return state, ()
     state, aborted = abort_checkpoints(state, state.pending, CheckpointFailure.ATTEMPT_ENDED, reason)
-    ended = EndAttempt(
-        fencing_token=live.fencing_token, outcome=AttemptOutcome.SUPERSEDED, reason=f"{reason} by {by}"
-    )
+    ended = EndAttempt(fencing_token=live.fencing_token, outcome=AttemptOutcome.SUPERSEDED, reason=f"{reason} by {by}")
     state = replace(state, attempt=None, ended_attempt_id=live.attempt_id, checkpoint_failures=0)
     return state, (*aborted, ended)
 

@@ -45,7 +45,7 @@ from iteration_lib.protocol.command import (
 )
 from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.state import NO_EPOCH
-from iteration_lib.protocol.status import CheckpointStatus, RunStatus, check_transition
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus, TerminatedBy, check_transition
 from iteration_lib.store.memory_rows import MemoryRun, MutableRow, as_json, expect, refuse_if
 from iteration_lib.store.row import decision_json, holder_json, policy_json
 
@@ -86,6 +86,8 @@ def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: da
     _move_run(run, status)
     refuse_if(status is RunStatus.RUNNING and by is not None, "a run that goes on was terminated")
     refuse_if(status is RunStatus.TERMINATING and by is None, "a run terminates without a rule")
+    is_drained = any(stop["kind"] == "DRAIN" for stop in run.stops.values())
+    refuse_if(by is TerminatedBy.DRAINED and not is_drained, "nobody asked the run to drain")
     refuse_if((status is RunStatus.FAILED) != (command.failure is not None), "a failure and its reason go together")
     run.run.update(status=status.value, terminated_by=by.value if by is not None else None, failure=command.failure)
 
@@ -302,6 +304,7 @@ def _answer_requests(run: MemoryRun, command: AnswerRequests, _token: int, _now:
 def _record_stop(run: MemoryRun, command: RecordStop, _token: int, now: datetime) -> None:
     is_known = command.stop_id in run.stops or any(stop["resumed_at"] is None for stop in run.stops.values())
     refuse_if(is_known, "a stop is in force")
+    expect(run.run, status="RUNNING")
     run.stops[command.stop_id] = {
         "stop_id": command.stop_id,
         "kind": command.kind.value,
