@@ -150,12 +150,6 @@ class Ledger(Rows):
         match command:
             case OpenAttempt() | EndAttempt() | SetRunStatus() | PublishOutputs() | CountCheckpointFailures():
                 self._write_run(command)
-            case DeleteRun():
-                assert not self.is_live(), "a run that is driven was deleted"
-                self._move_to(RunStatus.DELETED)
-            case ReleaseOrigin():
-                assert self.holds_origin, "I18: released twice"
-                self.holds_origin = False
             case OpenEpoch() | RecordReports() | AlignEpoch():
                 self._write_epoch(command)
             case VoidEpochs() | MakeEpochsDurable():
@@ -171,8 +165,8 @@ class Ledger(Rows):
                 self._write_notice(event, command)
             case RecordRequest() | AnswerRequests() | AbortThrough():
                 self._write_request(command)
-            case RecordStop() | StopRun() | ResumeRun():
-                self._write_stop(command)
+            case RecordStop() | StopRun() | ResumeRun() | DeleteRun() | ReleaseOrigin():
+                self._write_end(command)
             case _:
                 self._write_checkpoint(command)
 
@@ -333,8 +327,14 @@ class Ledger(Rows):
                 assert self.aborted_through < command.checkpoint_id == max(self.checkpoints, default=0) + 1
                 self.aborted_through = command.checkpoint_id
 
-    def _write_stop(self, command: RecordStop | StopRun | ResumeRun) -> None:
+    def _write_end(self, command: RecordStop | StopRun | ResumeRun | DeleteRun | ReleaseOrigin) -> None:
         match command:
+            case DeleteRun():
+                assert not self.is_live(), "a run that is driven was deleted"
+                self._move_to(RunStatus.DELETED)
+            case ReleaseOrigin():
+                assert self.holds_origin, "I18: released twice"
+                self.holds_origin = False
             case RecordStop():
                 assert self.status is RunStatus.RUNNING, "I19: it does not go on"
                 assert self.asked_to() is None, "I19: another request is in force"
