@@ -49,8 +49,15 @@ def lost(*epochs: int, maybe: tuple[int, ...] = ()) -> Loss:
     return Loss(epochs=frozenset(epochs), maybe=frozenset(maybe))
 
 
-# Reached only where operators leave edges, or listeners are told: test_durable_edges and test_listeners kill there.
-ELSEWHERE = {P.EDGE_MARKED, P.LISTENER_CALLED, P.LISTENER_NOTIFIED, P.ORIGIN_KEPT, P.CHECKPOINTS_DISCARDED}
+# Reached only where operators leave edges, listeners are told, or a person stops a run: the tests of those kill there.
+ELSEWHERE = {
+    P.EDGE_MARKED,
+    P.LISTENER_CALLED,
+    P.LISTENER_NOTIFIED,
+    P.ORIGIN_KEPT,
+    P.CHECKPOINTS_DISCARDED,
+    P.STOP_REACHED,
+}
 
 
 def losses() -> dict[str, Loss]:
