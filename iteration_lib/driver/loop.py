@@ -62,7 +62,7 @@ def loop_epochs(context: RunContext, boundary: Boundary, start: Mapping[str, obj
         streams, number = result.variables, number + 1
     boundary.end(number - 1)
     if boundary.state.status is RunStatus.RUNNING:  # a person asked it to stop
-        _end(context, AttemptOutcome.RELEASED, "its run was asked to stop")
+        _end(context, AttemptOutcome.RELEASED, None)
         raise RunStoppedError(boundary.state.run_id)
 
 
@@ -88,9 +88,10 @@ def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
         raise
 
 
-def _end(context: RunContext, outcome: AttemptOutcome, reason: str) -> None:
+def _end(context: RunContext, outcome: AttemptOutcome, reason: str | None) -> None:
     context.attempt.heartbeat.stop()
-    context.attempt.apply(AttemptEnded(**context.attempt.guard, outcome=outcome, reason=printable(reason)))
+    said = printable(reason) if reason is not None else None
+    context.attempt.apply(AttemptEnded(**context.attempt.guard, outcome=outcome, reason=said))
 
 
 def restore_values(store: History, run: RunRecord, runner: Runner) -> dict[str, object]:

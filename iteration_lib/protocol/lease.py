@@ -143,15 +143,17 @@ def end_attempt(state: RunState, event: AttemptEnded) -> tuple[RunState, tuple[C
     if event.outcome is AttemptOutcome.FAILED and not event.reason:
         raise ProtocolViolationError("an attempt that FAILED says why")
     state, aborted = _abort_all(state, f"its attempt ended: {event.outcome.value}")
+    stops = event.outcome is AttemptOutcome.RELEASED and may_stop(state)
+    reason = "its run was asked to stop" if stops and event.reason is None else event.reason
     commands: list[Command] = [*aborted]
-    commands.append(EndAttempt(fencing_token=event.fencing_token, outcome=event.outcome, reason=event.reason))
+    commands.append(EndAttempt(fencing_token=event.fencing_token, outcome=event.outcome, reason=reason))
     status = state.status
     if event.outcome is AttemptOutcome.FAILED:
         check_transition(status, RunStatus.FAILED)
         status = RunStatus.FAILED
         commands.append(SetRunStatus(status=status, terminated_by=state.terminated_by, failure=event.reason))
     state = replace(state, status=status, attempt=None, ended_attempt_id=event.attempt_id, checkpoint_failures=0)
-    if event.outcome is AttemptOutcome.RELEASED and may_stop(state):
+    if stops:
         state, stopped = stop_now(state)
         commands += stopped
     return state, tuple(commands)

@@ -120,7 +120,7 @@ def test_attempt_that_lets_the_run_go_stops_it_in_the_same_step() -> None:
 
     state, written = decide(state, FIRST.ends(), NOW)
 
-    assert (ended(AttemptOutcome.RELEASED), STOPPED) == written
+    assert (ended(AttemptOutcome.RELEASED, "its run was asked to stop"), STOPPED) == written
     assert (RunStatus.STOPPED, 1, None) == (state.status, state.last_durable_epoch, state.attempt)
     assert_harmless_again(state, FIRST.ends(), stops(), stops(2, by="bob"))
 
@@ -128,9 +128,9 @@ def test_attempt_that_lets_the_run_go_stops_it_in_the_same_step() -> None:
 def test_attempt_that_is_interrupted_stops_the_run_at_its_last_durable_epoch_and_keeps_the_edges() -> None:
     state = play(in_epoch_1(), FIRST.switches(1), FIRST.marks(1, part("sums")), stops())
 
-    state, written = decide(state, FIRST.ends(), NOW)
+    state, written = decide(state, FIRST.ends(reason="interrupted"), NOW)
 
-    assert (ended(AttemptOutcome.RELEASED), VoidEpochs(after=0), STOPPED) == written
+    assert (ended(AttemptOutcome.RELEASED, "interrupted"), VoidEpochs(after=0), STOPPED) == written
     assert ([], ["sums"]) == ([*state.epochs], [edge.operator_id for edge in state.edges])
 
 
