@@ -1,5 +1,5 @@
 -- The store as it is now. Illegal rows and transitions are refused here, by the database itself; the rules behind the
--- constraints are the invariants of iteration_lib/protocol (I1 to I19).
+-- constraints are the invariants of iteration_lib/protocol (I1 to I20).
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,
@@ -511,11 +511,11 @@ CREATE TABLE stops (
         (resumed_by IS NULL) = (resumed_at IS NULL) AND (resumed_at IS NULL OR stopped_at IS NOT NULL)
     )
 );
--- Of a run's requests at most one is in force (I19).
+-- Of a run's requests at most one is in force (I20).
 CREATE UNIQUE INDEX stops_in_force_key ON stops (run_id) WHERE resumed_at IS NULL;
 CREATE INDEX stops_run_idx ON stops (run_id, resumed_at);
 
-COMMENT ON TABLE stops IS 'Who asked a run to stop or to drain, when it stopped, and who let it go on (I19).';
+COMMENT ON TABLE stops IS 'Who asked a run to stop or to drain, when it stopped, and who let it go on (I20).';
 
 -- A request is who asked what of one run that goes on; it is answered once, by a run that is STOPPED, and resumed once.
 CREATE FUNCTION stops_guard() RETURNS trigger LANGUAGE plpgsql AS $$

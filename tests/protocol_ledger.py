@@ -112,7 +112,7 @@ class Ledger(Rows):
         in_force = [row for row in self.stops.values() if not row.is_resumed]
         assert len(in_force) <= 1, "two requests are in force"
         is_stopped = [row.is_stopped for row in in_force] == [True]
-        assert is_stopped == (self.status is RunStatus.STOPPED) or self.status is RunStatus.DELETED, "I19"
+        assert is_stopped == (self.status is RunStatus.STOPPED) or self.status is RunStatus.DELETED, "I20"
 
     def _check_epochs(self) -> None:
         in_force = self.in_force()
@@ -236,7 +236,7 @@ class Ledger(Rows):
         assert command.epoch == self.last_epoch() + 1, "I3: not the next epoch"
         if self.asked_to() is StopKind.STOP:
             waiting = [row for row in in_force if row.status is not EpochStatus.DURABLE]
-            assert not waiting, "I19: an epoch opens after another one, though the run is asked to stop"
+            assert not waiting, "I20: an epoch opens after another one, though the run is asked to stop"
         assert all(set(head.values) == {None} for head in command.heads)
         self.epochs[command.epoch, self.token()] = EpochRow(EpochStatus.OPEN, command.heads)
 
@@ -336,14 +336,14 @@ class Ledger(Rows):
                 assert self.holds_origin, "I18: released twice"
                 self.holds_origin = False
             case RecordStop():
-                assert self.status is RunStatus.RUNNING, "I19: it does not go on"
-                assert self.asked_to() is None, "I19: another request is in force"
-                assert command.stop_id not in self.stops, "I19: asked twice"
+                assert self.status is RunStatus.RUNNING, "I20: it does not go on"
+                assert self.asked_to() is None, "I20: another request is in force"
+                assert command.stop_id not in self.stops, "I20: asked twice"
                 self.stops[command.stop_id] = StopRow(command.kind)
             case StopRun():
                 row = self.stops[command.stop_id]
-                assert (row.kind, row.is_stopped, row.is_resumed) == (StopKind.STOP, False, False), "I19: unasked"
-                assert not self.is_live(), "I19: stopped while somebody drives it"
+                assert (row.kind, row.is_stopped, row.is_resumed) == (StopKind.STOP, False, False), "I20: unasked"
+                assert not self.is_live(), "I20: stopped while somebody drives it"
                 self._move_to(RunStatus.STOPPED)
                 row.is_stopped = True
             case ResumeRun():

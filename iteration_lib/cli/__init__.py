@@ -1,4 +1,4 @@
-"""The command `iteration`: run, plan, list, show, explain, verify, checkpoints, checkpoint, abort, db."""
+"""The command `iteration`: run, stop, resume, plan, explain, verify, list, show, checkpoint, savepoint, branch, gc, db."""
 
 from iteration_lib.cli.main import main
 

@@ -54,7 +54,7 @@ I16  A listener hears of every durable epoch once, in order; that the run termin
 I17  A checkpoint that a person aborted before it began uses up its id and never becomes pending for anybody to see.
 I18  A checkpoint is discarded only if it is not the newest of a run that is there, and no branch pins it. A branch pins
      the one that it started from until it has a completed one of its own; its epochs follow that one's.
-I19  While a person asks a run to stop, an attempt opens no epoch after another one, and the run is STOPPED in the very
+I20  While a person asks a run to stop, an attempt opens no epoch after another one, and the run is STOPPED in the very
      step that lets it go; a STOPPED run has nothing that is not durable, and nobody drives or changes it until a person
      resumes it.
 

@@ -18,7 +18,7 @@ from iteration_lib.protocol.status import EpochStatus, RunStatus, StopKind, Term
 
 
 def open_epoch(state: RunState, event: EpochOpened) -> tuple[RunState, tuple[Command, ...]]:
-    """Open the next epoch (I3), unless the run terminates (I9) or is to stop (I19); repeating it is harmless."""
+    """Open the next epoch (I3), unless the run terminates (I9) or is to stop (I20); repeating it is harmless."""
     heads = expect_all(event.heads)
     known = state.epoch_state(event.epoch)
     if known is not None and [(h.name, h.expected) for h in known.heads] == [(h.name, h.expected) for h in heads]:
@@ -34,7 +34,7 @@ def open_epoch(state: RunState, event: EpochOpened) -> tuple[RunState, tuple[Com
     if state.epochs and state.epochs[-1].status is EpochStatus.OPEN:
         raise ProtocolViolationError(f"epoch {event.epoch} cannot open: epoch {state.last_epoch} is open (I3)")
     if state.epochs and state.asked_to is StopKind.STOP:
-        raise ProtocolViolationError(f"epoch {event.epoch} cannot open: the run is asked to stop (I19)")
+        raise ProtocolViolationError(f"epoch {event.epoch} cannot open: the run is asked to stop (I20)")
     if has_failed(state):
         raise ProtocolViolationError(f"epoch {event.epoch} cannot open: too many checkpoints have failed (I13)")
     if not heads or any(head.expected < 1 for head in heads):

@@ -38,7 +38,7 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
     Raises LeaseHeldError while another attempt is live, unless its lease ran out, its holder is proved to be gone, or
     a person takes over. Repeating it with the same attempt_id is harmless while the attempt is live; one that has ended
     never comes back (SupersededError). Where the run is asked to stop and no epoch is in progress, it is stopped at
-    once, and nobody gets a token (I19).
+    once, and nobody gets a token (I20).
     """
     _check_drivable(state)
     if state.ended_attempt_id == event.attempt_id:

@@ -4,7 +4,7 @@ A request is a row, and whoever drives the run hears of it where it commits next
 progress. To *stop*: that epoch gets a checkpoint, no other one opens, and letting the run go makes it STOPPED. Where
 nobody drives the run it is STOPPED at once, at its last durable epoch. To *drain*: that epoch terminates the run by
 rule, and it ends as any other (I5). A request is in force until a person resumes the run; an attempt that crashes or
-fails in between leaves it to the next one (I19).
+fails in between leaves it to the next one (I20).
 """
 
 from __future__ import annotations

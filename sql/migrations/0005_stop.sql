@@ -1,4 +1,4 @@
--- The fifth version: a person stops a run, which somebody resumes, or lets it drain (I19).
+-- The fifth version: a person stops a run, which somebody resumes, or lets it drain (I20).
 
 CREATE TABLE stops (
     stop_id       uuid PRIMARY KEY,
@@ -15,11 +15,11 @@ CREATE TABLE stops (
         (resumed_by IS NULL) = (resumed_at IS NULL) AND (resumed_at IS NULL OR stopped_at IS NOT NULL)
     )
 );
--- Of a run's requests at most one is in force (I19).
+-- Of a run's requests at most one is in force (I20).
 CREATE UNIQUE INDEX stops_in_force_key ON stops (run_id) WHERE resumed_at IS NULL;
 CREATE INDEX stops_run_idx ON stops (run_id, resumed_at);
 
-COMMENT ON TABLE stops IS 'Who asked a run to stop or to drain, when it stopped, and who let it go on (I19).';
+COMMENT ON TABLE stops IS 'Who asked a run to stop or to drain, when it stopped, and who let it go on (I20).';
 
 -- A request is who asked what of one run that goes on; it is answered once, by a run that is STOPPED, and resumed once.
 CREATE FUNCTION stops_guard() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
-"""I1 to I19 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
+"""I1 to I20 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
 
 from __future__ import annotations
 
@@ -304,12 +304,12 @@ def test_i18_checkpoint_that_its_run_or_a_branch_needs_is_not_discarded_and_a_br
     assert (True, False) == (branch.holds_origin, owning.holds_origin)
 
 
-def test_i19_run_that_is_asked_to_stop_opens_no_further_epoch_and_is_stopped_by_the_step_that_lets_it_go() -> None:
+def test_i20_run_that_is_asked_to_stop_opens_no_further_epoch_and_is_stopped_by_the_step_that_lets_it_go() -> None:
     state = started(*FIRST.passes(0, 1), FIRST.opens(1), stops(), FIRST.reports(1), FIRST.triggers(1))
 
     stopped = play(state, FIRST.opens_if_ready(2), FIRST.completes(2), FIRST.ends())
 
-    assert "epoch 2 cannot open: the run is asked to stop (I19)" == str(refusal(state, FIRST.opens(2)))
+    assert "epoch 2 cannot open: the run is asked to stop (I20)" == str(refusal(state, FIRST.opens(2)))
     assert (RunStatus.STOPPED, 1, ()) == (stopped.status, stopped.last_epoch, stopped.epochs)
     for event in (claim(2, takeover=True), asks(), aborts(3)):
         assert isinstance(refusal(stopped, event), RunStoppedError)
@@ -321,7 +321,7 @@ def test_every_invariant_has_a_test_here() -> None:
 
     tested = {name.split("_")[1].upper() for name in globals() if name.startswith("test_i")}
     assert set(stated) == tested
-    assert [f"I{number}" for number in range(1, 20)] == stated
+    assert [f"I{number}" for number in range(1, 21) if number != 19] == stated  # I19: the sinks', not merged yet
 
 
 def test_no_rule_depends_on_the_lease_but_the_claim() -> None:

@@ -93,7 +93,7 @@ def test_epoch_in_progress_gets_a_hand_made_checkpoint_whatever_the_pace_and_no_
 
     assert [CheckpointKind.MANUAL] == [c.kind for c in triggered if isinstance(c, TriggerCheckpoint)]
     assert [(0, EpochStatus.ALIGNED)] == [(epoch.epoch, epoch.status) for epoch in state.epochs]
-    assert "epoch 1 cannot open: the run is asked to stop (I19)" == str(refusal(state, FIRST.opens(1)))
+    assert "epoch 1 cannot open: the run is asked to stop (I20)" == str(refusal(state, FIRST.opens(1)))
     assert () == commands_of(play(state, FIRST.completes(1)), FIRST.opens_if_ready(1))
 
 
