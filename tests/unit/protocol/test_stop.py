@@ -309,3 +309,11 @@ def test_takeover_of_a_run_that_is_asked_to_stop_is_a_takeover_as_any() -> None:
     written = commands_of(play(in_epoch_1(), stops(), FIRST.fails()), claim(2))
 
     assert [OpenAttempt, VoidEpochs, SetRunStatus] == [type(command) for command in written]
+
+
+def test_run_that_failed_while_it_terminated_goes_on_terminating_though_it_was_asked_to_stop() -> None:
+    ended = play(in_epoch_1(), stops(), FIRST.reports(1, {"centroids": {0: 0}}), FIRST.triggers(1), FIRST.completes(2))
+
+    state = play(ended, FIRST.fails(), claim(2))
+
+    assert (RunStatus.TERMINATING, 2) == (state.status, state.fencing_token)
