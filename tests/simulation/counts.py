@@ -9,8 +9,8 @@ from __future__ import annotations
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.protocol.status import CheckpointFailure
 
-# No run here is a branch, and none has a policy that lets checkpoints go.
-_NOT_PASSED = (CrashPoint.ORIGIN_KEPT, CrashPoint.CHECKPOINTS_DISCARDED)
+# No run here is a branch, none has a policy that lets checkpoints go, and nobody stops one.
+_NOT_PASSED = (CrashPoint.ORIGIN_KEPT, CrashPoint.CHECKPOINTS_DISCARDED, CrashPoint.STOP_REACHED)
 SOMETIMES: tuple[str, ...] = (
     *(f"crash at {point}" for point in CrashPoint if point not in _NOT_PASSED),
     "crash before: transaction",
