@@ -17,7 +17,13 @@ from typing import Any, TypeAlias
 
 from iteration_lib.protocol import Command, Event, RunState, decide
 from iteration_lib.protocol.command import RecordCommittables
-from iteration_lib.protocol.event import AttemptOpened, CheckpointsDiscarded, Committable, RunDeleted
+from iteration_lib.protocol.event import (
+    AttemptOpened,
+    CheckpointsDiscarded,
+    Committable,
+    RunDeleted,
+    StopRequested,
+)
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.retention import discardable
 from iteration_lib.protocol.state import RunId
@@ -123,4 +129,4 @@ def _in_store(commands: Sequence[Command]) -> list[Committable]:
 
 def _asks_for_lease(events: tuple[Event, ...]) -> bool:
     """Tell whether the answer depends on a lease: renewing one does not count in the run's revision."""
-    return any(isinstance(event, AttemptOpened | RunDeleted) for event in events)
+    return any(isinstance(event, AttemptOpened | RunDeleted | StopRequested) for event in events)

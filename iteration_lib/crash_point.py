@@ -45,6 +45,7 @@ class CrashPoint(enum.Enum):
     CHECKPOINTS_DISCARDED = "checkpoints_discarded"
     LISTENER_CALLED = "listener_called"
     LISTENER_NOTIFIED = "listener_notified"
+    STOP_REACHED = "stop_reached"
     POINTER_WRITTEN = "pointer_written"
     RUN_FINISHED = "run_finished"
 

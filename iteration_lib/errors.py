@@ -10,6 +10,9 @@
     │   ├── IllegalBranchError    a run cannot start from this checkpoint
     │   ├── RunNotFoundError
     │   ├── RunDeletedError       a person has deleted the run
+    │   ├── RunStoppedError       a person has stopped the run, and nobody has resumed it
+    │   ├── RunNotStoppedError    the run is not stopped, so nobody can resume it
+    │   ├── StopRefusedError      the run cannot be stopped as it is
     │   ├── InputError            input data missing, empty or changed
     │   ├── SchemaMismatchError   a feedback's schema is not its variable's
     │   ├── MetricError           a metric that is not a finite number
@@ -295,6 +298,35 @@ class RunDeletedError(UsageError):
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(f"run {run_id} was deleted; its key is free for a new run")
+
+
+class RunStoppedError(UsageError):
+    """A person has stopped the run, and nobody has resumed it."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} is stopped; `iteration resume {run_id}` lets it go on")
+
+
+class RunNotStoppedError(UsageError):
+    """The run is not stopped: there is nothing to resume."""
+
+    def __init__(self, run_id: str, status: str) -> None:
+        self.run_id = run_id
+        self.status = status
+        super().__init__(
+            f"run {run_id} is {status}, not STOPPED, and cannot be resumed; `iteration explain {run_id}` says what it "
+            "waits for"
+        )
+
+
+class StopRefusedError(UsageError):
+    """The run cannot be stopped as it is."""
+
+    def __init__(self, run_id: str, reason: str, way_out: str) -> None:
+        self.run_id = run_id
+        self.reason = reason
+        super().__init__(f"run {run_id} cannot be stopped: {reason}; {way_out}")
 
 
 class LeaseHeldError(IterationError):

@@ -32,6 +32,7 @@ from iteration_lib.errors import (
     RunFinishedError,
     RunMismatchError,
     RunNotFoundError,
+    RunStoppedError,
 )
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe, load_iteration, params_differences
@@ -251,7 +252,8 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
 
     A run that FAILED with all of them durable has listeners left to call.
 
-    Raises LeaseHeldError, SupersededError, and what the operators' execution raises; the run can be resumed after any.
+    Raises LeaseHeldError, RunStoppedError, SupersededError, and what the operators' execution raises; the run can be
+    resumed after any. A run that a person stops meanwhile is returned as STOPPED.
     """
     terminating = run.terminated_by is not None
     reached = drive.until_epoch is not None and run.epochs >= drive.until_epoch
@@ -259,6 +261,8 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     if run.status is RunStatus.FINISHED or (done and run.status is not RunStatus.FAILED):
         return run
     _check_no_loop(run)
+    if run.status is RunStatus.STOPPED:
+        raise RunStoppedError(run.run_id)
     iteration = load_iteration(run.reference)
     graph = iteration.graph()
     _checked_continuation(store, run, graph, drive)  # a refusal must not supersede a live attempt

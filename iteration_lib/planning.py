@@ -14,7 +14,7 @@ from typing import TypeVar
 from iteration_lib.continuation import Continuation, read_continuation
 from iteration_lib.driver.restore import read_completed_manifest, read_origin_manifest
 from iteration_lib.driver.topology import topology_of
-from iteration_lib.errors import IterationError
+from iteration_lib.errors import IterationError, RunStoppedError
 from iteration_lib.model.definition import load_iteration
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop
@@ -85,6 +85,7 @@ def plan_run(
     location = StateLocation(run.state_uri).below(run.run_id)
     continuation = read_continuation(store, run, graph, ignore_edges=ignore_edges)
     refusals = [
+        *((str(RunStoppedError(run.run_id)),) if run.status is RunStatus.STOPPED else ()),
         *_tried(lambda: parse_params(params, run.params) if params is not None else None)[1],
         *continuation.refusals(allow_dropped_state=allow_dropped_state),
         *continuation.offences(),

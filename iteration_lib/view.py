@@ -16,6 +16,7 @@ from iteration_lib.store.record import (
     OperatorRecord,
     PartRecord,
     RunRecord,
+    StopRecord,
 )
 
 Json = dict[str, object]
@@ -43,6 +44,7 @@ def run_json(run: RunRecord) -> Json:
         "state_uri": run.state_uri,
         "max_buckets": run.max_buckets,
         "failure": run.failure,
+        "asked_to": run.asked_to.value if run.asked_to is not None else None,
         "created_at": instant(run.created_at),
         "finished_at": instant(run.finished_at),
     }
@@ -130,6 +132,18 @@ def checkpoint_json(checkpoint: CheckpointRecord) -> Json:
         "safe_to_delete": checkpoint.safe_to_delete,
         "pinned_by": list(checkpoint.by_branches),
         "triggered_at": instant(checkpoint.triggered_at),
+    }
+
+
+def stop_json(stop: StopRecord) -> Json:
+    """Return a request to stop or to drain."""
+    return {
+        "kind": stop.kind.value,
+        "requested_by": stop.requested_by,
+        "requested_at": instant(stop.requested_at),
+        "stopped_at": instant(stop.stopped_at),
+        "resumed_by": stop.resumed_by,
+        "resumed_at": instant(stop.resumed_at),
     }
 
 

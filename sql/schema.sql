@@ -1,5 +1,5 @@
 -- The store as it is now. Illegal rows and transitions are refused here, by the database itself; the rules behind the
--- constraints are the invariants of iteration_lib/protocol (I1 to I19).
+-- constraints are the invariants of iteration_lib/protocol (I1 to I20).
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,
@@ -33,9 +33,9 @@ COMMENT ON TABLE runs IS 'One execution of an iteration; its row is locked first
 -- A run's token, its durable epochs and its checkpoint ids only grow (I1, I6, I7).
 CREATE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF OLD.status IN ('FINISHED', 'DELETED') AND NEW.status = OLD.status
+    IF OLD.status IN ('FINISHED', 'STOPPED', 'DELETED') AND NEW.status = OLD.status
        AND to_jsonb(NEW) - 'revision' <> to_jsonb(OLD) - 'revision' THEN
-        RAISE EXCEPTION 'run % is over and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+        RAISE EXCEPTION 'run % is over or stopped and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.fencing_token < OLD.fencing_token OR NEW.last_durable_epoch < OLD.last_durable_epoch
        OR NEW.last_checkpoint_id < OLD.last_checkpoint_id OR NEW.aborted_through < OLD.aborted_through
@@ -72,8 +72,9 @@ BEGIN
         END IF;
         IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
             ('RUNNING', 'TERMINATING'), ('TERMINATING', 'FINISHED'), ('RUNNING', 'FAILED'),
-            ('TERMINATING', 'FAILED'), ('FAILED', 'RUNNING'), ('FAILED', 'TERMINATING'), ('RUNNING', 'DELETED'),
-            ('TERMINATING', 'DELETED'), ('FAILED', 'DELETED'), ('FINISHED', 'DELETED')) THEN
+            ('TERMINATING', 'FAILED'), ('FAILED', 'RUNNING'), ('FAILED', 'TERMINATING'), ('RUNNING', 'STOPPED'),
+            ('FAILED', 'STOPPED'), ('STOPPED', 'RUNNING'), ('RUNNING', 'DELETED'), ('TERMINATING', 'DELETED'),
+            ('FAILED', 'DELETED'), ('FINISHED', 'DELETED'), ('STOPPED', 'DELETED')) THEN
             RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -81,11 +82,22 @@ BEGIN
             RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF NEW.status = 'DELETED' AND EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
+        IF NEW.status IN ('STOPPED', 'DELETED') AND EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
                AND attempts.ended_at IS NULL) THEN
-            RAISE EXCEPTION 'run % is driven and cannot be deleted', OLD.run_id USING ERRCODE = 'check_violation';
+            RAISE EXCEPTION 'run % is driven and cannot be stopped or deleted', OLD.run_id
+                USING ERRCODE = 'check_violation';
         END IF;
-        IF NEW.status IN ('FINISHED', 'DELETED') THEN
+        IF OLD.status <> NEW.status AND (NEW.status = 'STOPPED' OR OLD.status = 'STOPPED' AND NEW.status = 'RUNNING')
+           AND (NEW.status = 'STOPPED') <> EXISTS (SELECT FROM stops WHERE stops.run_id = OLD.run_id
+               AND stops.kind = 'STOP' AND stops.resumed_at IS NULL) THEN
+            RAISE EXCEPTION 'nobody asked run % to go from % to %', OLD.run_id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.terminated_by = 'drained' AND OLD.terminated_by IS NULL AND NOT EXISTS (SELECT FROM stops
+               WHERE stops.run_id = OLD.run_id AND stops.kind = 'DRAIN') THEN
+            RAISE EXCEPTION 'nobody asked run % to drain', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.status IN ('FINISHED', 'STOPPED', 'DELETED') THEN
             IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'PENDING')
                OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'OPEN')
                OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'ALIGNED') THEN
@@ -101,14 +113,16 @@ BEGIN
         WHEN NEW.run_key = '' THEN 'runs_run_key_check'
         WHEN NEW.max_buckets < 1 THEN 'runs_max_buckets_check'
         WHEN NEW.max_epochs < 1 THEN 'runs_max_epochs_check'
-        WHEN NEW.status NOT IN ('RUNNING', 'TERMINATING', 'FINISHED', 'FAILED', 'DELETED') THEN 'runs_status_check'
+        WHEN NEW.status NOT IN ('RUNNING', 'TERMINATING', 'FINISHED', 'FAILED', 'STOPPED', 'DELETED')
+            THEN 'runs_status_check'
         WHEN NEW.fencing_token < 0 THEN 'runs_fencing_token_check'
         WHEN NEW.last_durable_epoch < -1 THEN 'runs_last_durable_epoch_check'
         WHEN NEW.aborted_through NOT BETWEEN 0 AND NEW.last_checkpoint_id + 1 THEN 'runs_aborted_through_check'
-        WHEN NEW.terminated_by NOT IN ('criteria', 'empty_feedback', 'max_epochs') THEN 'runs_terminated_by_check'
+        WHEN NEW.terminated_by NOT IN ('criteria', 'empty_feedback', 'max_epochs', 'drained')
+            THEN 'runs_terminated_by_check'
         WHEN NEW.status IN ('TERMINATING', 'FINISHED')
             AND (NEW.terminated_by IS NULL OR NEW.last_durable_epoch < 0) THEN 'runs_terminating_check'
-        WHEN NEW.status = 'RUNNING' AND NEW.terminated_by IS NOT NULL THEN 'runs_running_check'
+        WHEN NEW.status IN ('RUNNING', 'STOPPED') AND NEW.terminated_by IS NOT NULL THEN 'runs_running_check'
         WHEN (NEW.status = 'DELETED') <> (NEW.deleted_by IS NOT NULL)
             OR (NEW.status = 'DELETED') <> (NEW.deleted_at IS NOT NULL) THEN 'runs_deleted_check'
         WHEN NEW.status <> 'DELETED' AND ((NEW.status = 'FINISHED') <> (NEW.outputs IS NOT NULL)
@@ -485,6 +499,53 @@ BEGIN
 END $$;
 CREATE TRIGGER checkpoint_requests_guard BEFORE UPDATE ON checkpoint_requests
     FOR EACH ROW EXECUTE FUNCTION checkpoint_requests_guard();
+
+CREATE TABLE stops (
+    stop_id       uuid PRIMARY KEY,
+    run_id        uuid NOT NULL REFERENCES runs,
+    kind          text NOT NULL,
+    requested_by  text NOT NULL,
+    requested_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    stopped_at    timestamptz,
+    resumed_by    text,
+    resumed_at    timestamptz,
+    CONSTRAINT stops_kind_check CHECK (kind IN ('STOP', 'DRAIN')),
+    CONSTRAINT stops_stopped_check CHECK (stopped_at IS NULL OR kind = 'STOP'),
+    CONSTRAINT stops_resumed_check CHECK (
+        (resumed_by IS NULL) = (resumed_at IS NULL) AND (resumed_at IS NULL OR stopped_at IS NOT NULL)
+    )
+);
+-- Of a run's requests at most one is in force (I20).
+CREATE UNIQUE INDEX stops_in_force_key ON stops (run_id) WHERE resumed_at IS NULL;
+CREATE INDEX stops_run_idx ON stops (run_id, resumed_at);
+
+COMMENT ON TABLE stops IS 'Who asked a run to stop or to drain, when it stopped, and who let it go on (I20).';
+
+-- A request is who asked what of one run that goes on; it is answered once, by a run that is STOPPED, and resumed once.
+CREATE FUNCTION stops_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.stopped_at IS NOT NULL OR NOT EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
+               AND runs.status = 'RUNNING') THEN
+            RAISE EXCEPTION 'run % does not go on and cannot stop', NEW.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF (NEW.stop_id, NEW.run_id, NEW.kind, NEW.requested_by, NEW.requested_at)
+       IS DISTINCT FROM (OLD.stop_id, OLD.run_id, OLD.kind, OLD.requested_by, OLD.requested_at) THEN
+        RAISE EXCEPTION 'the identity of stop % cannot change', OLD.stop_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.stopped_at IS NOT NULL AND NEW.stopped_at IS DISTINCT FROM OLD.stopped_at
+       OR OLD.resumed_at IS NOT NULL AND (NEW.resumed_by, NEW.resumed_at)
+          IS DISTINCT FROM (OLD.resumed_by, OLD.resumed_at) THEN
+        RAISE EXCEPTION 'stop % is answered', OLD.stop_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id AND runs.status = 'STOPPED') THEN
+        RAISE EXCEPTION 'run % is not stopped', OLD.run_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER stops_guard BEFORE INSERT OR UPDATE ON stops FOR EACH ROW EXECUTE FUNCTION stops_guard();
 
 CREATE TABLE edge_parts (
     part_id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -96,6 +96,7 @@ NEW_ROWS = {
         "target": "'t'",
         "content": "'{}'",
     },
+    "stops": {"stop_id": "gen_random_uuid()", "run_id": "%(run)s", "kind": "'STOP'", "requested_by": "'ann'"},
     "listener_notices": {"run_id": "%(run)s", "listener_id": "'more'", "epoch": "0", "fencing_token": "2"},
 }
 
@@ -146,6 +147,10 @@ def set_committable(columns: str, *, output: str = "rows") -> str:
     return f"UPDATE committables SET {columns} WHERE run_id = %(run)s AND output = '{output}'"
 
 
+def stop_with(**columns: str) -> str:
+    return insert("stops", **columns)
+
+
 def branch_with(**columns: str) -> str:
     return insert("branches", **columns)
 
@@ -182,6 +187,10 @@ def set_request(columns: str) -> str:
     return f"UPDATE checkpoint_requests SET {columns} WHERE run_id = %(run)s AND checkpoint_id = 2"
 
 
+def set_stop(columns: str, *, of: str = "stopped") -> str:
+    return f"UPDATE stops SET {columns} WHERE run_id = %({of})s"
+
+
 def set_notice(columns: str) -> str:
     return f"UPDATE listener_notices SET {columns} WHERE run_id = %(run)s AND listener_id = 'log'"
 
@@ -208,6 +217,15 @@ CONSTRAINTS = {
         branch_with(origin_run_id="NULL", origin_checkpoint_id="NULL", manifest_sha256="'x'"),
     ),
     "a branch of no mode": Illegal("branches_mode_check", branch_with(mode="'BORROW'")),
+    # stops
+    "a stop's id twice": Illegal("stops_pkey", stop_with(stop_id="%(stop)s")),
+    "a stop of no run": Illegal("stops_run_id_fkey", stop_with(run_id="gen_random_uuid()"), ("stops_guard",)),
+    "a stop of another kind": Illegal("stops_kind_check", stop_with(kind="'PAUSE'")),
+    "a drain that stops": Illegal(
+        "stops_stopped_check", stop_with(kind="'DRAIN'", stopped_at="now()"), ("stops_guard",)
+    ),
+    "a stop that was resumed by nobody": Illegal("stops_resumed_check", stop_with(resumed_by="'ann'")),
+    "a second stop in force": Illegal("stops_in_force_key", stop_with(run_id="%(stopping)s")),
     # runs
     "a run that somebody deleted, and is there": Illegal("runs_deleted_check", set_run("run", "deleted_by = 'ann'")),
     "a run's id twice": Illegal("runs_pkey", run_with(run_id="%(run)s")),
@@ -420,6 +438,32 @@ CONSTRAINTS = {
 }
 
 GUARDS = {
+    "a stop of a run that does not go on": Illegal("does not go on", stop_with(run_id="%(terminating)s")),
+    "a stop that has stopped its run beforehand": Illegal("does not go on", stop_with(stopped_at="now()")),
+    **{
+        f"another {column} of a stop": Illegal("the identity of stop", set_stop(f"{column} = {value}"))
+        for column, value in {
+            "stop_id": "gen_random_uuid()",
+            "run_id": "%(terminating)s",
+            "kind": "'DRAIN', stopped_at = NULL",
+            "requested_by": "'bob'",
+            "requested_at": "now()",
+        }.items()
+    },
+    "another answer of a stop": Illegal("is answered", set_stop("stopped_at = now() + interval '1 day'")),
+    "an answer of a stop whose run goes on": Illegal("is not stopped", set_stop("stopped_at = now()", of="stopping")),
+    "a run that nobody asked to stop": Illegal("nobody asked run", set_run("failed", "status = 'STOPPED'")),
+    "a run that is resumed by nobody": Illegal("nobody asked run", set_run("stopped", "status = 'RUNNING'")),
+    "a run that is stopped while it is driven": Illegal(
+        "is driven and cannot be stopped", set_run("stopping", "status = 'STOPPED'")
+    ),
+    "a run that nobody asked to drain": Illegal(
+        "nobody asked run", set_run("run", "status = 'TERMINATING', terminated_by = 'drained'")
+    ),
+    "a stopped run that changes": Illegal("is over or stopped", set_run("stopped", "failure = 'x'")),
+    "a token of a stopped run": Illegal(
+        "is over or stopped", set_run("stopped", "fencing_token = 2, attempt_id = gen_random_uuid()")
+    ),
     "a branch that has begun": Illegal("does not begin behind epoch 0", branch_with(run_id="%(fresh)s")),
     "a branch behind another epoch": Illegal("does not begin behind epoch 1", branch_with(epoch="1")),
     "a branch of a pending checkpoint": Illegal("is not there", branch_with(origin_checkpoint_id="2")),
@@ -430,7 +474,7 @@ GUARDS = {
         for column, value in {"epoch": "1", "uri": "'/t'", "mode": "'CLAIM'", "origin_run_id": "NULL"}.items()
     },
     "a run that is deleted while it is driven": Illegal(
-        "is driven and cannot be deleted",
+        "is driven and cannot be stopped or deleted",
         set_run("fresh", "status = 'DELETED', deleted_by = 'ann', deleted_at = now()"),
     ),
     "the newest checkpoint of a run that is there, discarded": Illegal(
@@ -459,7 +503,9 @@ GUARDS = {
         "the operators of run", set_run("terminating", "definition = '{}'")
     ),
     "another definition though nobody drives": Illegal("the operators of run", set_run("failed", "definition = '{}'")),
-    "a finished run that changes": Illegal("is over and cannot change", set_run("finished", "outputs = '{}'")),
+    "a finished run that changes": Illegal(
+        "is over or stopped and cannot change", set_run("finished", "outputs = '{}'")
+    ),
     "another rule of termination": Illegal(
         "the rule that terminated run", set_run("terminating", "terminated_by = 'max_epochs'")
     ),

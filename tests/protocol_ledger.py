@@ -33,9 +33,12 @@ from iteration_lib.protocol.command import (
     RecordParts,
     RecordReports,
     RecordRequest,
+    RecordStop,
     ReleaseOrigin,
     ReplaceDefinition,
+    ResumeRun,
     SetRunStatus,
+    StopRun,
     SubsumeCheckpoint,
     SwitchToUnaligned,
     TriggerCheckpoint,
@@ -57,9 +60,10 @@ from iteration_lib.protocol.status import (
     CheckpointStatus,
     EpochStatus,
     RunStatus,
+    StopKind,
     TerminatedBy,
 )
-from tests.protocol_rows import FOR_GOOD, AttemptRow, CheckpointRow, EpochRow, PartRow, Rows
+from tests.protocol_rows import FOR_GOOD, AttemptRow, CheckpointRow, EpochRow, PartRow, Rows, StopRow
 
 LEGAL_RUN_STEPS = {
     ("RUNNING", "TERMINATING"),
@@ -68,7 +72,10 @@ LEGAL_RUN_STEPS = {
     ("TERMINATING", "FAILED"),
     ("FAILED", "RUNNING"),
     ("FAILED", "TERMINATING"),
-    *((status, "DELETED") for status in ("RUNNING", "TERMINATING", "FAILED", "FINISHED")),
+    ("RUNNING", "STOPPED"),
+    ("FAILED", "STOPPED"),
+    ("STOPPED", "RUNNING"),
+    *((status, "DELETED") for status in ("RUNNING", "TERMINATING", "FAILED", "FINISHED", "STOPPED")),
 }
 
 
@@ -100,10 +107,17 @@ class Ledger(Rows):
             assert not self.pending(), "I10: finished, with a checkpoint pending"
             assert not live, "I10: finished, with a live attempt"
             assert all(self.committables.values()), "I19: finished, with something that is not committed"
-        if self.status is RunStatus.DELETED:
-            assert not live, "deleted, with a live attempt"
-            assert self.last_epoch() == self.last_durable_epoch, "deleted, with epochs that wait"
+        if self.status in (RunStatus.DELETED, RunStatus.STOPPED):
+            assert not live, f"{self.status.value}, with a live attempt"
+            assert self.last_epoch() == self.last_durable_epoch, f"{self.status.value}, with epochs that wait"
+        self._check_stops()
         assert self.rebuilt(state) == state, "the commands and the state differ"
+
+    def _check_stops(self) -> None:
+        in_force = [row for row in self.stops.values() if not row.is_resumed]
+        assert len(in_force) <= 1, "two requests are in force"
+        is_stopped = [row.is_stopped for row in in_force] == [True]
+        assert is_stopped == (self.status is RunStatus.STOPPED) or self.status is RunStatus.DELETED, "I20"
 
     def _check_epochs(self) -> None:
         in_force = self.in_force()
@@ -141,12 +155,6 @@ class Ledger(Rows):
         match command:
             case OpenAttempt() | EndAttempt() | SetRunStatus() | PublishOutputs() | CountCheckpointFailures():
                 self._write_run(command)
-            case DeleteRun():
-                assert not self.is_live(), "a run that is driven was deleted"
-                self._move_to(RunStatus.DELETED)
-            case ReleaseOrigin():
-                assert self.holds_origin, "I18: released twice"
-                self.holds_origin = False
             case OpenEpoch() | RecordReports() | AlignEpoch():
                 self._write_epoch(command)
             case VoidEpochs() | MakeEpochsDurable():
@@ -162,6 +170,8 @@ class Ledger(Rows):
                 self._write_told(event, command)
             case RecordRequest() | AnswerRequests() | AbortThrough():
                 self._write_request(command)
+            case RecordStop() | StopRun() | ResumeRun() | DeleteRun() | ReleaseOrigin():
+                self._write_end(command)
             case _:
                 self._write_checkpoint(command)
 
@@ -232,6 +242,9 @@ class Ledger(Rows):
         assert attempt.failures <= attempt.policy.tolerable_failures, "I13: too many checkpoints have failed"
         assert all(row.status is not EpochStatus.OPEN for row in in_force), "I3: another one is open"
         assert command.epoch == self.last_epoch() + 1, "I3: not the next epoch"
+        if self.asked_to() is StopKind.STOP:
+            waiting = [row for row in in_force if row.status is not EpochStatus.DURABLE]
+            assert not waiting, "I20: an epoch opens after another one, though the run is asked to stop"
         assert all(set(head.values) == {None} for head in command.heads)
         self.epochs[command.epoch, self.token()] = EpochRow(EpochStatus.OPEN, command.heads)
 
@@ -336,6 +349,29 @@ class Ledger(Rows):
                 assert self.aborted_through < command.checkpoint_id == max(self.checkpoints, default=0) + 1
                 self.aborted_through = command.checkpoint_id
 
+    def _write_end(self, command: RecordStop | StopRun | ResumeRun | DeleteRun | ReleaseOrigin) -> None:
+        match command:
+            case DeleteRun():
+                assert not self.is_live(), "a run that is driven was deleted"
+                self._move_to(RunStatus.DELETED)
+            case ReleaseOrigin():
+                assert self.holds_origin, "I18: released twice"
+                self.holds_origin = False
+            case RecordStop():
+                assert self.status is RunStatus.RUNNING, "I20: it does not go on"
+                assert self.asked_to() is None, "I20: another request is in force"
+                assert command.stop_id not in self.stops, "I20: asked twice"
+                self.stops[command.stop_id] = StopRow(command.kind)
+            case StopRun():
+                row = self.stops[command.stop_id]
+                assert (row.kind, row.is_stopped, row.is_resumed) == (StopKind.STOP, False, False), "I20: unasked"
+                assert not self.is_live(), "I20: stopped while somebody drives it"
+                self._move_to(RunStatus.STOPPED)
+                row.is_stopped = True
+            case ResumeRun():
+                self._move_to(RunStatus.RUNNING)
+                self.stops[command.stop_id].is_resumed = True
+
     def _write_checkpoint(self, command: Command) -> None:
         match command:
             case TriggerCheckpoint():
@@ -402,7 +438,7 @@ class Ledger(Rows):
             return None
         if row.decision.terminated_by is not None:
             return event.epoch, CheckpointKind.FINAL
-        if None in self.requests.values():
+        if None in self.requests.values() or self.asked_to() is StopKind.STOP:
             return event.epoch, CheckpointKind.MANUAL
         is_due = event.epoch >= covered + policy.every_epochs and self._has_paused(now)
         return (event.epoch, CheckpointKind.PERIODIC) if event.is_last or is_due else None
@@ -426,7 +462,9 @@ class Ledger(Rows):
 
     def _expected_decision(self, epoch: int, heads: tuple[Reports, ...]) -> Decision:
         records = {head.name: sum(value or 0 for value in head.values) for head in heads}
-        by = TerminatedBy.MAX_EPOCHS if self.max_epochs is not None and epoch + 1 >= self.max_epochs else None
+        by = TerminatedBy.DRAINED if self.asked_to() is StopKind.DRAIN else None
+        if self.max_epochs is not None and epoch + 1 >= self.max_epochs:
+            by = TerminatedBy.MAX_EPOCHS
         if "criteria" in records and not records["criteria"]:
             by = TerminatedBy.CRITERIA
         if not any(records.values()):

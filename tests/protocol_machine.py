@@ -15,11 +15,30 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.event import CheckpointRequested, Committable, FinishedPart
+from iteration_lib.protocol.event import CheckpointRequested, Committable, FinishedPart, RunResumed, StopRequested
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import NO_EPOCH
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, EpochStatus, RunStatus, UnalignedBy
-from tests.protocol_script import Sender, aborts, asks, claim, deletes, discards, new_run, part, prepared
+from iteration_lib.protocol.status import (
+    AttemptOutcome,
+    CheckpointFailure,
+    EpochStatus,
+    RunStatus,
+    StopKind,
+    UnalignedBy,
+)
+from tests.protocol_script import (
+    Sender,
+    aborts,
+    asks,
+    claim,
+    deletes,
+    discards,
+    new_run,
+    part,
+    prepared,
+    resumes,
+    stops,
+)
 
 LONG_SECONDS = 3600.0  # a pause or a lease that no real clock sees the end of during a test
 
@@ -80,6 +99,7 @@ class EventMachine(RuleBasedStateMachine):
         self.chance = chances(0)
         self.claims = 0
         self.requests = 0
+        self.stops = 0
         self.senders: list[Sender] = []
         self.heard: list[Event] = []
 
@@ -157,6 +177,18 @@ class EventMachine(RuleBasedStateMachine):
         self.send(asks(self.requests, self.family))
 
     @rule(steps=_STEPS, seed=_SEEDS)
+    def person_stops_the_run_or_lets_it_go_on(self, steps: int, seed: int) -> None:
+        """Somebody who resumes it may mean an older stop."""
+        self.go_on(steps, seed)
+        chance = self.chance
+        if self.stops and chance.random() < 0.5:
+            self.send(resumes(self.stops - chance.choice([0, 0, 0, 1]), self.family))
+            return
+        self.stops += not self.stops or chance.random() < 0.7
+        kind = chance.choice([StopKind.STOP, StopKind.STOP, StopKind.DRAIN])
+        self.send(stops(self.stops, kind, gone=chance.choice([None, None, self.claims]), family=self.family))
+
+    @rule(steps=_STEPS, seed=_SEEDS)
     def person_aborts_a_checkpoint(self, steps: int, seed: int) -> None:
         self.go_on(steps, seed)
         self.send(aborts(self.state.last_checkpoint_id + self.chance.choice([-1, 0, 0, 0, 1, 2])))
@@ -184,7 +216,11 @@ class EventMachine(RuleBasedStateMachine):
         """Whatever happened, a new attempt brings the run to its end, by one more epoch at most."""
         if self.state.status in (RunStatus.FINISHED, RunStatus.DELETED):
             return
+        self.resume_if_stopped()
         sender = self.claim_run(takeover=True)
+        if sender is None:  # it was asked to stop, and no epoch was open
+            self.resume_if_stopped()
+            sender = self.claim_run(takeover=True)
         assert sender is not None
         if self.state.status is RunStatus.RUNNING:
             epoch = self.state.last_durable_epoch + 1
@@ -204,11 +240,18 @@ class EventMachine(RuleBasedStateMachine):
         self.chance = chances(seed)
         is_over = self.state.status in (RunStatus.FINISHED, RunStatus.DELETED)
         if self.state.attempt is None and not is_over and self.chance.random() < 0.8:
+            if self.chance.random() < 0.5:
+                self.resume_if_stopped()
             self.claim_run()
         for _ in range(steps):
             if self.state.attempt is None:
                 return
             self.send(self.an_event(self.senders[-1], self.chance.choice(self.next_steps()), likely=True))
+
+    def resume_if_stopped(self) -> None:
+        """Let the run go on, if a person has stopped it."""
+        if self.state.status is RunStatus.STOPPED and self.state.stop is not None:
+            assert self.send(RunResumed(stop_id=self.state.stop.stop_id, resumed_by="bob"))
 
     def next_steps(self) -> list[str]:
         """Return what a healthy driver would send next, each kind as often as it should come."""
@@ -241,7 +284,7 @@ class EventMachine(RuleBasedStateMachine):
             lease_ttl_seconds=self.lease_ttl_seconds,
             ignore_edges=self.chance.random() < 0.2,
         )
-        if not self.send(event):
+        if not self.send(event) or self.state.attempt is None:  # or it was stopped instead
             return None
         self.senders.append(self.sender(self.claims, self.state.fencing_token))
         return self.senders[-1]
@@ -252,11 +295,7 @@ class EventMachine(RuleBasedStateMachine):
 
     def send(self, event: Event) -> bool:
         """Send an event; tell whether it was accepted. Only a store remembers a request that was answered long ago."""
-        if (
-            isinstance(event, CheckpointRequested)
-            and event in self.heard
-            and event.request_id not in self.state.requests
-        ):
+        if isinstance(event, CheckpointRequested | StopRequested) and self.is_forgotten(event):
             return False
         after = self.answer(event)
         if after is None:
@@ -264,6 +303,14 @@ class EventMachine(RuleBasedStateMachine):
         self.state = after
         self.heard.append(event)
         return True
+
+    def is_forgotten(self, event: CheckpointRequested | StopRequested) -> bool:
+        """Tell whether a request was made before, and the state does not know of it any more."""
+        if isinstance(event, CheckpointRequested):
+            return event in self.heard and event.request_id not in self.state.requests
+        latest = self.state.stop.stop_id if self.state.stop is not None else None
+        known = [heard.stop_id for heard in self.heard if isinstance(heard, StopRequested)]
+        return event.stop_id in known and event.stop_id != latest
 
     def an_event(self, sender: Sender, kind: str, *, likely: bool = False) -> Event:
         """Return an event of a kind; a likely one fits the run as it is."""

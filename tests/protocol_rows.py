@@ -10,8 +10,8 @@ from iteration_lib.protocol import RunState
 from iteration_lib.protocol.command import FinishOperator, TriggerCheckpoint
 from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import CheckpointState, Decision, EdgeState, EpochState, Reports
-from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, RunStatus, TerminatedBy, UnalignedBy
+from iteration_lib.protocol.state import CheckpointState, Decision, EdgeState, EpochState, Reports, StopState
+from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, RunStatus, StopKind, TerminatedBy, UnalignedBy
 
 FOR_GOOD = -1  # the epoch of parts of operators that finish for good
 
@@ -71,6 +71,15 @@ class PartRow:
 
 
 @dataclass(slots=True)
+class StopRow:
+    """A request to stop or to drain."""
+
+    kind: StopKind
+    is_stopped: bool = False
+    is_resumed: bool = False
+
+
+@dataclass(slots=True)
 class Rows:
     """Every row of one run."""
 
@@ -83,6 +92,7 @@ class Rows:
     epochs: dict[tuple[int, int], EpochRow] = field(default_factory=dict)
     checkpoints: dict[int, CheckpointRow] = field(default_factory=dict)
     requests: dict[str, int | None] = field(default_factory=dict)
+    stops: dict[str, StopRow] = field(default_factory=dict)
     parts: list[PartRow] = field(default_factory=list)
     finished: dict[str, FinishOperator] = field(default_factory=dict)
     pins: dict[str, str] = field(default_factory=dict)
@@ -104,6 +114,10 @@ class Rows:
     def policy(self) -> CheckpointPolicy:
         """Return how the live attempt paces its checkpoints."""
         return self.attempts[self.token()].policy if self.is_live() else CheckpointPolicy()
+
+    def asked_to(self) -> StopKind | None:
+        """Return what a person asked for and nobody has resumed since."""
+        return next((row.kind for row in self.stops.values() if not row.is_resumed), None)
 
     def epoch(self, epoch: int, status: EpochStatus) -> EpochRow:
         """Return the live attempt's row of an epoch, which has to have a status."""
@@ -172,6 +186,7 @@ class Rows:
             checkpoint_failures=self.attempts[self.token()].stored_failures if self.is_live() else 0,
             aborted_through=self.aborted_through,
             requests={key: answer for key, answer in self.requests.items() if answer in (None, latest)},
+            stop=next((self._stop_state(key) for key in reversed(self.stops)), None),
             edges=tuple(self._edge_states()),
             finished_operators=frozenset(self.finished),
             pins=self.pins,
@@ -182,6 +197,10 @@ class Rows:
             uncommitted=frozenset(key for key, is_committed in self.committables.items() if not is_committed),
             pinned=state.pinned,  # which is what rows of other runs say
         )
+
+    def _stop_state(self, stop_id: str) -> StopState:
+        row = self.stops[stop_id]
+        return StopState(stop_id=stop_id, kind=row.kind, is_resumed=row.is_resumed)
 
     def _edge_states(self) -> Iterator[EdgeState]:
         live = self.live_parts()

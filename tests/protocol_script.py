@@ -33,11 +33,13 @@ from iteration_lib.protocol.event import (
     OutputsPublished,
     PartsFinished,
     RunDeleted,
+    RunResumed,
+    StopRequested,
     SubtasksAligned,
 )
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import NO_EPOCH, AttemptId, Holder, RunId
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, UnalignedBy
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, StopKind, UnalignedBy
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LEASE_SECONDS = 30.0
@@ -282,6 +284,33 @@ def claim(
 def asks(number: int = 1, family: int = 0) -> CheckpointRequested:
     """A person asks for a checkpoint by hand; the number tells the requests of a run apart."""
     return CheckpointRequested(request_id=f"{family:08x}-0000-4000-8001-{number:012d}", requested_by="ann")
+
+
+def stop_id(number: int = 1, family: int = 0) -> str:
+    """Return the id of a request to stop; the number tells the requests of a run apart."""
+    return f"{family:08x}-0000-4000-8002-{number:012d}"
+
+
+def stops(
+    number: int = 1, kind: StopKind = StopKind.STOP, *, gone: int | None = None, by: str = "ann", family: int = 0
+) -> StopRequested:
+    """A person asks the run to stop, or to drain."""
+    return StopRequested(
+        stop_id=stop_id(number, family),
+        kind=kind,
+        requested_by=by,
+        gone_attempt_id=attempt_id(gone, family) if gone is not None else None,
+    )
+
+
+def drains(number: int = 1, *, family: int = 0) -> StopRequested:
+    """A person asks the run to drain."""
+    return stops(number, StopKind.DRAIN, family=family)
+
+
+def resumes(number: int = 1, family: int = 0) -> RunResumed:
+    """A person lets the run go on."""
+    return RunResumed(stop_id=stop_id(number, family), resumed_by="bob")
 
 
 def aborts(checkpoint_id: int, by: str = "ann") -> CheckpointAborted:

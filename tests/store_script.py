@@ -14,7 +14,19 @@ from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import RestoreMode, UnalignedBy
 from iteration_lib.store.record import NewRun, Origin
 from iteration_lib.store.seam import StoreWithHistory
-from tests.protocol_script import DIGEST, MANIFEST, Sender, aborts, asks, claim, discards, part, prepared
+from tests.protocol_script import (
+    DIGEST,
+    MANIFEST,
+    Sender,
+    aborts,
+    asks,
+    claim,
+    discards,
+    part,
+    prepared,
+    resumes,
+    stops,
+)
 
 Record = TypeVar("Record", bound=Any)  # Any: one of the frozen records
 
@@ -95,7 +107,12 @@ def origin_of(run: NewRun, *, checkpoint_id: int, epoch: int, mode: RestoreMode 
 
 def whole_story(family: int) -> tuple[tuple[Event, ...], ...]:
     """Batches of events in which every command is written at least once; the run ends FINISHED."""
-    return (*_first_attempt(family), *_second_attempt(family), *_third_attempt(family))
+    return (*_before_any_attempt(family), *_first_attempt(family), *_second_attempt(family), *_third_attempt(family))
+
+
+def _before_any_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
+    """A person stops the run, and lets it go on."""
+    return (stops(1, family=family),), (resumes(1, family),)
 
 
 def _first_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
@@ -207,6 +224,7 @@ def history(store: StoreWithHistory, run_id: RunId) -> dict[str, tuple[object, .
         "branches": store.list_branches(run_id),
         "parts": store.list_parts(run_id),
         "requests": store.list_requests(run_id),
+        "stops": store.list_stops(run_id),
         "notices": store.list_notices(run_id),
         "committables": store.list_committables(run_id),
         "uncommitted": store.list_uncommitted(run_id),

@@ -23,6 +23,7 @@ FLOORS = (
         "garbage",
         "launch",
         "saving",
+        "stopping",
         "branching",
         "lineage",
         "loading",

@@ -27,10 +27,11 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where the store says that a run is. `last_durable_epoch` is -1 before the first."""
+    """Where the store says that a run is. `last_durable_epoch` is -1 before the first; a person has it `is_stopped`."""
 
     last_durable_epoch: int
     is_terminated: bool
+    is_stopped: bool = False
 
 
 class Action(enum.Enum):
@@ -40,6 +41,7 @@ class Action(enum.Enum):
     PASS = "pass"  # noqa: S105  (no password) - they are: on an earlier try, or before it was cleared
     STOP = "stop"  # they are, and the run has terminated: the tasks behind it have nothing to run
     SKIP = "skip"  # the run terminated before them
+    HALT = "halt"  # a person has stopped the run before them: they wait until it is resumed, and the task cleared
 
 
 def plan_chain(*, max_epochs: int, epochs_per_task: int) -> tuple[Slice, ...]:
@@ -61,4 +63,6 @@ def decide_action(progress: Progress, *, first_epoch: int, end_epoch: int) -> Ac
         if progress.last_durable_epoch >= end_epoch:
             return Action.PASS
         return Action.STOP if progress.last_durable_epoch >= first_epoch else Action.SKIP
-    return Action.PASS if progress.last_durable_epoch >= end_epoch - 1 else Action.DRIVE
+    if progress.last_durable_epoch >= end_epoch - 1:
+        return Action.PASS
+    return Action.HALT if progress.is_stopped else Action.DRIVE

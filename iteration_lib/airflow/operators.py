@@ -94,6 +94,11 @@ class EpochsOperator(IterationOperator):
         action = self._running.run()
         if action is Action.SKIP:
             raise AirflowSkipException(f"the run terminated before epoch {self.first_epoch}")
+        if action is Action.HALT:
+            raise AirflowSkipException(
+                f"the run was stopped before epoch {self.end_epoch - 1} was durable; `iteration resume` lets it go on, "
+                "then clear this task"
+            )
         later = self.later_epochs()
         if action is Action.STOP and later:
             raise DownstreamTasksSkipped(tasks=later)  # type: ignore[no-untyped-call]  # Airflow annotates it not

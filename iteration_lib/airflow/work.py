@@ -20,7 +20,7 @@ from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
 from iteration_lib.airflow.submission import TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import ExecutionLostError, ParameterError, UsageError
+from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, open_store
 from iteration_lib.launch import open_run as find_or_create_run
 from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
@@ -54,6 +54,8 @@ def finish_run(operator: FinishRunOperator, *, task_instance: RuntimeTaskInstanc
     """Publish the outputs and return what identifies them; repeating the call publishes nothing twice."""
     with without_retry_of_mistakes(), _store_of(operator) as (store, settings):
         run = find_run(store, operator.run_key)
+        if run.status is RunStatus.STOPPED:
+            raise RunStoppedError(run.run_id)
         if run.terminated_by is None:
             raise UsageError(
                 f"run {run.run_id} is {run.status.value} with {run.epochs} durable epochs: it has not terminated, so "
@@ -119,7 +121,11 @@ class RunningEpochs:
         return self._operator.end_epoch - 1
 
     def _action(self, run: RunRecord) -> Action:
-        progress = Progress(last_durable_epoch=run.last_durable_epoch, is_terminated=run.terminated_by is not None)
+        progress = Progress(
+            last_durable_epoch=run.last_durable_epoch,
+            is_terminated=run.terminated_by is not None,
+            is_stopped=run.status is RunStatus.STOPPED,
+        )
         return decide_action(progress, first_epoch=self._operator.first_epoch, end_epoch=self._operator.end_epoch)
 
     def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
@@ -135,7 +141,12 @@ class RunningEpochs:
             return
         submission = make_submission(self._operator, run, identity=self._identity, store_url=settings.store_url)
         self._driver = DriverProcess(submission)
-        self._driver.run()
+        try:
+            self._driver.run()
+        except UsageError as error:  # a driver that found the run stopped has nothing but its exit code to say so
+            if find_run(store, run.run_id).status is RunStatus.STOPPED:
+                raise RunStoppedError(run.run_id) from error
+            raise
 
 
 @contextmanager

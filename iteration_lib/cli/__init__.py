@@ -1,4 +1,4 @@
-"""The command `iteration`: run, plan, list, show, explain, verify, checkpoints, checkpoint, abort, db."""
+"""The command `iteration`: run, stop, resume, plan, explain, verify, list, show, savepoint, branch, gc, db and more."""
 
 from iteration_lib.cli.main import main
 

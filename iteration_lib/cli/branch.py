@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from iteration_lib.branching import BranchRequest, branch_run
-from iteration_lib.cli.options import params_of, settings_of, store_options
+from iteration_lib.cli.options import command_to_drive, params_of, settings_of, store_options
 from iteration_lib.cli.output import print_fields, print_json, print_table
 from iteration_lib.cli.person import this_person
 from iteration_lib.config import read_settings
@@ -69,9 +68,7 @@ def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: boo
         print_json(answer)
     else:
         print_fields({**answer, "keeps": ", ".join(found.keeps) if found is not None else ""})
-        given = {"--run-key": [run.run_key], "--param": [f"{k}={v}" for k, v in run.params.items() if v is not None]}
-        said = (f"{option} {shlex.quote(value)}" for option, values in given.items() for value in values)
-        click.echo(f"drive it with: iteration run {run.reference} {' '.join(said)}")
+        click.echo(f"drive it with: {command_to_drive(run)}")
 
 
 @click.command()

@@ -14,13 +14,12 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError, UsageError
 from iteration_lib.garbage import Fate, collect_garbage
 from iteration_lib.launch import find_run, open_store
-from iteration_lib.process import is_gone
 from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import AttemptId
 from iteration_lib.protocol.status import RunStatus
+from iteration_lib.stopping import gone_attempt
 from iteration_lib.store.record import RunRecord
-from iteration_lib.store.seam import History, StoreWithHistory
+from iteration_lib.store.seam import StoreWithHistory
 from iteration_lib.view import Json
 
 _RARE = ("unknown_files", "left", "problem")
@@ -41,7 +40,7 @@ def delete(run_name: str, store_url: str | None, *, yes: bool, as_json: bool) ->
         pinned = [known.checkpoint_id for known in store.list_checkpoints(run.run_id) if known.by_branches]
         if not yes:
             raise UsageError(f"this deletes run {run.run_key!r} with its outputs; give --yes to do it")
-        event = RunDeleted(deleted_by=this_person(), gone_attempt_id=_gone(store, run))
+        event = RunDeleted(deleted_by=this_person(), gone_attempt_id=gone_attempt(store, run))
         Coordinator(store).apply(run.run_id, event)
     answer = {"run_id": run.run_id, "run_key": run.run_key, "status": "DELETED", "pinned_checkpoints": pinned}
     if as_json:
@@ -108,9 +107,3 @@ def _collect(store: StoreWithHistory, run: RunRecord, *, dry_run: bool) -> Json:
         "left": dict(collected.left),
         "problem": None,
     }
-
-
-def _gone(store: History, run: RunRecord) -> AttemptId | None:
-    """Return the live attempt, where its process is proved to be gone."""
-    live = [attempt for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
-    return live[0].attempt_id if live and is_gone(live[0].holder) else None

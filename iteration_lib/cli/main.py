@@ -29,6 +29,7 @@ from iteration_lib.cli.output import print_fields, print_json, print_table
 from iteration_lib.cli.plan import plan
 from iteration_lib.cli.progress import ProgressBar
 from iteration_lib.cli.savepoint import savepoint
+from iteration_lib.cli.stop import resume, stop
 from iteration_lib.cli.verify import verify
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
@@ -117,6 +118,9 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
             click.echo(f"run {found.run_key} is finished; nothing to run", err=True)
         else:
             found = _drive(store, settings, found, engine, {**options, "checkpointing": checkpointing})
+    if found.status is RunStatus.STOPPED:
+        said = f"run {found.run_key} is stopped; `iteration resume {found.run_key}`, then the same command, goes on"
+        click.echo(said, err=True)
     if as_json:
         print_json(view.result_json(found))
     else:
@@ -151,7 +155,9 @@ def list_runs(store_url: str | None, *, is_all: bool, as_json: bool) -> None:
     if as_json:
         print_json(runs)
     else:
-        print_table("runs", runs, ("run_key", "status", "epochs", "terminated_by", "reference", "created_at", "run_id"))
+        asked = ("asked_to",) if any(run["asked_to"] for run in runs) else ()
+        columns = ("run_key", "status", *asked, "epochs", "terminated_by", "reference", "created_at", "run_id")
+        print_table("runs", runs, columns)
 
 
 @cli.command()
@@ -170,14 +176,16 @@ def show(run_name: str, store_url: str | None, *, as_json: bool) -> None:
                 found, store.list_operators(found.run_id), epochs, store.list_parts(found.run_id)
             ),
             "checkpoints": [view.checkpoint_json(known) for known in store.list_checkpoints(found.run_id)],
+            "stops": [view.stop_json(known) for known in store.list_stops(found.run_id)],
         }
     if as_json:
         print_json(answer)
         return
     print_fields(cast("view.Json", answer["run"]))
     for title, columns in _SHOWN.items():
-        click.echo()
-        print_table(title, cast("list[view.Json]", answer[title]), columns)
+        if answer[title] or title not in _RARE:
+            click.echo()
+            print_table(title, cast("list[view.Json]", answer[title]), columns)
 
 
 _SHOWN = {
@@ -185,10 +193,13 @@ _SHOWN = {
     "epochs": ("epoch", "status", "attempt", "seconds", "records", "metrics"),
     "operators": ("operator_id", "epoch", "status"),
     "checkpoints": CHECKPOINT_COLUMNS,
+    "stops": ("kind", "requested_by", "requested_at", "stopped_at", "resumed_by", "resumed_at"),
 }
+_RARE = ("stops",)
 
 
-for verb in (plan, explain, verify, checkpoints, checkpoint, abort, savepoint, branch, lineage, delete, gc):
+_VERBS = (plan, explain, verify, checkpoints, checkpoint, abort, savepoint, stop, resume, branch, lineage, delete, gc)
+for verb in _VERBS:
     cli.add_command(verb)
 
 

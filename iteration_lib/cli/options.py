@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -12,6 +13,7 @@ import click
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.errors import ParameterError
 from iteration_lib.model.checkpointing import Checkpointing
+from iteration_lib.store.record import RunRecord
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -78,3 +80,10 @@ def params_of(params: tuple[str, ...]) -> dict[str, object]:
             raise ParameterError(f"parameter {name!r} is given twice; give it once", name=name)
         parsed[name] = value
     return parsed
+
+
+def command_to_drive(run: RunRecord) -> str:
+    """Return the command that drives a run of an iteration."""
+    given = {"--run-key": [run.run_key], "--param": [f"{k}={v}" for k, v in run.params.items() if v is not None]}
+    said = (f"{option} {shlex.quote(value)}" for option, values in given.items() for value in values)
+    return f"iteration run {run.reference} {' '.join(said)}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from iteration_lib.coordinator import Coordinator, Publish
-from iteration_lib.errors import IterationError, SupersededError
+from iteration_lib.errors import IterationError, RunStoppedError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import AttemptEnded, AttemptOpened
@@ -96,7 +96,8 @@ def open_attempt(
 
     A simulation gives a `heartbeat_class` that beats without a thread.
 
-    Raises LeaseHeldError; SupersededError when another attempt took the run meanwhile.
+    Raises LeaseHeldError; RunStoppedError for a run that a person has stopped, or that is stopped now instead;
+    SupersededError when another attempt took the run meanwhile.
     """
     state = coordinator.apply(
         run_id,
@@ -110,6 +111,8 @@ def open_attempt(
             policy=claim.policy,
         ),
     )
+    if state.attempt is None:
+        raise RunStoppedError(run_id)
     heartbeat = heartbeat_class(
         renew=lambda: store.renew_lease(
             run_id,

@@ -9,8 +9,9 @@ The order of effects at the boundary of an epoch, each repeatable, each behind a
     beside the next epoch: prepare what sinks publish, write what the driver holds and the manifest, then complete the
         checkpoint, which makes the epoch durable; then let the sinks commit
 
-While as many checkpoints are pending as the policy allows, the alignment of the epoch after them is held, and the
-driver waits.
+The attempt's last epoch is the run's, or the one before `until_epoch`, or the one in progress when a person asks the
+run to stop: no next one is open then. While as many checkpoints are pending as the policy allows, the alignment of the
+epoch after them is held, and the driver waits.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointTriggered, EpochOpened, SubtasksAligned
 from iteration_lib.protocol.pacing import has_paused, is_paced
 from iteration_lib.protocol.state import EpochState
+from iteration_lib.protocol.status import StopKind
 from iteration_lib.state.saved import SavedStream
 
 _logger = logging.getLogger(__name__)
@@ -69,7 +71,7 @@ class Boundary:
     def expects_checkpoint(self, epoch: int) -> bool:
         """Guess whether an epoch will get a checkpoint: if so, executors write its tails while they compute them."""
         state = self.state
-        is_end = state.max_epochs is not None and epoch + 1 >= state.max_epochs
+        is_end = state.asked_to is not None or (state.max_epochs is not None and epoch + 1 >= state.max_epochs)
         is_due = is_paced(state, epoch) and has_paused(state, self._context.clock.now())
         return is_end or self._is_last(epoch) or state.is_asked or is_due
 
@@ -95,7 +97,7 @@ class Boundary:
     def checkpoint(self, result: EpochResult, *, finished: Mapping[str, SavedStream], write: WriteOutputs) -> bool:
         """Take the checkpoint of an aligned epoch, if one is pending: pin it now, write it beside the next epoch.
 
-        Return whether the epoch is the attempt's last.
+        Return whether the epoch is the attempt's last: no other one is open.
         """
         epoch, terminates = result.epoch, _terminates(self._aligned(result.epoch))
         self._context.crash_plan.reach(CrashPoint.EPOCH_ALIGNED, epoch)
@@ -115,7 +117,7 @@ class Boundary:
                 written=self._written,
             )
             self._uploads.start(snapshot)
-        return terminates or self._is_last(epoch)
+        return self.state.last_epoch == epoch
 
     def end(self, epoch: int) -> RunState:
         """Wait until the attempt's last epoch is durable, and return the run as it is then."""
@@ -124,6 +126,8 @@ class Boundary:
         if self.state.last_durable_epoch < epoch:
             reason = "its checkpoint was aborted"
             raise CheckpointFailedError(self.state.run_id, epoch, reason)
+        if self.state.asked_to is StopKind.STOP:
+            self._context.crash_plan.reach(CrashPoint.STOP_REACHED, epoch)
         return self.state
 
     def leave(self) -> RunState:

@@ -23,7 +23,7 @@ from iteration_lib.driver.loop_epoch import LoopEpoch, Pass
 from iteration_lib.driver.publish import write_output
 from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.driver.sweep import sweep_scratch
-from iteration_lib.errors import IterationError
+from iteration_lib.errors import IterationError, RunStoppedError
 from iteration_lib.model.loop import BODY
 from iteration_lib.model.operator import Kind
 from iteration_lib.protocol.event import AttemptEnded
@@ -38,7 +38,7 @@ from iteration_lib.store.seam import History
 
 
 def loop_epochs(context: RunContext, boundary: Boundary, start: Mapping[str, object]) -> Iterator[LoopEpoch]:
-    """Yield the epochs after the last durable one until the run terminates; all of them are durable then.
+    """Yield the epochs after the last durable one until the run terminates, or is to stop; all are durable then.
 
     The first one begins with what the completed checkpoint holds, or with `start`, of which a function is called.
     """
@@ -62,13 +62,17 @@ def loop_epochs(context: RunContext, boundary: Boundary, start: Mapping[str, obj
         is_over = boundary.checkpoint(result, finished={}, write=partial(_write_outputs, context, result))
         streams, number = result.variables, number + 1
     boundary.end(number - 1)
+    if boundary.state.status is RunStatus.RUNNING:  # a person asked it to stop
+        _end(context, AttemptOutcome.RELEASED, None)
+        raise RunStoppedError(boundary.state.run_id)
 
 
 @contextmanager
 def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
     """End the attempt in order where the loop is left before its end; what is being written is waited for.
 
-    An error of the script's own is told with its type, which alone says what a KeyError is about.
+    An error of the script's own is told with its type, which alone says what a KeyError is about. One of ours may come
+    from a run that is STOPPED, whose attempt has ended.
     """
     try:
         with boundary.settling():
@@ -85,9 +89,10 @@ def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
         raise
 
 
-def _end(context: RunContext, outcome: AttemptOutcome, reason: str) -> None:
+def _end(context: RunContext, outcome: AttemptOutcome, reason: str | None) -> None:
     context.attempt.heartbeat.stop()
-    context.attempt.apply(AttemptEnded(**context.attempt.guard, outcome=outcome, reason=printable(reason)))
+    said = printable(reason) if reason is not None else None
+    context.attempt.apply(AttemptEnded(**context.attempt.guard, outcome=outcome, reason=said))
 
 
 def restore_values(store: History, run: RunRecord, runner: Runner) -> dict[str, object]:

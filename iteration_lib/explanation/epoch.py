@@ -9,7 +9,14 @@ from iteration_lib.explanation.history import RunHistory
 from iteration_lib.marker import edges_of
 from iteration_lib.protocol.bucket_range import show_share
 from iteration_lib.protocol.state import CRITERIA, EdgeState
-from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, OperatorStatus, TerminatedBy, UnalignedBy
+from iteration_lib.protocol.status import (
+    CheckpointStatus,
+    EpochStatus,
+    OperatorStatus,
+    StopKind,
+    TerminatedBy,
+    UnalignedBy,
+)
 from iteration_lib.store.record import CheckpointRecord, EpochRecord, PartRecord
 from iteration_lib.view import Json, epoch_json, instant
 
@@ -146,6 +153,9 @@ def explain_decision(history: RunHistory, epoch: EpochRecord, records: Mapping[s
                 f"decided that the run terminates, because it is the last of max_epochs={history.run.max_epochs} "
                 f"(from {made_from})"
             )
+        case TerminatedBy.DRAINED:
+            by = [stop.requested_by for stop in history.stops if stop.kind is StopKind.DRAIN]
+            return f"decided that the run terminates, because {by[-1]} asked it to drain (from {made_from})"
     also = " and the criteria is not empty" if CRITERIA in records else ""
     return f"decided that the run goes on, because records were fed back{also} (from {made_from})"
 
@@ -153,8 +163,12 @@ def explain_decision(history: RunHistory, epoch: EpochRecord, records: Mapping[s
 def _ending(history: RunHistory, epoch: EpochRecord, cover: CheckpointRecord | None) -> Iterator[str]:
     if epoch.status is EpochStatus.VOIDED:
         after = history.attempt_after(epoch.fencing_token)
-        who = history.describe_attempt(after.fencing_token) if after is not None else "a newer attempt"
-        yield f"voided: no checkpoint covered it when {who} took the run"
+        stop = history.stop_between(epoch, after)
+        if stop is not None:
+            yield f"voided: no checkpoint covered it when the run stopped, as {stop.requested_by} had asked"
+        else:
+            who = history.describe_attempt(after.fencing_token) if after is not None else "a newer attempt"
+            yield f"voided: no checkpoint covered it when {who} took the run"
     elif cover is not None:
         yield f"durable {instant(epoch.durable_at)}: checkpoint {cover.checkpoint_id} of epoch {cover.epoch} completed"
         yield from (

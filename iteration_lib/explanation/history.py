@@ -14,6 +14,7 @@ from iteration_lib.store.record import (
     PartRecord,
     RequestRecord,
     RunRecord,
+    StopRecord,
 )
 from iteration_lib.store.seam import History
 
@@ -29,6 +30,7 @@ class RunHistory:
     parts: tuple[PartRecord, ...] = ()
     checkpoints: tuple[CheckpointRecord, ...] = ()
     requests: tuple[RequestRecord, ...] = ()
+    stops: tuple[StopRecord, ...] = ()
     notices: tuple[NoticeRecord, ...] = ()
     committables: tuple[CommittableRecord, ...] = ()
 
@@ -39,6 +41,14 @@ class RunHistory:
     def attempt_after(self, fencing_token: int) -> AttemptRecord | None:
         """Return the attempt that came after the one with a token."""
         return next((known for known in self.attempts if known.fencing_token > fencing_token), None)
+
+    def stop_between(self, epoch: EpochRecord, after: AttemptRecord | None) -> StopRecord | None:
+        """Return the stop that came over an epoch before the next attempt did."""
+        stopped = [(stop.stopped_at, stop) for stop in self.stops if stop.stopped_at is not None]
+        return next(
+            (stop for at, stop in stopped if epoch.opened_at <= at and (after is None or at <= after.started_at)),
+            None,
+        )
 
     def describe_attempt(self, fencing_token: int) -> str:
         """Name an attempt and who it was: an Airflow task instance, a process."""
@@ -56,6 +66,7 @@ def read_history(store: History, run: RunRecord) -> RunHistory:
         parts=store.list_parts(run.run_id),
         checkpoints=store.list_checkpoints(run.run_id),
         requests=store.list_requests(run.run_id),
+        stops=store.list_stops(run.run_id),
         notices=store.list_notices(run.run_id),
         committables=store.list_committables(run.run_id),
     )

@@ -8,7 +8,14 @@ from iteration_lib.errors import UsageError
 from iteration_lib.explanation.epoch import covering_checkpoint, explain_decision, explain_epoch, held_by_checkpoints
 from iteration_lib.explanation.history import RunHistory
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointKind, CheckpointStatus, EpochStatus, RunStatus
+from iteration_lib.protocol.status import (
+    AttemptOutcome,
+    CheckpointKind,
+    CheckpointStatus,
+    EpochStatus,
+    RunStatus,
+    StopKind,
+)
 from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord
 from iteration_lib.view import Json, attempt_json, checkpoint_json, instant
 
@@ -60,6 +67,7 @@ def _checkpoints_of(history: RunHistory, epoch: EpochRecord) -> Iterator[Checkpo
 
 def _run(history: RunHistory) -> Iterator[str]:
     run = history.run
+    yield from _stops(history)
     if run.terminated_by is not None:
         last = next(e for e in reversed(history.epochs) if e.status is EpochStatus.DURABLE)
         yield (
@@ -71,6 +79,8 @@ def _run(history: RunHistory) -> Iterator[str]:
     if run.status is RunStatus.DELETED:
         yield f"it was deleted by {run.deleted_by} {instant(run.deleted_at)}"
     if run.status in (RunStatus.FINISHED, RunStatus.DELETED):
+        return
+    if run.status is RunStatus.STOPPED:
         return
     if run.terminated_by is not None:
         yield "its outputs are still to be published"
@@ -84,6 +94,21 @@ def _run(history: RunHistory) -> Iterator[str]:
         )
     else:
         yield f"nobody drives it: {_outcome(last_attempt)}"
+
+
+def _stops(history: RunHistory) -> Iterator[str]:
+    """Say who asked the run to stop or to drain, what came of it, and who let it go on."""
+    for stop in history.stops:
+        what = "stop" if stop.kind is StopKind.STOP else "drain"
+        said = f"{stop.requested_by} asked it to {what} {instant(stop.requested_at)}"
+        if stop.resumed_at is not None:
+            yield f"{said}; stopped {instant(stop.stopped_at)}; {stop.resumed_by} resumed it {instant(stop.resumed_at)}"
+        elif stop.stopped_at is not None:
+            run = history.run
+            durable = f"after epoch {run.last_durable_epoch}" if run.epochs else "before its first epoch was durable"
+            yield f"{said}; stopped {instant(stop.stopped_at)}, {durable}, until somebody resumes it"
+        else:
+            yield said
 
 
 def _outcome(attempt: AttemptRecord) -> str:

@@ -31,7 +31,8 @@ I3   Epochs follow each other without a gap: the next one is one more than the l
 I4   An epoch is ALIGNED exactly when each subtask of each head has reported it and nothing holds it (I14); this happens
      once per token. A repeated report changes nothing; one that contradicts an earlier one, or names an unknown
      subtask, is refused.
-I5   The decision is a function of the reports and max_epochs; it is stored together with what it was made from.
+I5   The decision is a function of the reports, of max_epochs and of whether a person asked the run to drain; it is
+     stored together with what it was made from.
 I6   The durable epochs are a prefix of the run, the last completed checkpoint's epoch is the last of them, and no
      durable epoch is ever voided or run again.
 I7   Checkpoint ids grow strictly and are never used again, whatever became of the checkpoint.
@@ -55,6 +56,9 @@ I18  A checkpoint is discarded only if it is not the newest of a run that is the
      the one that it started from until it has a completed one of its own; its epochs follow that one's.
 I19  What an epoch publishes through sinks is stored, all of it, in the step that makes the epoch durable; only what is
      stored is committed, and what is not is aborted. A run is FINISHED only when nothing that is stored is uncommitted.
+I20  While a person asks a run to stop, an attempt opens no epoch after another one, and the run is STOPPED in the very
+     step that lets it go; a STOPPED run has nothing that is not durable, and nobody drives or changes it until a person
+     resumes it.
 
 Sources: Flink FLIP-176 (iterations, epochs, termination), FLIP-147 (checkpoints after tasks finished), FLIP-76
 (unaligned checkpoints), FLIP-193 (who owns what a run starts from), FLIP-143 (committables). Where we differ: the

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from iteration_lib.errors import CheckpointNotFoundError, RunDeletedError, RunFinishedError
+from iteration_lib.errors import CheckpointNotFoundError, RunDeletedError, RunFinishedError, RunStoppedError
 from iteration_lib.protocol.alignment import release_alignment
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
@@ -56,9 +56,11 @@ def request_checkpoint(state: RunState, event: CheckpointRequested) -> tuple[Run
 
 
 def check_goes_on(state: RunState) -> None:
-    """Raise RunFinishedError or RunDeletedError for a run of which no epoch will align any more."""
+    """Raise RunFinishedError, RunDeletedError or RunStoppedError for a run of which no epoch will align any more."""
     if state.status is RunStatus.DELETED:
         raise RunDeletedError(state.run_id)
+    if state.status is RunStatus.STOPPED:
+        raise RunStoppedError(state.run_id)
     if state.terminated_by is not None:
         raise RunFinishedError(state.run_id)
 

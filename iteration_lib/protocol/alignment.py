@@ -14,11 +14,11 @@ from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.command import AlignEpoch, Command, OpenEpoch, RecordReports
 from iteration_lib.protocol.event import EpochOpened, SubtasksAligned
 from iteration_lib.protocol.state import CRITERIA, Decision, EpochState, Reports, RunState
-from iteration_lib.protocol.status import EpochStatus, RunStatus, TerminatedBy
+from iteration_lib.protocol.status import EpochStatus, RunStatus, StopKind, TerminatedBy
 
 
 def open_epoch(state: RunState, event: EpochOpened) -> tuple[RunState, tuple[Command, ...]]:
-    """Open the next epoch (I3), unless the run terminates (I9); repeating it is harmless."""
+    """Open the next epoch (I3), unless the run terminates (I9) or is to stop (I20); repeating it is harmless."""
     heads = expect_all(event.heads)
     known = state.epoch_state(event.epoch)
     if known is not None and [(h.name, h.expected) for h in known.heads] == [(h.name, h.expected) for h in heads]:
@@ -33,6 +33,8 @@ def open_epoch(state: RunState, event: EpochOpened) -> tuple[RunState, tuple[Com
         raise ProtocolViolationError(f"epoch {event.epoch} cannot open: the last one is {state.last_epoch} (I3)")
     if state.epochs and state.epochs[-1].status is EpochStatus.OPEN:
         raise ProtocolViolationError(f"epoch {event.epoch} cannot open: epoch {state.last_epoch} is open (I3)")
+    if state.epochs and state.asked_to is StopKind.STOP:
+        raise ProtocolViolationError(f"epoch {event.epoch} cannot open: the run is asked to stop (I20)")
     if has_failed(state):
         raise ProtocolViolationError(f"epoch {event.epoch} cannot open: too many checkpoints have failed (I13)")
     if not heads or any(head.expected < 1 for head in heads):
@@ -69,13 +71,19 @@ def release_alignment(state: RunState) -> tuple[RunState, tuple[Command, ...]]:
         return state, ()
     if len(state.pending) >= state.policy.max_pending:
         return state, ()
-    decision = decide_termination(epoch.epoch, epoch.heads, max_epochs=state.max_epochs)
+    is_drained = state.asked_to is StopKind.DRAIN
+    decision = decide_termination(epoch.epoch, epoch.heads, max_epochs=state.max_epochs, is_drained=is_drained)
     aligned = replace(epoch, status=EpochStatus.ALIGNED, decision=decision)
     return _with_epoch(state, aligned), (AlignEpoch(epoch=epoch.epoch, decision=decision),)
 
 
-def decide_termination(epoch: int, heads: tuple[Reports, ...], *, max_epochs: int | None) -> Decision:
-    """Decide after an aligned epoch: no records at all, no criteria records, or the last epoch allowed (FLIP-176)."""
+def decide_termination(
+    epoch: int, heads: tuple[Reports, ...], *, max_epochs: int | None, is_drained: bool = False
+) -> Decision:
+    """Decide after an aligned epoch: no records at all, no criteria records, or the last epoch allowed (FLIP-176).
+
+    Else it is the last one where a person asked the run to drain.
+    """
     records = {head.name: head.total for head in heads}
     terminated_by = None
     if sum(records.values()) == 0:
@@ -84,6 +92,8 @@ def decide_termination(epoch: int, heads: tuple[Reports, ...], *, max_epochs: in
         terminated_by = TerminatedBy.CRITERIA
     elif max_epochs is not None and epoch + 1 >= max_epochs:
         terminated_by = TerminatedBy.MAX_EPOCHS
+    elif is_drained:
+        terminated_by = TerminatedBy.DRAINED
     return Decision(records=records, terminated_by=terminated_by)
 
 
@@ -99,7 +109,8 @@ def has_failed(state: RunState) -> bool:
 
 def _is_ready(state: RunState) -> bool:
     is_open = bool(state.epochs) and state.epochs[-1].status is EpochStatus.OPEN
-    return state.status is RunStatus.RUNNING and not (is_open or is_terminating(state) or has_failed(state))
+    is_over = is_terminating(state) or has_failed(state) or state.asked_to is StopKind.STOP
+    return state.status is RunStatus.RUNNING and not (is_open or is_over)
 
 
 def _with_epoch(state: RunState, changed: EpochState) -> RunState:

@@ -15,6 +15,7 @@ from iteration_lib.protocol.status import (
     CheckpointFailure,
     CheckpointKind,
     RunStatus,
+    StopKind,
     TerminatedBy,
     UnalignedBy,
 )
@@ -178,6 +179,30 @@ class AnswerRequests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordStop:
+    """Insert a person's request that the run stops, or drains."""
+
+    stop_id: str
+    kind: StopKind
+    requested_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRun:
+    """RUNNING or FAILED → STOPPED, as a request in force asks for."""
+
+    stop_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRun:
+    """STOPPED → RUNNING; the request is in force no more."""
+
+    stop_id: str
+    resumed_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AbortThrough:
     """No checkpoint up to this id will begin any more."""
 
@@ -296,6 +321,9 @@ Command: TypeAlias = (
     | TriggerCheckpoint
     | RecordRequest
     | AnswerRequests
+    | RecordStop
+    | StopRun
+    | ResumeRun
     | AbortThrough
     | CountCheckpointFailures
     | RecordAcknowledgements

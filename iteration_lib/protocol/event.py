@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import AttemptId, Holder
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, UnalignedBy
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, StopKind, UnalignedBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,24 @@ class RunDeleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """A person asks the run to stop, or to drain; `stop_id` is a UUID, `gone_attempt_id` is as in AttemptOpened."""
+
+    stop_id: str
+    kind: StopKind
+    requested_by: str
+    gone_attempt_id: AttemptId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResumed:
+    """A person lets a run go on that is STOPPED by the request `stop_id`."""
+
+    stop_id: str
+    resumed_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedEvent:
     """An event that only the live attempt may send (I2)."""
 
@@ -93,7 +111,8 @@ class DataPinned(GuardedEvent):
 class EpochOpened(GuardedEvent):
     """The next epoch begins; `heads` maps each head to its parallelism.
 
-    With `if_ready` nothing happens while the epoch before is still open, or after one that terminates the run.
+    With `if_ready` nothing happens while the epoch before is still open, after one that terminates the run, or where
+    a person asks it to stop.
     """
 
     epoch: int
@@ -245,7 +264,9 @@ class AttemptEnded(GuardedEvent):
 
 
 # What anybody may say of a run, whoever drives it.
-OpenEvent: TypeAlias = CheckpointRequested | CheckpointAborted | CheckpointsDiscarded | RunDeleted
+OpenEvent: TypeAlias = (
+    CheckpointRequested | CheckpointAborted | CheckpointsDiscarded | StopRequested | RunResumed | RunDeleted
+)
 
 Event: TypeAlias = (
     AttemptOpened

@@ -10,10 +10,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from iteration_lib.errors import (
-    LeaseHeldError,
     ProtocolViolationError,
     RunDeletedError,
     RunFinishedError,
+    RunStoppedError,
     SupersededError,
 )
 from iteration_lib.protocol.abort import abort_checkpoints
@@ -28,6 +28,8 @@ from iteration_lib.protocol.event import (
 )
 from iteration_lib.protocol.state import AttemptState, RunState
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, RunStatus, check_transition
+from iteration_lib.protocol.stop import may_stop, stop_now
+from iteration_lib.protocol.undriven import check_undriven
 
 
 def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[RunState, tuple[Command, ...]]:
@@ -35,12 +37,10 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
 
     Raises LeaseHeldError while another attempt is live, unless its lease ran out, its holder is proved to be gone, or
     a person takes over. Repeating it with the same attempt_id is harmless while the attempt is live; one that has ended
-    never comes back (SupersededError).
+    never comes back (SupersededError). Where the run is asked to stop and no epoch is in progress, it is stopped at
+    once, and nobody gets a token (I20).
     """
-    if state.status is RunStatus.FINISHED:
-        raise RunFinishedError(state.run_id)
-    if state.status is RunStatus.DELETED:
-        raise RunDeletedError(state.run_id)
+    _check_drivable(state)
     if state.ended_attempt_id == event.attempt_id:
         raise SupersededError(run_id=state.run_id, held=state.fencing_token, current=None)
     live = state.attempt
@@ -48,14 +48,12 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
         return state, ()
     commands: list[Command] = []
     if live is not None:
-        if not (event.takeover or event.gone_attempt_id == live.attempt_id or live.lease_expires_at <= now):
-            raise LeaseHeldError(
-                run_id=state.run_id,
-                holder=live.holder.describe(),
-                expires_at=live.lease_expires_at.isoformat(timespec="seconds"),
-            )
+        if not event.takeover:
+            check_undriven(state, now, gone_attempt_id=event.gone_attempt_id)
         reason = "taken over" if event.takeover else "its holder is gone or its lease ran out"
         commands.append(EndAttempt(fencing_token=live.fencing_token, outcome=AttemptOutcome.SUPERSEDED, reason=reason))
+    if may_stop(state) and not state.epochs:
+        return _stop_unopened(state, commands)
     opened = AttemptState(
         attempt_id=event.attempt_id,
         fencing_token=state.fencing_token + 1,
@@ -95,6 +93,24 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
     )
 
 
+def _check_drivable(state: RunState) -> None:
+    if state.status is RunStatus.FINISHED:
+        raise RunFinishedError(state.run_id)
+    if state.status is RunStatus.DELETED:
+        raise RunDeletedError(state.run_id)
+    if state.status is RunStatus.STOPPED:
+        raise RunStoppedError(state.run_id)
+
+
+def _stop_unopened(state: RunState, ending: list[Command]) -> tuple[RunState, tuple[Command, ...]]:
+    """Stop a run instead of opening an attempt; `ending` ends the one that held it."""
+    state, aborted = _abort_all(state, "its attempt was superseded")
+    if state.attempt is not None:
+        state = replace(state, attempt=None, ended_attempt_id=state.attempt.attempt_id, checkpoint_failures=0)
+    state, stopped = stop_now(state)
+    return state, (*ending, *aborted, *stopped)
+
+
 def check_token(state: RunState, event: GuardedEvent) -> None:
     """Raise SupersededError unless the event comes from the live attempt (I2)."""
     live = state.attempt
@@ -118,23 +134,29 @@ def is_last_word_again(state: RunState, event: GuardedEvent) -> bool:
 
 
 def end_attempt(state: RunState, event: AttemptEnded) -> tuple[RunState, tuple[Command, ...]]:
-    """End the live attempt; what it left pending is aborted, and its epochs wait to be voided by the next one."""
+    """End the live attempt; what it left pending is aborted, and its epochs wait to be voided by the next one.
+
+    One that lets go a run that is asked to stop makes it STOPPED, in the same step.
+    """
     if event.outcome not in (AttemptOutcome.RELEASED, AttemptOutcome.FAILED):
         raise ProtocolViolationError(f"an attempt cannot end itself as {event.outcome.value}; it is RELEASED or FAILED")
     if event.outcome is AttemptOutcome.FAILED and not event.reason:
         raise ProtocolViolationError("an attempt that FAILED says why")
     state, aborted = _abort_all(state, f"its attempt ended: {event.outcome.value}")
+    stops = event.outcome is AttemptOutcome.RELEASED and may_stop(state)
+    reason = "its run was asked to stop" if stops and event.reason is None else event.reason
     commands: list[Command] = [*aborted]
-    commands.append(EndAttempt(fencing_token=event.fencing_token, outcome=event.outcome, reason=event.reason))
+    commands.append(EndAttempt(fencing_token=event.fencing_token, outcome=event.outcome, reason=reason))
     status = state.status
     if event.outcome is AttemptOutcome.FAILED:
         check_transition(status, RunStatus.FAILED)
         status = RunStatus.FAILED
         commands.append(SetRunStatus(status=status, terminated_by=state.terminated_by, failure=event.reason))
-    return (
-        replace(state, status=status, attempt=None, ended_attempt_id=event.attempt_id, checkpoint_failures=0),
-        tuple(commands),
-    )
+    state = replace(state, status=status, attempt=None, ended_attempt_id=event.attempt_id, checkpoint_failures=0)
+    if stops:
+        state, stopped = stop_now(state)
+        commands += stopped
+    return state, tuple(commands)
 
 
 def _abort_all(state: RunState, reason: str) -> tuple[RunState, tuple[Command, ...]]:

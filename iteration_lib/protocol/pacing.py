@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from iteration_lib.protocol.state import EpochState, RunState
-from iteration_lib.protocol.status import CheckpointKind
+from iteration_lib.protocol.status import CheckpointKind, StopKind
 
 
 def due_checkpoint(state: RunState, epoch: EpochState, now: datetime, *, is_last: bool) -> CheckpointKind | None:
     """Return the kind of checkpoint that an aligned epoch gets, None for none.
 
-    The epoch that terminates the run always gets one, and so does the attempt's last; what a person asked for comes
-    next, and what the pace asks for last.
+    The epoch that terminates the run always gets one, and so does the attempt's last; what a person asked for, by
+    name or by asking the run to stop, comes next, and what the pace asks for last.
     """
     if epoch.decision is not None and epoch.decision.terminated_by is not None:
         return CheckpointKind.FINAL
-    if state.is_asked:
+    if state.is_asked or state.asked_to is StopKind.STOP:
         return CheckpointKind.MANUAL
     if is_last or (is_paced(state, epoch.epoch) and has_paused(state, now)):
         return CheckpointKind.PERIODIC

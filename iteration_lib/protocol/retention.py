@@ -12,21 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from iteration_lib.errors import LeaseHeldError, ProtocolViolationError
-from iteration_lib.protocol.abort import abort_checkpoints
-from iteration_lib.protocol.command import (
-    Command,
-    DeleteRun,
-    DiscardCheckpoints,
-    EndAttempt,
-    ReleaseOrigin,
-    VoidEpochs,
-)
-from iteration_lib.protocol.edge import keep_edges
+from iteration_lib.errors import ProtocolViolationError
+from iteration_lib.protocol.command import Command, DeleteRun, DiscardCheckpoints, ReleaseOrigin
 from iteration_lib.protocol.event import CheckpointsDiscarded, RunDeleted
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunState
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, RunStatus, check_transition
+from iteration_lib.protocol.status import RunStatus, check_transition
+from iteration_lib.protocol.undriven import check_undriven, end_gone_attempt, void_rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,28 +68,13 @@ def delete_run(state: RunState, event: RunDeleted, now: datetime) -> tuple[RunSt
     if state.status is RunStatus.DELETED:
         return state, ()
     check_transition(state.status, RunStatus.DELETED)
-    commands: list[Command] = []
-    live = state.attempt
-    if live is not None:
-        if not (event.gone_attempt_id == live.attempt_id or live.lease_expires_at <= now):
-            raise LeaseHeldError(
-                run_id=state.run_id,
-                holder=live.holder.describe(),
-                expires_at=live.lease_expires_at.isoformat(timespec="seconds"),
-            )
-        state, aborted = abort_checkpoints(state, state.pending, CheckpointFailure.ATTEMPT_ENDED, "its run was deleted")
-        reason = f"its run was deleted by {event.deleted_by}"
-        ended = EndAttempt(fencing_token=live.fencing_token, outcome=AttemptOutcome.SUPERSEDED, reason=reason)
-        state = replace(state, attempt=None, ended_attempt_id=live.attempt_id, checkpoint_failures=0)
-        commands += [*aborted, ended]
-    state, voided = keep_edges(state, ignore_edges=False)
-    commands += voided
-    if state.epochs:
-        commands.append(VoidEpochs(after=state.last_durable_epoch))
-    commands.append(DeleteRun(deleted_by=event.deleted_by))
+    check_undriven(state, now, gone_attempt_id=event.gone_attempt_id)
+    state, ended = end_gone_attempt(state, "its run was deleted", by=event.deleted_by)
+    state, voided = void_rest(state)
+    commands: list[Command] = [*ended, *voided, DeleteRun(deleted_by=event.deleted_by)]
     if state.holds_origin:
         commands.append(ReleaseOrigin())
-    return replace(state, status=RunStatus.DELETED, epochs=(), holds_origin=False), tuple(commands)
+    return replace(state, status=RunStatus.DELETED, holds_origin=False), tuple(commands)
 
 
 def _is_free(state: RunState, checkpoint_id: int) -> bool:

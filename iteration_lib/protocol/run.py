@@ -33,6 +33,8 @@ from iteration_lib.protocol.event import (
     OutputsPublished,
     PartsFinished,
     RunDeleted,
+    RunResumed,
+    StopRequested,
     SubtasksAligned,
 )
 from iteration_lib.protocol.finished import (
@@ -45,6 +47,7 @@ from iteration_lib.protocol.finished import (
 from iteration_lib.protocol.lease import check_token, end_attempt, is_last_word_again, open_attempt
 from iteration_lib.protocol.retention import delete_run, discard_checkpoints
 from iteration_lib.protocol.state import RunState
+from iteration_lib.protocol.stop import request_stop, resume_run
 
 Decided: TypeAlias = tuple[RunState, tuple[Command, ...]]
 Rule: TypeAlias = Callable[[RunState, Any], Decided]  # Any: the event of its own key
@@ -54,6 +57,7 @@ _RULES: dict[type[Event], Rule] = {
     CheckpointRequested: request_checkpoint,
     CheckpointAborted: abort_by_user,
     CheckpointsDiscarded: discard_checkpoints,
+    RunResumed: resume_run,
     DefinitionChanged: change_definition,
     DataPinned: pin_data,
     EpochOpened: open_epoch,
@@ -72,14 +76,15 @@ _TIMED_RULES: dict[type[Event], TimedRule] = {
     CheckpointTriggered: trigger_checkpoint,
     CheckpointAcknowledged: acknowledge_checkpoint,
     RunDeleted: delete_run,
+    StopRequested: request_stop,
 }
 
 
 def decide(state: RunState, event: Event, now: datetime) -> Decided:
     """Return the state after the event and what has to be written for it; none if the event was heard before.
 
-    Raises SupersededError, LeaseHeldError, RunFinishedError, CheckpointNotFoundError, InputError or
-    ProtocolViolationError, and then nothing has changed (I12).
+    Raises SupersededError, LeaseHeldError, RunFinishedError, RunStoppedError, CheckpointNotFoundError, InputError or
+    ProtocolViolationError among others, and then nothing has changed (I12).
     """
     if isinstance(event, GuardedEvent):
         if is_last_word_again(state, event):

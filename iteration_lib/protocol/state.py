@@ -14,6 +14,7 @@ from iteration_lib.protocol.status import (
     EpochStatus,
     OperatorStatus,
     RunStatus,
+    StopKind,
     TerminatedBy,
     UnalignedBy,
 )
@@ -149,6 +150,15 @@ class CheckpointState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopState:
+    """What a person asked of the run, to stop or to drain; it is in force until a person has resumed the run."""
+
+    stop_id: str
+    kind: StopKind
+    is_resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
     """A run as the protocol sees it.
 
@@ -156,8 +166,8 @@ class RunState:
     that attempt has ended. `checkpoint_failures` counts those in a row that the live attempt has met;
     `aborted_through` is the greatest checkpoint id that a person has aborted, begun or not. `requests` maps what
     persons asked for to the checkpoint that answered it, None where none has; earlier answers than the latest are not
-    kept. `edges` are those of finishing operators and of the epochs after the last durable one. `notified` maps a
-    listener to the last epoch that it has heard of.
+    kept; `stop` is the latest request to stop or to drain. `edges` are those of finishing operators and of the epochs
+    after the last durable one. `notified` maps a listener to the last epoch that it has heard of.
 
     A branch begins behind `origin_epoch`, the epoch of the checkpoint that it started from, and `holds_origin` until it
     has a completed checkpoint of its own. `pinned` are the run's own checkpoints that branches hold.
@@ -181,6 +191,7 @@ class RunState:
     checkpoint_failures: int = 0
     aborted_through: int = 0
     requests: Mapping[str, int | None] = field(default_factory=dict)
+    stop: StopState | None = None
     edges: tuple[EdgeState, ...] = ()
     finished_operators: frozenset[str] = frozenset()
     pins: Mapping[str, str] = field(default_factory=dict)
@@ -200,6 +211,11 @@ class RunState:
     def is_asked(self) -> bool:
         """Whether a person asked for a checkpoint that has not begun."""
         return None in self.requests.values()
+
+    @property
+    def asked_to(self) -> StopKind | None:
+        """What a person asked for that is in force."""
+        return self.stop.kind if self.stop is not None and not self.stop.is_resumed else None
 
     def epoch_state(self, epoch: int) -> EpochState | None:
         """Return an epoch that is not durable, if it is there."""

@@ -10,13 +10,15 @@ from iteration_lib.errors import ProtocolViolationError
 class RunStatus(enum.Enum):
     """RUNNING → TERMINATING (the last epoch is durable) → FINISHED (outputs published); FAILED may be resumed.
 
-    A person may delete a run that nobody drives: DELETED is the end, and keeps no checkpoint but those that are pinned.
+    A person may stop a run: STOPPED lasts until a person resumes it. One that nobody drives may be deleted: DELETED is
+    the end, and keeps no checkpoint but those that are pinned.
     """
 
     RUNNING = "RUNNING"
     TERMINATING = "TERMINATING"
     FINISHED = "FINISHED"
     FAILED = "FAILED"
+    STOPPED = "STOPPED"
     DELETED = "DELETED"
 
 
@@ -92,6 +94,13 @@ class RestoreMode(enum.Enum):
     CLAIM = "CLAIM"
 
 
+class StopKind(enum.Enum):
+    """How a person ends a run early: STOP after the epoch in progress, to be resumed; DRAIN makes it the run's last."""
+
+    STOP = "STOP"
+    DRAIN = "DRAIN"
+
+
 class OperatorStatus(enum.Enum):
     """What is left of an operator: all of it, some of its buckets, nothing."""
 
@@ -106,6 +115,7 @@ class TerminatedBy(enum.Enum):
     CRITERIA = "criteria"
     EMPTY_FEEDBACK = "empty_feedback"
     MAX_EPOCHS = "max_epochs"
+    DRAINED = "drained"
 
 
 RUN_TRANSITIONS = frozenset(
@@ -116,10 +126,14 @@ RUN_TRANSITIONS = frozenset(
         (RunStatus.TERMINATING, RunStatus.FAILED),
         (RunStatus.FAILED, RunStatus.RUNNING),
         (RunStatus.FAILED, RunStatus.TERMINATING),
+        (RunStatus.RUNNING, RunStatus.STOPPED),
+        (RunStatus.FAILED, RunStatus.STOPPED),
+        (RunStatus.STOPPED, RunStatus.RUNNING),
         (RunStatus.RUNNING, RunStatus.DELETED),
         (RunStatus.TERMINATING, RunStatus.DELETED),
         (RunStatus.FAILED, RunStatus.DELETED),
         (RunStatus.FINISHED, RunStatus.DELETED),
+        (RunStatus.STOPPED, RunStatus.DELETED),
     }
 )
 EPOCH_TRANSITIONS = frozenset(

@@ -30,9 +30,12 @@ from iteration_lib.protocol.command import (
     RecordParts,
     RecordReports,
     RecordRequest,
+    RecordStop,
     ReleaseOrigin,
     ReplaceDefinition,
+    ResumeRun,
     SetRunStatus,
+    StopRun,
     SubsumeCheckpoint,
     SwitchToUnaligned,
     TriggerCheckpoint,
@@ -60,6 +63,8 @@ RUN_UPDATES = frozenset(
         "abort_through",
         "touch_run",
         "delete_run",
+        "stop_run",
+        "resume_run",
         "touch_origin",
     }
 )
@@ -257,6 +262,24 @@ def _answer_requests(command: AnswerRequests, execute: Execute) -> None:
     _some(execute, "answer_requests", {"checkpoint_id": command.checkpoint_id})
 
 
+def _record_stop(command: RecordStop, execute: Execute) -> None:
+    _one(
+        execute,
+        "record_stop",
+        {"stop_id": command.stop_id, "kind": command.kind.value, "requested_by": command.requested_by},
+    )
+
+
+def _stop_run(command: StopRun, execute: Execute) -> None:
+    _one(execute, "stop_run", {})
+    _one(execute, "answer_stop", {"stop_id": command.stop_id})
+
+
+def _resume_run(command: ResumeRun, execute: Execute) -> None:
+    _one(execute, "resume_stop", {"stop_id": command.stop_id, "resumed_by": command.resumed_by})
+    _one(execute, "resume_run", {})
+
+
 def _abort_through(command: AbortThrough, execute: Execute) -> None:
     _one(execute, "abort_through", {"checkpoint_id": command.checkpoint_id})
 
@@ -366,6 +389,9 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     TriggerCheckpoint: _trigger_checkpoint,
     RecordRequest: _record_request,
     AnswerRequests: _answer_requests,
+    RecordStop: _record_stop,
+    StopRun: _stop_run,
+    ResumeRun: _resume_run,
     AbortThrough: _abort_through,
     CountCheckpointFailures: _count_checkpoint_failures,
     RecordAcknowledgements: _record_acknowledgements,

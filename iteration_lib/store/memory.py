@@ -37,6 +37,7 @@ from iteration_lib.store.record import (
     PinRecord,
     RequestRecord,
     RunRecord,
+    StopRecord,
 )
 
 T = TypeVar("T")
@@ -109,7 +110,7 @@ class MemoryStore:
         taken = [attempt["attempt_id"] for run in (working, *others) for attempt in run.attempts.values()]
         if len(set(taken)) < len(taken):
             raise SupersededError(run_id=working.run["run_id"], held=None, current=None)
-        requests = [request_id for run in (working, *others) for request_id in run.requests]
+        requests = [known for run in (working, *others) for known in (*run.requests, *run.stops)]
         refuse_if(len(set(requests)) < len(requests), "a request's id is taken")
 
     def _branches(self, run_id: str) -> list[MutableRow]:
@@ -134,7 +135,7 @@ class MemoryStore:
     def find_run(self, run: str) -> RunRecord | None:
         """Return a run; see History."""
         with self._lock:
-            known = [found.run for found in self._runs.values()]
+            known = [_run_row(found) for found in self._runs.values()]
         by_key = [found for found in known if found["run_key"] == run and found["status"] != "DELETED"]
         by_id = [found for found in known if found["run_id"] == run]
         return next((rows.run_record(found) for found in [*by_key, *by_id]), None)
@@ -142,7 +143,7 @@ class MemoryStore:
     def list_runs(self) -> tuple[RunRecord, ...]:
         """Return every run; see History."""
         with self._lock:
-            found = [rows.run_record(known.run) for known in self._runs.values()]
+            found = [rows.run_record(_run_row(known)) for known in self._runs.values()]
         found.sort(key=lambda record: record.run_id)
         found.sort(key=lambda record: record.created_at, reverse=True)
         return tuple(found)
@@ -218,6 +219,11 @@ class MemoryStore:
         """Return what may not be committed yet; see History."""
         return tuple(known for known in self.list_committables(run_id) if known.committed_at is None)
 
+    def list_stops(self, run_id: RunId) -> tuple[StopRecord, ...]:
+        """Return who asked a run to stop or to drain; see History."""
+        by = itemgetter("requested_at", "stop_id")
+        return self._read(run_id, lambda run: [rows.stop_record(s) for s in sorted(run.stops.values(), key=by)])
+
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
         """Return what listeners have heard; see History."""
         by = itemgetter("epoch", "listener_id")
@@ -255,7 +261,7 @@ class MemoryTransaction:
         }
         return rows.run_state(
             {
-                "run": [{**run.run, **origin, "sinks": run.run["definition"].get("sinks", {})}],
+                "run": [{**run.run, **origin, **_stop(run), "sinks": run.run["definition"].get("sinks", {})}],
                 "attempt": [run.attempts[max(run.attempts)]] if run.attempts else [],
                 "epochs": _epochs(run),
                 "checkpoints": _checkpoints(run),
@@ -297,6 +303,20 @@ class MemoryTransaction:
     def lend(self, _act: Callable[[Any], None]) -> None:  # Any: as in Transaction
         """Refuse: nobody else has tables here; see Transaction."""
         raise UsageError("a store in memory holds no tables of others; give the sink a url=")
+
+
+def _run_row(run: MemoryRun) -> rows.Row:
+    in_force = [stop["kind"] for stop in run.stops.values() if stop["resumed_at"] is None]
+    return {**run.run, "asked_to": in_force[0] if in_force else None}
+
+
+def _stop(run: MemoryRun) -> rows.Row:
+    """Return the latest request to stop or to drain: they come one after the other."""
+    latest = list(run.stops.values())[-1:]
+    if not latest:
+        return {"stop_id": None}
+    stop = latest[0]
+    return {"stop_id": stop["stop_id"], "stop_kind": stop["kind"], "is_resumed": stop["resumed_at"] is not None}
 
 
 def _needs(run: MemoryRun, checkpoint: rows.Row, branches: Sequence[MutableRow]) -> rows.Row:

@@ -32,9 +32,12 @@ from iteration_lib.protocol.command import (
     RecordParts,
     RecordReports,
     RecordRequest,
+    RecordStop,
     ReleaseOrigin,
     ReplaceDefinition,
+    ResumeRun,
     SetRunStatus,
+    StopRun,
     SubsumeCheckpoint,
     SwitchToUnaligned,
     TriggerCheckpoint,
@@ -44,7 +47,7 @@ from iteration_lib.protocol.command import (
 )
 from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.state import NO_EPOCH
-from iteration_lib.protocol.status import CheckpointStatus, RunStatus, check_transition
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus, TerminatedBy, check_transition
 from iteration_lib.store.memory_rows import MemoryRun, MutableRow, as_json, expect, refuse_if
 from iteration_lib.store.row import decision_json, holder_json, policy_json
 
@@ -85,6 +88,8 @@ def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: da
     _move_run(run, status)
     refuse_if(status is RunStatus.RUNNING and by is not None, "a run that goes on was terminated")
     refuse_if(status is RunStatus.TERMINATING and by is None, "a run terminates without a rule")
+    is_drained = any(stop["kind"] == "DRAIN" for stop in run.stops.values())
+    refuse_if(by is TerminatedBy.DRAINED and not is_drained, "nobody asked the run to drain")
     refuse_if((status is RunStatus.FAILED) != (command.failure is not None), "a failure and its reason go together")
     run.run.update(status=status.value, terminated_by=by.value if by is not None else None, failure=command.failure)
 
@@ -299,6 +304,35 @@ def _answer_requests(run: MemoryRun, command: AnswerRequests, _token: int, _now:
         request["checkpoint_id"] = command.checkpoint_id
 
 
+def _record_stop(run: MemoryRun, command: RecordStop, _token: int, now: datetime) -> None:
+    is_known = command.stop_id in run.stops or any(stop["resumed_at"] is None for stop in run.stops.values())
+    refuse_if(is_known, "a stop is in force")
+    expect(run.run, status="RUNNING")
+    run.stops[command.stop_id] = {
+        "stop_id": command.stop_id,
+        "kind": command.kind.value,
+        "requested_by": command.requested_by,
+        "requested_at": now,
+        "stopped_at": None,
+        "resumed_by": None,
+        "resumed_at": None,
+    }
+
+
+def _stop_run(run: MemoryRun, command: StopRun, _token: int, now: datetime) -> None:
+    stop = expect(run.stops.get(command.stop_id), kind="STOP", stopped_at=None, resumed_at=None)
+    _move_run(run, RunStatus.STOPPED)
+    _refuse_rest(run)
+    run.run.update(status="STOPPED", failure=None)
+    stop["stopped_at"] = now
+
+
+def _resume_run(run: MemoryRun, command: ResumeRun, _token: int, now: datetime) -> None:
+    expect(run.run, status="STOPPED")
+    expect(run.stops.get(command.stop_id), resumed_at=None).update(resumed_by=command.resumed_by, resumed_at=now)
+    run.run["status"] = "RUNNING"
+
+
 def _abort_through(run: MemoryRun, command: AbortThrough, _token: int, _now: datetime) -> None:
     refuse_if(
         not run.run["aborted_through"] <= command.checkpoint_id <= run.run["last_checkpoint_id"] + 1,
@@ -427,10 +461,15 @@ def _release_origin(run: MemoryRun, _command: ReleaseOrigin, _token: int, now: d
 
 def _delete_run(run: MemoryRun, command: DeleteRun, _token: int, now: datetime) -> None:
     _move_run(run, RunStatus.DELETED)
+    _refuse_rest(run)
+    run.run.update(status="DELETED", deleted_by=command.deleted_by, deleted_at=now)
+
+
+def _refuse_rest(run: MemoryRun) -> None:
+    """Refuse to let a run rest that is driven, or of which something is not durable."""
     refuse_if(any(attempt["ended_at"] is None for attempt in run.attempts.values()), "an attempt is live")
     statuses = [row["status"] for rows in (run.epochs, run.checkpoints) for row in rows.values()]
     refuse_if(not {"OPEN", "ALIGNED", "PENDING"}.isdisjoint(statuses), "something is not durable")
-    run.run.update(status="DELETED", deleted_by=command.deleted_by, deleted_at=now)
 
 
 _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] = {  # Any: the command of its key
@@ -453,6 +492,9 @@ _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] =
     TriggerCheckpoint: _trigger_checkpoint,
     RecordRequest: _record_request,
     AnswerRequests: _answer_requests,
+    RecordStop: _record_stop,
+    StopRun: _stop_run,
+    ResumeRun: _resume_run,
     AbortThrough: _abort_through,
     CountCheckpointFailures: _count_checkpoint_failures,
     RecordAcknowledgements: _record_acknowledgements,

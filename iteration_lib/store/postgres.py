@@ -49,6 +49,7 @@ from iteration_lib.store.record import (
     PinRecord,
     RequestRecord,
     RunRecord,
+    StopRecord,
 )
 from iteration_lib.store.refusal import refusal, unavailable
 from iteration_lib.store.retry import Sleep, retry
@@ -57,7 +58,7 @@ from iteration_lib.store.statement import Call
 T = TypeVar("T")
 
 _NO_ADDRESS = "it is no address such as postgresql://user:password@host/database"
-_UUIDS = ("run_id", "attempt_id", "request_id", "origin_run_id")
+_UUIDS = ("run_id", "attempt_id", "request_id", "stop_id", "origin_run_id")
 # A statement's plan is kept while the tables grow: every one of them goes by an index, however small they were.
 _SERVER_OPTIONS = (
     "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC -c enable_seqscan=off -c jit=off"
@@ -226,6 +227,10 @@ class PostgresStore:
     def list_uncommitted(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
         """Return what may not be committed yet; see History."""
         return self._read("list_uncommitted", rows.committable_record, run_id=run_id)
+
+    def list_stops(self, run_id: RunId) -> tuple[StopRecord, ...]:
+        """Return who asked a run to stop or to drain; see History."""
+        return self._read("list_stops", rows.stop_record, run_id=run_id)
 
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
         """Return what listeners have heard; see History."""

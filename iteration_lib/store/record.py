@@ -17,6 +17,7 @@ from iteration_lib.protocol.status import (
     EpochStatus,
     RestoreMode,
     RunStatus,
+    StopKind,
     TerminatedBy,
     UnalignedBy,
 )
@@ -74,7 +75,7 @@ class BranchRecord(Origin):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord(NewRun):
-    """A run. `outputs` maps an output's name to its URI, once the run is FINISHED."""
+    """A run. `outputs` maps an output's name to its URI, once the run is FINISHED; `asked_to` is in force."""
 
     status: RunStatus
     fencing_token: int = 0
@@ -89,6 +90,7 @@ class RunRecord(NewRun):
     finished_at: datetime | None = None
     deleted_by: str | None = None
     deleted_at: datetime | None = None
+    asked_to: StopKind | None = None
 
     @property
     def epochs(self) -> int:
@@ -217,7 +219,7 @@ class RequestRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CommittableRecord:
-    """What a sink prepared of an output in a durable epoch. `target` says where it goes; None: not committed yet."""
+    """What a sink prepared of an output in a durable epoch. `target` says where it goes, in words."""
 
     epoch: int
     output: str
@@ -226,6 +228,24 @@ class CommittableRecord:
     content: Json
     stored_at: datetime
     committed_at: datetime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StopRecord:
+    """A person's request that a run stops, or drains: when the run was STOPPED by it, and who let it go on."""
+
+    stop_id: str
+    kind: StopKind
+    requested_by: str
+    requested_at: datetime
+    stopped_at: datetime | None
+    resumed_by: str | None
+    resumed_at: datetime | None
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether nobody has resumed the run since."""
+        return self.resumed_at is None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from iteration_lib.protocol.state import (
     Holder,
     Reports,
     RunState,
+    StopState,
 )
 from iteration_lib.protocol.status import (
     AttemptOutcome,
@@ -30,6 +31,7 @@ from iteration_lib.protocol.status import (
     EpochStatus,
     RestoreMode,
     RunStatus,
+    StopKind,
     TerminatedBy,
     UnalignedBy,
 )
@@ -45,6 +47,7 @@ from iteration_lib.store.record import (
     PinRecord,
     RequestRecord,
     RunRecord,
+    StopRecord,
 )
 
 Row: TypeAlias = Mapping[str, Any]  # Any: what a column holds, checked by the table's constraints
@@ -76,6 +79,7 @@ def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
         checkpoint_failures=live["checkpoint_failures"] if live is not None else 0,
         aborted_through=run["aborted_through"],
         requests={row["request_id"]: row["checkpoint_id"] for row in found["requests"]},
+        stop=_stop_state(run),
         edges=edge_states(found["edges"]),
         finished_operators=frozenset(row["name"] for row in found["finished"] if row["what"] == "operator"),
         pins={row["name"]: row["fingerprint"] for row in found["finished"] if row["what"] == "pin"},
@@ -86,6 +90,12 @@ def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
         sinks=run["sinks"],
         uncommitted=frozenset((row["epoch"], row["output"]) for row in found["committables"]),
     )
+
+
+def _stop_state(run: Row) -> StopState | None:
+    if run["stop_id"] is None:
+        return None
+    return StopState(stop_id=run["stop_id"], kind=StopKind(run["stop_kind"]), is_resumed=run["is_resumed"])
 
 
 def attempt_state(row: Row) -> AttemptState:
@@ -203,6 +213,7 @@ def run_record(row: Row) -> RunRecord:
             **_fields(RunRecord, row),
             "status": RunStatus(row["status"]),
             "terminated_by": _terminated_by(row["terminated_by"]),
+            "asked_to": StopKind(row["asked_to"]) if row["asked_to"] is not None else None,
         }
     )
 
@@ -286,6 +297,11 @@ def request_record(row: Row) -> RequestRecord:
 def committable_record(row: Row) -> CommittableRecord:
     """Rebuild a row of `committables`."""
     return CommittableRecord(**_fields(CommittableRecord, row))
+
+
+def stop_record(row: Row) -> StopRecord:
+    """Rebuild a row of `stops`."""
+    return StopRecord(**{**_fields(StopRecord, row), "kind": StopKind(row["kind"])})
 
 
 def notice_record(row: Row) -> NoticeRecord:

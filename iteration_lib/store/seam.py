@@ -24,6 +24,7 @@ from iteration_lib.store.record import (
     PinRecord,
     RequestRecord,
     RunRecord,
+    StopRecord,
 )
 
 
@@ -159,6 +160,10 @@ class History(Protocol):
 
     def list_uncommitted(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
         """Return what of it is not known to be committed."""
+        ...
+
+    def list_stops(self, run_id: RunId) -> tuple[StopRecord, ...]:
+        """Return who asked a run to stop or to drain, and who resumed it, by time."""
         ...
 
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:

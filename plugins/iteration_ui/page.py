@@ -15,6 +15,7 @@ _REASONS = {
     "criteria": "its criteria were met",
     "empty_feedback": "a variable fed back nothing",
     "max_epochs": "it reached max_epochs",
+    "drained": "somebody asked it to drain",
 }
 
 
@@ -134,7 +135,10 @@ def _summary(run: RunRecord) -> str:
     epochs = f"{run.epochs} durable epoch{'' if run.epochs == 1 else 's'}"
     if run.terminated_by is not None:
         return f"{epochs}; terminated because {_REASONS[run.terminated_by.value]}"
-    return f"{epochs} of at most {run.max_epochs}" if run.max_epochs is not None else epochs
+    planned = f"{epochs} of at most {run.max_epochs}" if run.max_epochs is not None else epochs
+    if run.status is RunStatus.STOPPED:
+        return f"{planned}; stopped until `iteration resume`"
+    return planned if run.asked_to is None else f"{planned}; asked to {run.asked_to.value.lower()} after this epoch"
 
 
 def _epoch_row(epoch: EpochRecord, metric_names: Sequence[str]) -> EpochRow:

@@ -3,26 +3,33 @@
 -- select_run: one run by its id or its key; one that was deleted by its id alone
 SELECT run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, status, fencing_token,
     last_durable_epoch, last_checkpoint_id, aborted_through, terminated_by, failure, outputs, state_digest, created_at,
-    finished_at, deleted_by, deleted_at
+    finished_at, deleted_by, deleted_at,
+    (SELECT kind FROM stops WHERE stops.run_id = runs.run_id AND resumed_at IS NULL) AS asked_to
 FROM runs WHERE run_key = :run AND status <> 'DELETED' OR CAST(run_id AS text) = :run
 ORDER BY (run_key = :run) DESC LIMIT 1;
 
 -- list_runs: every run, newest first
 SELECT run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, status, fencing_token,
     last_durable_epoch, last_checkpoint_id, aborted_through, terminated_by, failure, outputs, state_digest, created_at,
-    finished_at, deleted_by, deleted_at
+    finished_at, deleted_by, deleted_at,
+    (SELECT kind FROM stops WHERE stops.run_id = runs.run_id AND resumed_at IS NULL) AS asked_to
 FROM runs ORDER BY created_at DESC, run_id;
 
 -- select_run_state: what the protocol knows of the run itself
 SELECT runs.run_id, runs.status, runs.max_epochs, runs.fencing_token, runs.last_durable_epoch,
-    runs.last_checkpoint_id, runs.aborted_through, runs.terminated_by,
-    coalesce(runs.definition -> 'sinks', '{}') AS sinks, branches.epoch AS origin_epoch,
+    runs.last_checkpoint_id, runs.aborted_through, runs.terminated_by, stop.stop_id, stop.kind AS stop_kind,
+    stop.resumed_at IS NOT NULL AS is_resumed, coalesce(runs.definition -> 'sinks', '{}') AS sinks,
+    branches.epoch AS origin_epoch,
     branches.run_id IS NOT NULL AND branches.released_at IS NULL AS holds_origin,
     ARRAY(
         SELECT pinning.origin_checkpoint_id FROM branches AS pinning
         WHERE pinning.origin_run_id = runs.run_id AND pinning.released_at IS NULL
     ) AS pinned
-FROM runs LEFT JOIN branches USING (run_id) WHERE runs.run_id = :run_id;
+FROM runs LEFT JOIN branches USING (run_id) LEFT JOIN LATERAL (
+    SELECT stops.stop_id, stops.kind, stops.resumed_at FROM stops WHERE stops.run_id = runs.run_id
+    ORDER BY stops.resumed_at DESC NULLS FIRST LIMIT 1
+) AS stop ON true
+WHERE runs.run_id = :run_id;
 
 -- select_attempt_state: the attempt that holds the greatest token
 SELECT attempt_id, fencing_token, holder, policy, checkpoint_failures, definition_changes, lease_expires_at, ended_at
@@ -183,11 +190,15 @@ FROM checkpoint_requests WHERE run_id = :run_id ORDER BY requested_at, request_i
 
 -- list_committables: what sinks prepared of the durable epochs of a run
 SELECT epoch, output, fencing_token, target, content, stored_at, committed_at
-FROM committables WHERE run_id = :run_id ORDER BY epoch, output;
+FROM committables WHERE run_id = :run_id ORDER BY epoch, output COLLATE "C";
 
 -- list_uncommitted: the same, of what sinks may not show yet
 SELECT epoch, output, fencing_token, target, content, stored_at, committed_at
-FROM committables WHERE run_id = :run_id AND committed_at IS NULL ORDER BY epoch, output;
+FROM committables WHERE run_id = :run_id AND committed_at IS NULL ORDER BY epoch, output COLLATE "C";
+
+-- list_stops: who asked a run to stop or to drain, and who resumed it
+SELECT stop_id, kind, requested_by, requested_at, stopped_at, resumed_by, resumed_at
+FROM stops WHERE run_id = :run_id ORDER BY requested_at, stop_id;
 
 -- list_notices: what the listeners of a run have heard, or one of them
 SELECT listener_id, epoch, fencing_token, effect, noticed_at

@@ -199,6 +199,31 @@ FROM runs
 WHERE checkpoint_requests.run_id = :run_id AND checkpoint_requests.checkpoint_id IS NULL
     AND runs.run_id = checkpoint_requests.run_id AND runs.fencing_token = :fencing_token;
 
+-- record_stop: a person asks a run to stop, or to drain
+INSERT INTO stops (stop_id, run_id, kind, requested_by)
+SELECT :stop_id, run_id, :kind, :requested_by
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- stop_run: running or failed → stopped
+UPDATE runs SET revision = revision + 1, status = 'STOPPED', failure = NULL
+WHERE run_id = :run_id AND fencing_token = :fencing_token AND status IN ('RUNNING', 'FAILED');
+
+-- answer_stop: when the run has stopped that a person asked to
+UPDATE stops SET stopped_at = clock_timestamp()
+FROM runs
+WHERE stops.run_id = :run_id AND stops.stop_id = :stop_id AND stops.stopped_at IS NULL
+    AND runs.run_id = stops.run_id AND runs.fencing_token = :fencing_token;
+
+-- resume_stop: who lets a stopped run go on
+UPDATE stops SET resumed_by = :resumed_by, resumed_at = clock_timestamp()
+FROM runs
+WHERE stops.run_id = :run_id AND stops.stop_id = :stop_id AND stops.resumed_at IS NULL
+    AND runs.run_id = stops.run_id AND runs.fencing_token = :fencing_token;
+
+-- resume_run: stopped → running
+UPDATE runs SET revision = revision + 1, status = 'RUNNING'
+WHERE run_id = :run_id AND fencing_token = :fencing_token AND status = 'STOPPED';
+
 -- record_acknowledgements: store which subtasks have acknowledged a pending checkpoint up to now
 UPDATE checkpoints SET acknowledgements = :acknowledgements
 WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';

@@ -25,10 +25,10 @@ from iteration_lib.protocol.command import (
 from iteration_lib.protocol.event import CheckpointsDiscarded
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, EdgeState, Reports, RunId
-from iteration_lib.protocol.status import RunStatus
+from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
-from tests.protocol_script import HOLDER, LATER, Sender, asks, attempt_id, claim, part
+from tests.protocol_script import HOLDER, LATER, Sender, asks, attempt_id, claim, part, stops
 from tests.store_script import DEFINITION, SOME_TIME, a_run, added, history, read_state, timeless, whole_story
 
 pytestmark = pytest.mark.postgres
@@ -507,6 +507,16 @@ def test_renewed_lease_is_seen_by_a_claim_through_the_same_coordinator(store: St
 
     with pytest.raises(LeaseHeldError):
         coordinator.apply(run_id, claim(2, family=first.family))
+
+
+def test_renewed_lease_is_seen_by_a_stop_through_the_same_coordinator(store: StoreWithHistory, first: Sender) -> None:
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(family=first.family, lease_ttl_seconds=0.0), first.opens(0))
+    assert renew(store, run_id, first, seconds=3600)
+
+    state = coordinator.apply(run_id, stops(1, family=first.family))
+
+    assert (RunStatus.RUNNING, StopKind.STOP) == (state.status, state.asked_to)
 
 
 def test_lease_that_ran_out_frees_the_run(store: StoreWithHistory, first: Sender) -> None:

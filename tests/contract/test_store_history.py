@@ -21,6 +21,7 @@ from iteration_lib.protocol.status import (
     CheckpointStatus,
     EpochStatus,
     RunStatus,
+    StopKind,
     TerminatedBy,
     UnalignedBy,
 )
@@ -35,10 +36,35 @@ from iteration_lib.store.record import (
     PartRecord,
     PinRecord,
     RequestRecord,
+    StopRecord,
 )
 from iteration_lib.store.seam import StoreWithHistory
-from tests.protocol_script import DIGEST, HOLDER, MANIFEST, NOW, Sender, asks, attempt_id, claim, part
-from tests.store_script import SOME_TIME, a_run, added, history, new_family, read_state, timeless_state, whole_story
+from tests.protocol_script import (
+    DIGEST,
+    HOLDER,
+    MANIFEST,
+    NOW,
+    Sender,
+    asks,
+    attempt_id,
+    claim,
+    drains,
+    part,
+    resumes,
+    stop_id,
+    stops,
+)
+from tests.store_script import (
+    SOME_TIME,
+    a_run,
+    added,
+    history,
+    new_family,
+    read_state,
+    timeless,
+    timeless_state,
+    whole_story,
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -331,6 +357,32 @@ def test_notices_of_one_listener_are_told_apart(store: StoreWithHistory, first: 
     assert [(0, "a"), (0, "z"), (1, "a"), (1, "z")] == [(n.epoch, n.listener_id) for n in store.list_notices(run_id)]
     assert [(0, "z"), (1, "z")] == [(n.epoch, n.listener_id) for n in store.list_notices(run_id, "z")]
     assert () == store.list_notices(run_id, "nobody")
+
+
+def test_stops_tell_who_asked_and_who_let_the_run_go_on(store: StoreWithHistory, family: int) -> None:
+    run_id, coordinator = added(store), Coordinator(store)
+    asked = []
+
+    for event in (stops(1, family=family), resumes(1, family), drains(2, family=family)):
+        coordinator.apply(run_id, event)
+        found = store.find_run(run_id)
+        asked.append(found.asked_to if found is not None else None)
+
+    first, second = (timeless(stop) for stop in store.list_stops(run_id))
+    assert [StopKind.STOP, None, StopKind.DRAIN] == asked
+    assert (
+        StopRecord(
+            stop_id=stop_id(1, family),
+            kind=StopKind.STOP,
+            requested_by="ann",
+            requested_at=SOME_TIME,
+            stopped_at=SOME_TIME,
+            resumed_by="bob",
+            resumed_at=SOME_TIME,
+        )
+        == first
+    )
+    assert (StopKind.DRAIN, None, None, True) == (second.kind, second.stopped_at, second.resumed_at, second.is_in_force)
 
 
 def test_epochs_are_listed_from_the_one_that_is_asked_for(store: StoreWithHistory, family: int) -> None:

@@ -30,7 +30,7 @@ from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import NewRun
 from iteration_lib.store.seam import StoreWithHistory
 from tests.fixture.store import NO_SYNC
-from tests.protocol_script import Sender, aborts, asks, claim, part
+from tests.protocol_script import Sender, aborts, asks, claim, drains, part, resumes, stops
 from tests.store_script import a_run, history, new_family, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
@@ -74,6 +74,9 @@ SCENES = {
         checkpoint_id=2,
     ),
     "terminating": Scene(lambda one: one.passes(0, 1, records=0), epoch=0, checkpoint_id=1),
+    "stopped": Scene(
+        lambda one: (*one.passes(0, 1), one.opens(1), stops(1, family=one.family), one.ends()), epoch=1, checkpoint_id=2
+    ),
 }
 
 
@@ -84,6 +87,9 @@ def calls(scene: Scene, one: Sender) -> dict[str, Event]:
         "claims": claim(3, family=family),
         "takes over": claim(2, takeover=True, family=family, max_pending=2),
         "asks": asks(1, family),
+        "stops": stops(2, family=family),
+        "drains": drains(3, family=family),
+        "resumes": resumes(1, family),
         "aborts": aborts(checkpoint_id),
         "aborts the next": aborts(checkpoint_id + 1),
         "changes": one.changes("points", "centroids", "x", "z", dropped=("scaled", "y")),
@@ -111,6 +117,8 @@ NAMES = (*calls(SCENES["midway"], Sender(1, 1)), RENEWS)
 
 def scenes_of(first: str, second: str) -> tuple[str, ...]:
     """Return where a pair has something to say to each other."""
+    if "resumes" in (first, second):
+        return ("stopped",)
     if "changes" in (first, second):
         return ("begun",)
     if {"publishes", "notifies"} & {first, second}:

@@ -34,9 +34,12 @@ from iteration_lib.protocol.command import (
     RecordParts,
     RecordReports,
     RecordRequest,
+    RecordStop,
     ReleaseOrigin,
     ReplaceDefinition,
+    ResumeRun,
     SetRunStatus,
+    StopRun,
     SubsumeCheckpoint,
     SwitchToUnaligned,
     TriggerCheckpoint,
@@ -52,11 +55,25 @@ from iteration_lib.protocol.status import (
     CheckpointFailure,
     CheckpointKind,
     RunStatus,
+    StopKind,
     TerminatedBy,
     UnalignedBy,
 )
 from iteration_lib.store.seam import StoreWithHistory
-from tests.protocol_script import DIGEST, HOLDER, LATER, MANIFEST, NOW, Sender, asks, attempt_id, claim, part, prepared
+from tests.protocol_script import (
+    DIGEST,
+    HOLDER,
+    LATER,
+    MANIFEST,
+    NOW,
+    Sender,
+    asks,
+    attempt_id,
+    claim,
+    part,
+    prepared,
+    stop_id,
+)
 from tests.store_script import DEFINITION, added, history, read_state
 
 pytestmark = pytest.mark.postgres
@@ -107,6 +124,9 @@ NEXT = (REPORT, ALIGN, OPEN)
 SWITCH = SwitchToUnaligned(epoch=3, by=UnalignedBy.TIMEOUT)
 TERMINATE = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.CRITERIA)
 PUBLISH = PublishOutputs(outputs={}, state_digest="d")
+STOP = RecordStop(stop_id=stop_id(9, 9), kind=StopKind.STOP, requested_by="ann")
+STOPPED = StopRun(stop_id=stop_id(9, 9))
+REST = (END, ABORT, VOID)  # nobody drives the run, and nothing waits
 SAME = ReplaceDefinition(definition=DEFINITION, changes=("none",), dropped=())
 FEWER = dataclasses.replace(
     SAME, definition={"operators": {"x": {"name": "x", "role": "operator", "kind": "value", "inputs": []}}}
@@ -114,6 +134,11 @@ FEWER = dataclasses.replace(
 
 
 DROPPED = dataclasses.replace(FEWER, dropped=("scaled",))
+
+
+def stopping(number: int) -> tuple[Command, ...]:
+    """A request with an id of its own, and its answer."""
+    return dataclasses.replace(STOP, stop_id=stop_id(number, 9)), StopRun(stop_id=stop_id(number, 9))
 
 
 def opened(token: int) -> OpenAttempt:
@@ -260,6 +285,19 @@ WRONG: dict[str, tuple[Command, ...]] = {
         TERMINATE,
         PUBLISH,
     ),
+    "a second stop": (STOP, dataclasses.replace(STOP, stop_id=stop_id(8, 9), kind=StopKind.DRAIN)),
+    "a stop of a run that terminates": (VOID, ABORT, TERMINATE, STOP),
+    "a stopped run that nobody asked to stop": (*REST, STOPPED),
+    "a stopped run that was asked to drain": (*REST, dataclasses.replace(STOP, kind=StopKind.DRAIN), STOPPED),
+    "a stopped run that is driven": (VOID, ABORT, STOP, STOPPED),
+    "a stopped run that has something pending": (END, VOID, STOP, STOPPED),
+    "a stopped run that has something open": (END, ABORT, STOP, STOPPED),
+    "a run that is resumed and was not stopped": (STOP, ResumeRun(stop_id=STOP.stop_id, resumed_by="bob")),
+    "an attempt of a stopped run": (*REST, STOP, STOPPED, opened(2)),
+    "a run that drains and nobody asked it to": (
+        *(VOID, ABORT),
+        SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.DRAINED),
+    ),
     "a notice of an epoch that is not durable": (RecordNotice(listener_id="log", epoch=1, effect=None),),
     "a notice of no epoch": (RecordNotice(listener_id="log", epoch=-1, effect=None),),
     "a second notice of an epoch": (RecordNotice(listener_id="log", epoch=0, effect={"a": 1}),),
@@ -294,6 +332,9 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (RecordNotice(listener_id="other", epoch=0, effect=None),),
     (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, DiscardCheckpoints(checkpoint_ids=(1,))),
     (END, ABORT, VOID, DeleteRun(deleted_by="ann")),
+    (STOP,),
+    (*REST, *stopping(7)),
+    (*REST, *stopping(6), ResumeRun(stop_id=stop_id(6, 9), resumed_by="bob")),
 )
 
 

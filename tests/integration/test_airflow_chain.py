@@ -8,6 +8,9 @@ import httpx
 import pytest
 
 from iteration_lib.airflow.standalone.api import AirflowApiError
+from iteration_lib.protocol.status import StopKind
+from iteration_lib.stopping import request_stop, resume_run
+from tests.failover.driven import wait_until
 from tests.fixture.airflow import AirflowSite
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
@@ -76,6 +79,31 @@ def test_cleared_task_whose_epochs_are_durable_runs_nothing(airflow: AirflowSite
     assert (2, 2) == (after.tries["epochs.e001"], after.tries["finish"])
     assert bodies == _bodies(tmp_path)
     assert airflow.store.find_run(before.run_key) == airflow.store.find_run(after.run_key)
+
+
+def test_stopped_run_skips_its_tasks_and_goes_on_once_it_is_resumed_and_they_are_cleared(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    dag_run_id = airflow.trigger("counting", trace=str(tmp_path), until=5, holds_in=2)
+    wait_until((tmp_path / "held").exists, "epoch 2 to be held")
+    run = airflow.store.find_run(f"counting/{dag_run_id}")
+    assert run is not None
+    request_stop(airflow.store, run, kind=StopKind.STOP, by="ann")
+    (tmp_path / "released").touch()
+
+    stopped = airflow.wait("counting", dag_run_id)
+
+    assert ("success", {"success": 4, "skipped": 6}) == (stopped.state, _count(stopped.tasks))
+    found = airflow.store.find_run(run.run_id)
+    assert found is not None
+    assert ("STOPPED", 3, "skipped") == (found.status.value, found.epochs, stopped.tasks["finish"])
+
+    resume_run(airflow.store, found, by="bob")
+    airflow.api.clear("counting", dag_run_id, task_ids=("epochs.e003",))
+    ended = airflow.wait("counting", dag_run_id)
+
+    assert ("success", "success") == (ended.state, ended.tasks["finish"])
+    assert ["largest", *(f"added {epoch}" for epoch in range(6))] == _bodies(tmp_path)
 
 
 def test_more_epochs_than_the_chain_has_are_refused_at_the_trigger(airflow: AirflowSite, tmp_path: Path) -> None:

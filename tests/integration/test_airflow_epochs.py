@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from airflow.sdk.exceptions import AirflowSkipException
 
 from iteration_lib.airflow.chain import Action
-from iteration_lib.airflow.operators import EpochsOperator
+from iteration_lib.airflow.operators import EpochsOperator, FinishRunOperator
 from iteration_lib.airflow.work import RunningEpochs
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import LeaseHeldError, OperatorFailedError
 from iteration_lib.process import this_holder
-from iteration_lib.protocol.status import RunStatus
+from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.stopping import request_stop, resume_run
 from iteration_lib.store.postgres import PostgresStore
-from tests.driven_here import Here
+from tests.driven_here import DEADLINE_SECONDS, Here
+from tests.failover.driven import wait_until
 from tests.iterations.told import told
 from tests.protocol_script import claim
 
@@ -32,18 +36,25 @@ def here(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield Here.begin(store, tmp_path, told)
 
 
-def task(here: Here, *, runner: str = "local", dag_run_id: str = "one") -> RunningEpochs:
-    """Return a try of the task that owns epoch 0."""
-    operator = EpochsOperator(
+IDENTITY = SimpleNamespace(dag_id="dag", run_id="one", task_id="e000", map_index=-1, try_number=1)
+
+
+def epochs_operator(here: Here, *, runner: str = "local", end_epoch: int = 1) -> EpochsOperator:
+    """Return the Airflow operator that owns the epochs from 0."""
+    return EpochsOperator(
         task_id="e000",
         reference=here.run.reference,
         run_key=here.run.run_key,
         first_epoch=0,
-        end_epoch=1,
+        end_epoch=end_epoch,
         runner=runner,
     )
-    identity = SimpleNamespace(dag_id="dag", run_id=dag_run_id, task_id="e000", map_index=-1, try_number=1)
-    return RunningEpochs(operator, task_instance=identity)
+
+
+def task(here: Here, *, runner: str = "local", dag_run_id: str = "one", end_epoch: int = 1) -> RunningEpochs:
+    """Return a try of the task that owns the epochs from 0."""
+    identity = SimpleNamespace(**{**vars(IDENTITY), "run_id": dag_run_id})
+    return RunningEpochs(epochs_operator(here, runner=runner, end_epoch=end_epoch), task_instance=identity)
 
 
 def test_retry_calls_the_listener_that_failed_on_the_tasks_last_epoch_and_starts_no_spark(here: Here) -> None:
@@ -58,6 +69,39 @@ def test_retry_calls_the_listener_that_failed_on_the_tasks_last_epoch_and_starts
     assert (RunStatus.FAILED, 1) == (failed.status, failed.epochs)
     assert (Action.PASS, RunStatus.RUNNING) == (action, here.found.status)
     assert [0] == [notice.epoch for notice in here.store.list_notices(here.run.run_id, "heard")]
+
+
+def test_task_of_a_run_that_was_stopped_is_skipped_and_goes_on_once_it_is_resumed(here: Here) -> None:
+    request_stop(here.store, here.run, kind=StopKind.STOP, by="ann")
+
+    with pytest.raises(AirflowSkipException, match="`iteration resume` lets it go on, then clear this task"):
+        epochs_operator(here).execute({"ti": IDENTITY})
+    stopped = here.found
+    resume_run(here.store, stopped, by="bob")
+    action = task(here).run()
+
+    assert (RunStatus.STOPPED, 0) == (stopped.status, stopped.fencing_token)
+    assert (Action.PASS, 1) == (action, here.found.epochs)
+
+
+def test_task_that_is_stopped_inside_its_epochs_halts_behind_the_one_in_progress(here: Here) -> None:
+    here.order("hold", "raised 1")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(task(here, end_epoch=3).run)
+        wait_until((here.desk / "held").exists, "epoch 1 to be held")
+        request_stop(here.store, here.run, kind=StopKind.STOP, by="ann")
+        here.clear("hold")
+        action = running.result(DEADLINE_SECONDS)
+
+    assert (Action.HALT, RunStatus.STOPPED, 2) == (action, here.found.status, here.found.epochs)
+
+
+def test_finish_of_a_run_that_was_stopped_is_skipped(here: Here) -> None:
+    request_stop(here.store, here.run, kind=StopKind.STOP, by="ann")
+    finish = FinishRunOperator(task_id="finish", reference=here.run.reference, run_key=here.run.run_key)
+
+    with pytest.raises(AirflowSkipException, match=r"is stopped; `iteration resume .*` lets it go on, then clear this"):
+        finish.execute({"ti": IDENTITY})
 
 
 def test_task_takes_the_run_from_another_task_of_its_dag_run_and_from_nobody_else(here: Here) -> None:

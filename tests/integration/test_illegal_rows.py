@@ -36,7 +36,7 @@ from tests.illegal_row import (
     set_epoch,
     set_run,
 )
-from tests.protocol_script import Sender, asks, claim, part
+from tests.protocol_script import Sender, asks, claim, part, stop_id, stops
 from tests.store_script import a_run, added, new_family, origin_of
 
 pytestmark = pytest.mark.postgres
@@ -62,7 +62,7 @@ class Rows:
 
 @pytest.fixture(scope="module")
 def legal_rows(store_url: str) -> Iterator[Rows]:
-    """One run in the middle of its work, one that is terminating, one finished, one failed, one hardly begun."""
+    """One run in the middle of its work, one that is terminating, and so on: one of each status, one hardly begun."""
     store, family = PostgresStore(store_url), new_family()
     first, second = Sender(1, 1, family), Sender(2, 2, family)
     run_id = added(store)
@@ -96,7 +96,7 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
     names: dict[str, str] = {"run": run_id, "attempt": first.attempt_id, "key": key, "branch": branch.run_id}
     names["behind"] = str(uuid.uuid4())
     names["request"] = asks(1, family).request_id
-    for name in ("terminating", "finished", "failed", "fresh"):
+    for name in ("terminating", "finished", "failed", "stopping", "stopped", "fresh"):
         sender = Sender(1, 1, new_family())
         names[name] = other = added(store)
         events: dict[str, tuple[Event, ...]] = {
@@ -106,9 +106,12 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
                 *(sender.opens(0), sender.switches(0), sender.reports(0)),
                 *(sender.triggers(0), sender.fails()),
             ),
+            "stopping": (sender.opens(0), stops(1, family=sender.family)),
+            "stopped": (*sender.passes(0, 1), stops(1, family=sender.family), sender.ends()),
             "fresh": (sender.opens(0),),
         }
         Coordinator(store).apply(other, claim(family=sender.family), *events[name])
+        names["stop"] = stop_id(1, sender.family) if name == "stopped" else names.get("stop", "")
     store.close()
     address = make_url(store_url)
     connection = psycopg2.connect(
@@ -205,14 +208,24 @@ def test_illegal_change_is_refused_by_the_guard(rows: Rows, illegal: Illegal) ->
 
 
 TRANSITIONS = {
-    "runs": (RunStatus, {"RUNNING": "run", "TERMINATING": "terminating", "FINISHED": "finished", "FAILED": "failed"}),
+    "runs": (
+        RunStatus,
+        {
+            "RUNNING": "run",
+            "TERMINATING": "terminating",
+            "FINISHED": "finished",
+            "FAILED": "failed",
+            "STOPPED": "stopped",
+        },
+    ),
     "epochs": (EpochStatus, {"OPEN": "2", "ALIGNED": "1", "DURABLE": "0", "VOIDED": "1 AND fencing_token = 1"}),
     "checkpoints": (CheckpointStatus, {"PENDING": "2", "COMPLETED": "1"}),
 }
 LEGAL = {
     *(("RUNNING", "TERMINATING"), ("TERMINATING", "FINISHED"), ("RUNNING", "FAILED"), ("TERMINATING", "FAILED")),
     *(("FAILED", "RUNNING"), ("FAILED", "TERMINATING")),
-    *((status, "DELETED") for status in ("RUNNING", "TERMINATING", "FINISHED", "FAILED")),
+    *(("RUNNING", "STOPPED"), ("FAILED", "STOPPED"), ("STOPPED", "RUNNING")),
+    *((status, "DELETED") for status in ("RUNNING", "TERMINATING", "FINISHED", "FAILED", "STOPPED")),
     *(("OPEN", "ALIGNED"), ("ALIGNED", "DURABLE"), ("OPEN", "VOIDED"), ("ALIGNED", "VOIDED")),
     *(("PENDING", "COMPLETED"), ("PENDING", "ABORTED"), ("PENDING", "SUBSUMED")),
     *(("COMPLETED", "SUBSUMED"), ("SUBSUMED", "DISCARDED"), ("COMPLETED", "DISCARDED")),

@@ -49,10 +49,10 @@ def lost(*epochs: int, maybe: tuple[int, ...] = ()) -> Loss:
     return Loss(epochs=frozenset(epochs), maybe=frozenset(maybe))
 
 
-# Reached only where operators leave edges, listeners are told, sinks publish: test_durable_edges, test_listeners and
-# test_killed_sinks kill there.
+# Reached only where operators leave edges, listeners are told, sinks publish, checkpoints go, or a person stops a run:
+# the tests of those kill there.
 ELSEWHERE = {
-    *(P.EDGE_MARKED, P.LISTENER_CALLED, P.LISTENER_NOTIFIED, P.ORIGIN_KEPT, P.CHECKPOINTS_DISCARDED),
+    *(P.EDGE_MARKED, P.LISTENER_CALLED, P.LISTENER_NOTIFIED, P.ORIGIN_KEPT, P.CHECKPOINTS_DISCARDED, P.STOP_REACHED),
     *(P.SINK_ABORTED, P.SINK_PREPARED, P.SINK_COMMITTED),
 }
 

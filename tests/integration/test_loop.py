@@ -18,12 +18,14 @@ import pytest
 import iteration_lib
 from iteration_lib import Checkpointing, open_run
 from iteration_lib.config import Settings
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import (
     LeaseHeldError,
     LoopRunError,
     ParameterError,
     RunMismatchError,
+    RunStoppedError,
     SupersededError,
     UsageError,
     ValueNotKeptError,
@@ -34,8 +36,16 @@ from iteration_lib.loop_run import LoopRun
 from iteration_lib.model.loop import BODY
 from iteration_lib.planning import plan_run
 from iteration_lib.process import this_holder
+from iteration_lib.protocol.event import RunResumed, StopRequested
 from iteration_lib.protocol.resume import Action
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointStatus, EpochStatus, RunStatus, TerminatedBy
+from iteration_lib.protocol.status import (
+    AttemptOutcome,
+    CheckpointStatus,
+    EpochStatus,
+    RunStatus,
+    StopKind,
+    TerminatedBy,
+)
 from iteration_lib.store.dialogue import Call, dialogue
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import AttemptRecord, RunRecord
@@ -63,13 +73,23 @@ class Script:
         """Open the run."""
         return open_run(self.key, **self._where, **options)
 
-    def run(self, *, fails_in: int | None = None, until: float = 0.1, **options: Any) -> float:
-        """Run the script; in one epoch it may fail."""
+    def run(
+        self,
+        *,
+        fails_in: int | None = None,
+        asked_in: tuple[int, StopKind] | None = None,
+        until: float = 0.1,
+        **options: Any,
+    ) -> float:
+        """Run the script; in one epoch it may fail, or a person may ask it to stop or to drain."""
         with self.open(**options) as run:
             for epoch in run.epochs(level=lambda: np.array([8.0]), max_epochs=50):
                 self.bodies.append(epoch.number)
                 if epoch.number == fails_in:
                     raise ValueError("out of luck")
+                if asked_in is not None and epoch.number == asked_in[0]:
+                    stop = StopRequested(stop_id=str(uuid.uuid4()), kind=asked_in[1], requested_by="ann")
+                    Coordinator(self.store).apply(self.record.run_id, stop)
                 epoch.level = epoch.level / 2
                 epoch.metrics(level=epoch.level[0])
                 if epoch.level[0] < until:
@@ -105,6 +125,33 @@ def test_loop_that_stops_is_a_finished_run_with_its_reason_its_metrics_and_its_o
     assert {"level": 1, "criteria": 0} == dict(epochs[-1].decision_records or {})
     assert {"value": [0.0625]} == iteration_lib.load(script.key, store=store_url)["level"].to_pydict()
     assert [(AttemptOutcome.FINISHED, None)] == [(attempt.outcome, attempt.reason) for attempt in script.attempts]
+
+
+def test_loop_that_a_person_stops_ends_after_its_epoch_by_an_error_and_goes_on_once_it_is_resumed(
+    script: Script,
+) -> None:
+    """What stands behind the loop must not take half of a result for the whole."""
+    with pytest.raises(RunStoppedError):
+        script.run(asked_in=(2, StopKind.STOP))
+    stopped, (attempt,) = script.record, script.attempts
+    with pytest.raises(RunStoppedError):
+        script.run()
+    (stop,) = script.store.list_stops(stopped.run_id)
+    Coordinator(script.store).apply(stopped.run_id, RunResumed(stop_id=stop.stop_id, resumed_by="bob"))
+
+    result = script.run()
+
+    assert (RunStatus.STOPPED, 3) == (stopped.status, stopped.epochs)
+    assert (AttemptOutcome.RELEASED, "its run was asked to stop") == (attempt.outcome, attempt.reason)
+    assert (0.0625, [0, 1, 2, 3, 4, 5, 6]) == (result, script.bodies)
+
+
+def test_loop_that_a_person_drains_ends_with_its_epoch_as_any_other_and_has_a_result(script: Script) -> None:
+    result = script.run(asked_in=(2, StopKind.DRAIN))
+
+    run = script.record
+    assert (1.0, [0, 1, 2]) == (result, script.bodies)
+    assert (RunStatus.FINISHED, TerminatedBy.DRAINED) == (run.status, run.terminated_by)
 
 
 def test_finished_run_yields_no_epoch_and_gives_its_result_at_once(script: Script) -> None:

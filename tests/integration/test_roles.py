@@ -32,6 +32,7 @@ TABLES = (
     "edge_parts",
     "checkpoints",
     "checkpoint_requests",
+    "stops",
     "listener_notices",
     "branches",
     "committables",

@@ -328,8 +328,8 @@ GUARDS = (
         "a new attempt begins with the failures of the old one",
         f"{_UNIT}/test_failure.py::test_next_attempt_begins_without_failures",
         _LEASE,
-        "            checkpoint_failures=0,\n        ),\n        tuple(commands),\n    )\n\n\ndef check_token",
-        "        ),\n        tuple(commands),\n    )\n\n\ndef check_token",
+        "            checkpoint_failures=0,\n        ),\n        tuple(commands),\n    )\n\n\ndef _check_drivable",
+        "        ),\n        tuple(commands),\n    )\n\n\ndef _check_drivable",
     ),
     _guard(
         "B3.2",
@@ -572,6 +572,31 @@ GUARDS = (
         "integration/test_branch_verbs.py::test_savepoint_of_a_finished_run_starts_a_branch_wherever_it_lies",
         "iteration_lib/savepoint.py",
         "    copy_checkpoint(savepoint.location, savepoint.manifest, destination=destination)\n",
+        "",
+    ),
+    _guard(
+        "B6.2",
+        "a run that is asked to stop goes on",
+        "integration/test_stopping.py::"
+        "test_run_stops_after_the_epoch_in_progress_with_a_checkpoint_of_it_and_goes_on_to_the_same_bits",
+        f"{_PROTOCOL}/alignment.py",
+        "is_over = is_terminating(state) or has_failed(state) or state.asked_to is StopKind.STOP",
+        "is_over = is_terminating(state) or has_failed(state)",
+    ),
+    _guard(
+        "B6.2",
+        "a drained run goes on",
+        "integration/test_stopping.py::test_drained_run_ends_with_the_epoch_in_progress_as_any_run_ends",
+        f"{_PROTOCOL}/alignment.py",
+        "is_drained = state.asked_to is StopKind.DRAIN",
+        "is_drained = state.asked_to is StopKind.STOP",
+    ),
+    _guard(
+        "B6.2",
+        "a stopped run is driven",
+        f"{_UNIT}/test_stop.py::test_stopped_run_is_not_driven_and_not_asked_for_anything",
+        f"{_PROTOCOL}/lease.py",
+        "    if state.status is RunStatus.STOPPED:\n        raise RunStoppedError(state.run_id)\n",
         "",
     ),
     _guard(

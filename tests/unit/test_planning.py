@@ -14,7 +14,7 @@ from iteration_lib.planning import RunPlan, plan_run
 from iteration_lib.protocol.bucket_range import Ranges
 from iteration_lib.protocol.resume import Action
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
-from tests.protocol_script import FIRST, claim
+from tests.protocol_script import FIRST, claim, stops
 
 ALL = ((0, 4),)
 
@@ -283,6 +283,18 @@ def test_run_that_terminates_only_publishes(bench: InMemory) -> None:
     assert (None, (), ()) == (planned.resume, planned.pins, planned.refusals)
     assert planned.checkpoint is not None
     assert 3 == planned.checkpoint.checkpoint_id
+
+
+def test_stopped_run_is_planned_and_refused_until_somebody_resumes_it(bench: InMemory) -> None:
+    Coordinator(bench.store).apply(bench.run.run_id, stops())
+
+    planned = plan(bench)
+
+    assert (f"run {bench.run.run_id} is stopped; `iteration resume {bench.run.run_id}` lets it go on",) == (
+        planned.refusals
+    )
+    assert planned.resume is not None
+    assert 0 == planned.resume.epoch
 
 
 def test_finished_run_has_nothing_left_whatever_became_of_its_iteration(bench: InMemory) -> None:

@@ -136,6 +136,7 @@ def test_run_is_its_result_and_what_it_was_asked_for() -> None:
         "state_uri": "/state",
         "max_buckets": 16,
         "failure": None,
+        "asked_to": None,
         "created_at": NOON_TEXT,
         "finished_at": LATER_TEXT,
     } == view.run_json(FINISHED)

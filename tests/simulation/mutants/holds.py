@@ -14,7 +14,7 @@ _ALL_DONE = "    return state, (*done, *released)\n"
 _FINAL = """    if epoch.decision is not None and epoch.decision.terminated_by is not None:
         return CheckpointKind.FINAL
 """
-_MANUAL = """    if state.is_asked:
+_MANUAL = """    if state.is_asked or state.asked_to is StopKind.STOP:
         return CheckpointKind.MANUAL
 """
 
@@ -208,7 +208,13 @@ HOLDS = (
         file=_ALIGNMENT,
         old="    if has_failed(state):\n        raise ProtocolViolationError(",
         new="    if False:\n        raise ProtocolViolationError(",
-        also=((_ALIGNMENT, " or is_terminating(state) or has_failed(state))", " or is_terminating(state))"),),
+        also=(
+            (
+                _ALIGNMENT,
+                "is_over = is_terminating(state) or has_failed(state) or",
+                "is_over = is_terminating(state) or",
+            ),
+        ),
     ),
     Mutant(
         name="checkpoint comes an epoch too late",
@@ -257,8 +263,8 @@ HOLDS = (
         name="request waits for the pace",
         rule="pace",
         file=_PACING,
-        old="    if state.is_asked:\n        return CheckpointKind.MANUAL\n",
-        new="    if state.is_asked and is_paced(state, epoch.epoch):\n        return CheckpointKind.MANUAL\n",
+        old="    if state.is_asked or state",
+        new="    if (state.is_asked and is_paced(state, epoch.epoch)) or state",
     ),
     Mutant(
         name="request goes before the end of the run",

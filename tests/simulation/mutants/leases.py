@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutants.mutant import Mutant
 
 _LEASE = "protocol/lease.py"
+_UNDRIVEN = "protocol/undriven.py"
 _RUN = "protocol/run.py"
 
 LEASES = (
@@ -42,37 +43,37 @@ LEASES = (
         name="lease holds nobody off",
         rule="lease",
         file=_LEASE,
-        old="if not (event.takeover or event.gone_attempt_id == live.attempt_id or live.lease_expires_at <= now):",
-        new="if False:",
+        old="        if not event.takeover:\n            check_undriven",
+        new="        if False:\n            check_undriven",
         in_short=True,
     ),
     Mutant(
         name="lease is compared the wrong way round",
         rule="lease",
-        file=_LEASE,
-        old="or live.lease_expires_at <= now):",
-        new="or live.lease_expires_at >= now):",
+        file=_UNDRIVEN,
+        old="or live.lease_expires_at <= now\n",
+        new="or live.lease_expires_at >= now\n",
     ),
     Mutant(
         name="lease holds in the instant in which it runs out",
         rule="lease",
-        file=_LEASE,
-        old="or live.lease_expires_at <= now):",
-        new="or live.lease_expires_at < now):",
+        file=_UNDRIVEN,
+        old="or live.lease_expires_at <= now\n",
+        new="or live.lease_expires_at < now\n",
     ),
     Mutant(
         name="proof of any attempt's end is one of the live attempt's",
         rule="lease",
-        file=_LEASE,
-        old="event.gone_attempt_id == live.attempt_id or",
-        new="event.gone_attempt_id is not None or",
+        file=_UNDRIVEN,
+        old="gone_attempt_id == live.attempt_id or",
+        new="gone_attempt_id is not None or",
     ),
     Mutant(
         name="person's word counts for nothing",
         rule="lease",
         file=_LEASE,
-        old="if not (event.takeover or",
-        new="if not (",
+        old="        if not event.takeover:\n            check_undriven",
+        new="        if live:\n            check_undriven",
     ),
     Mutant(
         name="no token is checked",
@@ -137,8 +138,8 @@ LEASES = (
         name="pending checkpoints survive a takeover",
         rule="I8",
         file=_LEASE,
-        old='    state, aborted = _abort_all(state, "its attempt was superseded")\n',
-        new="    aborted: tuple[Command, ...] = ()\n",
+        old='    state, aborted = _abort_all(state, "its attempt was superseded")\n    state, voided',
+        new="    aborted: tuple[Command, ...] = ()\n    state, voided",
     ),
     Mutant(
         name="pending checkpoints survive the end of their attempt",

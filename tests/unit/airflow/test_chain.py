@@ -52,3 +52,13 @@ def test_task_of_epochs_10_to_19_does_what_the_store_calls_for(
     progress = Progress(last_durable_epoch=last_durable, is_terminated=is_terminated)
 
     assert expected is decide_action(progress, first_epoch=10, end_epoch=20)
+
+
+@pytest.mark.parametrize(
+    ("last_durable", "expected"),
+    [(-1, Action.HALT), (9, Action.HALT), (18, Action.HALT), (19, Action.PASS), (35, Action.PASS)],
+)
+def test_task_of_a_run_that_is_stopped_halts_unless_its_epochs_are_durable(last_durable: int, expected: Action) -> None:
+    progress = Progress(last_durable_epoch=last_durable, is_terminated=False, is_stopped=True)
+
+    assert expected is decide_action(progress, first_epoch=10, end_epoch=20)

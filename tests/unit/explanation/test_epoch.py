@@ -10,7 +10,7 @@ from iteration_lib.explanation import RunHistory
 from iteration_lib.explanation.epoch import explain_epoch
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.status import UnalignedBy
-from tests.protocol_script import FIRST, SECOND, Sender, aborts, claim, part, prepared
+from tests.protocol_script import FIRST, SECOND, Sender, aborts, claim, part, prepared, resumes, stops
 from tests.told_history import at, told
 
 WHO = "process 7 on here"
@@ -139,6 +139,18 @@ def test_epoch_that_was_voided_while_it_was_held_says_so() -> None:
         "was held: checkpoint 1 is not through",
         f"voided: no checkpoint covered it when attempt 2, {WHO} took the run",
     ] == because(history, 1)[-2:]
+
+
+def test_epoch_that_was_voided_by_a_stop_says_whose_it_was() -> None:
+    history = told((claim(), FIRST.opens(0)), (stops(),), (FIRST.ends(),), (resumes(),), (claim(2),))
+
+    assert "voided: no checkpoint covered it when the run stopped, as ann had asked" == because(history, 0)[-1]
+
+
+def test_epoch_that_a_takeover_voided_before_a_stop_says_so() -> None:
+    history = told((claim(), FIRST.opens(0)), (claim(2, takeover=True),), (stops(),), (SECOND.ends(),))
+
+    assert f"voided: no checkpoint covered it when attempt 2, {WHO} took the run" == because(history, 0)[-1]
 
 
 def test_epoch_is_not_held_while_as_many_checkpoints_may_be_pending() -> None:

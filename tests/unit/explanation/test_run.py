@@ -10,7 +10,7 @@ import pytest
 from iteration_lib.errors import UsageError
 from iteration_lib.explanation import RunHistory, explain_run
 from iteration_lib.protocol import Event
-from tests.protocol_script import FIRST, SECOND, aborts, asks, claim
+from tests.protocol_script import FIRST, SECOND, aborts, asks, claim, drains, resumes, stops
 from tests.told_history import at, told
 
 WHO = "process 7 on here"
@@ -63,6 +63,41 @@ def test_run_that_terminates_says_by_which_rule_and_what_is_left() -> None:
 
     assert [decided, "its outputs are still to be published"] == because(told(ENDED))[:2]
     assert [decided, f"its outputs were published {at(1)}"] == because(told(ENDED, (FIRST.publishes(),)))
+
+
+STOPPING = ((claim(), *FIRST.passes(0, 1), FIRST.opens(1)), (stops(),), (FIRST.ends(),))
+
+
+def test_run_that_is_asked_to_stop_says_by_whom() -> None:
+    said = because(told(*STOPPING[:2]))
+
+    assert f"ann asked it to stop {at(1)}" == said[0]
+    assert said[1].startswith("attempt 1, ")
+
+
+def test_run_that_stopped_says_who_asked_where_it_stopped_and_who_let_it_go_on() -> None:
+    stopped = because(told(*STOPPING))
+    resumed = because(told(*STOPPING, (resumes(),)))
+
+    assert [f"ann asked it to stop {at(1)}; stopped {at(2)}, after epoch 0, until somebody resumes it"] == stopped
+    assert [
+        f"ann asked it to stop {at(1)}; stopped {at(2)}; bob resumed it {at(3)}",
+        f"nobody drives it: attempt 1 ended {at(2)} as RELEASED: its run was asked to stop",
+    ] == resumed
+
+
+def test_run_that_was_drained_says_who_asked() -> None:
+    decided = (
+        f"after epoch 0, attempt 1, {WHO} decided that the run terminates, because ann asked it to drain "
+        "(from centroids=3)"
+    )
+
+    said = because(told((claim(), FIRST.opens(0), drains()), (FIRST.reports(0), FIRST.triggers(0), FIRST.completes(1))))
+
+    assert [
+        f"ann asked it to drain {at(0)}",
+        decided,
+    ] == said[:2]
 
 
 def test_attempts_say_what_they_drove_how_they_pace_and_how_they_ended() -> None:

@@ -14,6 +14,7 @@ from iteration_lib.protocol.status import (
     CheckpointStatus,
     EpochStatus,
     RunStatus,
+    StopKind,
     TerminatedBy,
 )
 from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, RunRecord
@@ -113,6 +114,7 @@ def test_live_run_refreshes_and_says_how_far_it_is() -> None:
         (TerminatedBy.CRITERIA, "its criteria were met"),
         (TerminatedBy.EMPTY_FEEDBACK, "a variable fed back nothing"),
         (TerminatedBy.MAX_EPOCHS, "it reached max_epochs"),
+        (TerminatedBy.DRAINED, "somebody asked it to drain"),
     ],
 )
 def test_finished_run_says_why_it_terminated_and_stays_as_it_is(terminated_by: TerminatedBy, reason: str) -> None:
@@ -121,6 +123,23 @@ def test_finished_run_says_why_it_terminated_and_stays_as_it_is(terminated_by: T
     page = make_run_page(run, epochs=[], attempts=[], checkpoints=[], now=NOW)
 
     assert (f"1 durable epoch; terminated because {reason}", None) == (page.summary, page.refresh_seconds)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "refresh_seconds"),
+    [
+        (RunStatus.RUNNING, "asked to stop after this epoch", 3),
+        (RunStatus.STOPPED, "stopped until `iteration resume`", None),
+    ],
+)
+def test_run_that_is_asked_to_stop_or_has_stopped_says_so(
+    status: RunStatus, said: str, refresh_seconds: int | None
+) -> None:
+    run = replace(RUN, status=status, asked_to=StopKind.STOP)
+
+    page = make_run_page(run, epochs=[], attempts=[], checkpoints=[], now=NOW)
+
+    assert (f"2 durable epochs of at most 50; {said}", refresh_seconds) == (page.summary, page.refresh_seconds)
 
 
 def test_epochs_without_a_metric_leave_its_column_empty_and_newest_come_first() -> None:

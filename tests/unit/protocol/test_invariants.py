@@ -1,4 +1,4 @@
-"""I1 to I18 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
+"""I1 to I20 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import pytest
 
 import iteration_lib.protocol
-from iteration_lib.errors import IterationError, ProtocolViolationError, SupersededError
+from iteration_lib.errors import IterationError, ProtocolViolationError, RunStoppedError, SupersededError
 from iteration_lib.protocol import RunState, decide
 from iteration_lib.protocol.alignment import decide_termination
 from iteration_lib.protocol.command import AlignEpoch, DiscardCheckpoints, FinishOperator, RecordNotice
@@ -30,7 +30,9 @@ from tests.protocol_script import (
     play,
     prepared,
     refusal,
+    resumes,
     started,
+    stops,
 )
 
 
@@ -321,12 +323,24 @@ def test_i19_epoch_is_durable_with_all_that_it_publishes_and_a_run_finishes_when
     assert RunStatus.FINISHED is finished.status
 
 
+def test_i20_run_that_is_asked_to_stop_opens_no_further_epoch_and_is_stopped_by_the_step_that_lets_it_go() -> None:
+    state = started(*FIRST.passes(0, 1), FIRST.opens(1), stops(), FIRST.reports(1), FIRST.triggers(1))
+
+    stopped = play(state, FIRST.opens_if_ready(2), FIRST.completes(2), FIRST.ends())
+
+    assert "epoch 2 cannot open: the run is asked to stop (I20)" == str(refusal(state, FIRST.opens(2)))
+    assert (RunStatus.STOPPED, 1, ()) == (stopped.status, stopped.last_epoch, stopped.epochs)
+    for event in (claim(2, takeover=True), asks(), aborts(3)):
+        assert isinstance(refusal(stopped, event), RunStoppedError)
+    assert RunStatus.RUNNING is play(stopped, resumes(), claim(2)).status
+
+
 def test_every_invariant_has_a_test_here() -> None:
     stated = re.findall(r"^(I\d+) ", iteration_lib.protocol.__doc__ or "", re.MULTILINE)
 
     tested = {name.split("_")[1].upper() for name in globals() if name.startswith("test_i")}
     assert set(stated) == tested
-    assert [f"I{number}" for number in range(1, 20)] == stated
+    assert [f"I{number}" for number in range(1, 21)] == stated
 
 
 def test_no_rule_depends_on_the_lease_but_the_claim() -> None:
