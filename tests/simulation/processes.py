@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 RIGHTS = tuple(Right)
 _MOST_ERRANDS = 2  # at once
+_DAWDLES = 0.15  # how often somebody on an errand takes his time before the next call
 _PATIENCE = 0.8  # how often whoever waits for a job lets it go on before its own time passes
 
 
@@ -128,6 +129,8 @@ class Processes:
             if self._world.is_traced:
                 self.note(f"{process.name} ends: {process.error!r}\n{process.trace}")
             self.end(process)
+        elif process.attempt is None and not self.is_healed and self._random.random() < _DAWDLES:
+            process.paused_until = self.step + self._random.randint(5, 100)
         now = self._world.clock.local_seconds
         for other in self._active:
             due = other.next_beat_at
