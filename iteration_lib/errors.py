@@ -42,6 +42,15 @@ Every error carries its fields and one sentence that ends with what to do next.
 
 from __future__ import annotations
 
+import re
+
+_USER = re.compile(r"(?<=//)[^/\s]*(?=@)")  # up to the last @: a password may hold one
+
+
+def without_user(text: str) -> str:
+    """Return a text with stars for the users and passwords of the addresses in it."""
+    return _USER.sub("***", text)
+
 
 class IterationError(Exception):
     """Root of every error that this project raises.
@@ -207,10 +216,11 @@ class StateLocationError(UsageError):
     """The state location cannot be written or read."""
 
     def __init__(self, uri: str, problem: str, *, is_passing: bool = False) -> None:
-        self.uri = uri
-        self.problem = problem
+        self.uri = without_user(uri)
+        self.problem = without_user(problem)
         self.is_passing = is_passing
-        super().__init__(f"state location {uri!r} {problem}; choose another with --state or ITERATION_STATE_URI")
+        way_out = "choose another with --state or ITERATION_STATE_URI"
+        super().__init__(f"state location {self.uri!r} {self.problem}; {way_out}")
 
 
 class StoreUnavailableError(UsageError):
@@ -406,9 +416,9 @@ class StateCorruptedError(IterationError):
     """A state file is missing or its digest is not the one in the manifest."""
 
     def __init__(self, uri: str, problem: str, *, way_out: str = "nothing was changed") -> None:
-        self.uri = uri
-        self.problem = problem
-        super().__init__(f"state file {uri} {problem}; restore the file, {way_out}")
+        self.uri = without_user(uri)
+        self.problem = without_user(problem)
+        super().__init__(f"state file {self.uri} {self.problem}; restore the file, {way_out}")
 
 
 class ProtocolViolationError(IterationError):

@@ -7,6 +7,7 @@ The command line, the Spark application and the Airflow operators all come throu
 from __future__ import annotations
 
 import dataclasses
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
@@ -33,6 +34,7 @@ from iteration_lib.errors import (
     RunMismatchError,
     RunNotFoundError,
     RunStoppedError,
+    StateLocationError,
 )
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe, load_iteration, params_differences
@@ -58,6 +60,7 @@ from iteration_lib.store.seam import StoreWithHistory
 DEFAULT_MAX_BUCKETS = 16
 LARGEST_MAX_BUCKETS = 65_536
 _LARGEST = 2**31 - 1
+_PASSWORD = re.compile(r"//[^/]*:[^/]*@")
 _EMBEDDED_DATABASE = "iteration"
 
 
@@ -149,6 +152,9 @@ def new_run(
 ) -> NewRun:
     """Return a run to be added; raises StateLocationError, or ParameterError for its `max_epochs`."""
     location = StateLocation(settings.state_uri)
+    if _PASSWORD.search(location.uri):
+        problem = "holds a password, which the store would show to all who read it; leave it to fsspec's configuration"
+        raise StateLocationError(location.uri, problem)
     location.check_writable()
     return NewRun(
         run_id=RunId(str(uuid.uuid4())),
@@ -180,7 +186,7 @@ def max_epochs_of(params: Mapping[str, Scalar]) -> int | None:
     found = params.get("max_epochs")
     if found is None:
         return None
-    if not isinstance(found, int) or not 1 <= found <= _LARGEST:
+    if type(found) is not int or not 1 <= found <= _LARGEST:  # True is an int, and no number of epochs
         problem = f"parameter 'max_epochs' is {found!r}; it is a whole number from 1 to {_LARGEST}"
         raise ParameterError(problem, name="max_epochs")
     return found

@@ -16,13 +16,20 @@ then: a commit that is repeated late finds no data and does not bring the pointe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from iteration_lib.errors import ProtocolViolationError, SinkTargetError, StateCorruptedError, StateLocationError
-from iteration_lib.sinks.folder import Address, describe_folder, opened_folder, without_user
+from iteration_lib.errors import (
+    ProtocolViolationError,
+    SinkTargetError,
+    StateCorruptedError,
+    StateLocationError,
+    without_user,
+)
+from iteration_lib.sinks.folder import Address, describe_folder, opened_folder
 from iteration_lib.sinks.pointer import dump_pointer, is_whole_pointer, pointer_path, run_folder
 from iteration_lib.sinks.seam import Publication, SinkTransaction
 from iteration_lib.state.files import Written, copy_file, read_if_there, verify_file, write_bytes
@@ -43,7 +50,7 @@ class ParquetSink:
 
     def __repr__(self) -> str:
         """Show the address without its password."""
-        return f"ParquetSink({without_user(self.uri)!r})"
+        return f"ParquetSink({without_user(os.fspath(self.uri))!r})"
 
     def describe(self) -> str:
         """Return where the files lie."""

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from iteration_lib.errors import StateCorruptedError
-from iteration_lib.sinks.folder import Address, opened_folder, without_user
+from iteration_lib.errors import StateCorruptedError, without_user
+from iteration_lib.sinks.folder import Address, opened_folder
 from iteration_lib.sinks.seam import Publication, SinkTransaction
 from iteration_lib.state.files import read_if_there
 from iteration_lib.state.location import StateLocation

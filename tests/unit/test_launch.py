@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from iteration_lib.clock import SystemClock
+from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import OperatorFailedError, RunMismatchError
+from iteration_lib.errors import OperatorFailedError, ParameterError, RunMismatchError, StateLocationError
+from iteration_lib.launch import max_epochs_of, new_run
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus
@@ -97,3 +99,19 @@ def test_listener_that_failed_on_the_last_epoch_that_was_asked_for_is_called_by_
     assert (RunStatus.FAILED, 1) == (failed.status, failed.epochs)
     assert (RunStatus.RUNNING, 1) == (again.status, again.epochs)
     assert "0 " == (tmp_path / "broken-heard").read_text()
+
+
+def test_state_location_with_a_password_is_refused_and_the_password_told_to_nobody() -> None:
+    """Everybody who may read the store would see it."""
+    settings = Settings(store_url=None, state_uri="memory://ann:b@d@host/state")
+
+    with pytest.raises(StateLocationError) as caught:
+        new_run(settings, run_key="k", reference="m:o", definition={}, params={})
+
+    assert str(caught.value).startswith("state location 'memory://***@host/state' holds a password, which the store")
+
+
+@pytest.mark.parametrize("epochs", [True, 0, 2.0, 2**31])
+def test_number_of_epochs_that_is_none_is_refused_by_its_name(epochs: object) -> None:
+    with pytest.raises(ParameterError, match=r"'max_epochs' is .*; it is a whole number from 1 to 2147483647"):
+        max_epochs_of({"max_epochs": epochs})

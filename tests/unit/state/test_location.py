@@ -50,3 +50,13 @@ def test_store_that_cannot_be_opened_is_named_with_the_reason() -> None:
 
 def test_folder_of_a_store_without_folders_is_an_address() -> None:
     assert "locked://bucket/run/scratch" == StateLocation("locked://bucket/run").make_folder("scratch")
+
+
+def test_password_of_an_address_is_in_no_error_of_it() -> None:
+    address = "nowhere://ann:b@d@host/state"
+
+    with pytest.raises(StateLocationError) as caught:
+        StateLocation(address)
+
+    assert "state location 'nowhere://***@host/state' cannot be opened" in str(caught.value)
+    assert "b@d" not in f"{caught.value} {caught.value.uri} {caught.value.problem}"
