@@ -24,7 +24,7 @@ from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
-from iteration_lib.store.record import AttemptRecord, BranchRecord, PinRecord, RunRecord
+from iteration_lib.store.record import AttemptRecord, BranchRecord, CommittableRecord, PinRecord, RunRecord
 from iteration_lib.store.seam import History
 
 T = TypeVar("T")
@@ -59,7 +59,8 @@ class CheckedPin:
 class RunPlan:
     """What the next attempt of a run would do; `resume` is None when no epoch is left.
 
-    `changes` are the differences of the iteration as it is now; `refusals` say why the attempt would not be let.
+    `commits` is what it lets sinks commit before anything else. `changes` are the differences of the iteration as it is
+    now; `refusals` say why the attempt would not be let.
     """
 
     run: RunRecord
@@ -69,6 +70,7 @@ class RunPlan:
     changes: tuple[str, ...]
     refusals: tuple[str, ...]
     live: AttemptRecord | None
+    commits: tuple[CommittableRecord, ...] = ()
 
 
 def plan_run(
@@ -105,6 +107,7 @@ def plan_run(
         changes=continuation.evolution.sentences,
         refusals=(*refusals, *problems, *(pin.problem for pin in pins if pin.problem is not None)),
         live=live,
+        commits=store.list_uncommitted(run.run_id),
     )
 
 

@@ -59,6 +59,7 @@ def plan_json(planned: RunPlan) -> Json:
             {"operator_id": edge.operator_id, "buckets": [list(known) for known in edge.buckets], "reason": edge.reason}
             for edge in (resume.unused if resume is not None else ())
         ],
+        "commits": [{"output": c.output, "epoch": c.epoch, "target": c.target} for c in planned.commits],
         "pins": [
             {"name": pin.name, "files": pin.files, "rows": pin.rows, "problem": pin.problem} for pin in planned.pins
         ],
@@ -140,4 +141,5 @@ def _print(planned: RunPlan) -> None:
             {"stream": p.name, "files": p.files, "rows": p.rows, "problem": p.problem} for p in planned.pins
         ]
         print_table("pinned input", pins, ("stream", "files", "rows", "problem"))
+    print_sentences("commits first", [f"{c.output} of epoch {c.epoch} to {c.target}" for c in planned.commits])
     print_sentences("the iteration has changed", planned.changes)

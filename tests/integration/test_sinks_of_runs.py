@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from iteration_lib.errors import SinkTargetError
+from iteration_lib.planning import plan_run
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.store.postgres import PostgresStore
 from tests.driven_here import KILL, Here, Killed, Script
@@ -154,3 +155,12 @@ def test_output_that_waits_for_its_sink_is_not_sent_to_another_one(here: Here) -
     assert isinstance(failure, SinkTargetError)
     assert f"the Parquet folder {here.run.params['uri']} waits for output 'rows' of epoch 1" in str(failure)
     assert [0] == sorted(reader_of(here).see()["rows"])
+
+
+def test_plan_says_what_the_next_attempt_commits_first(here: Here) -> None:
+    assert isinstance(here.drive_and_fail(script={"checkpoint_completed@1": KILL}), Killed)
+
+    planned = plan_run(here.store, here.found)
+
+    waits = ["rows"] if here.run.params["url"] == "" else ["losses", "rows"]  # in the store nothing waits
+    assert [(name, 1) for name in waits] == [(known.output, known.epoch) for known in planned.commits]
