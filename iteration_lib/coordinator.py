@@ -21,12 +21,13 @@ from iteration_lib.protocol.event import (
     AttemptOpened,
     CheckpointsDiscarded,
     Committable,
+    FellBack,
     RunDeleted,
     StopRequested,
 )
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.retention import discardable
-from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.state import AttemptId, RunId
 from iteration_lib.store.retry import Sleep, retry
 from iteration_lib.store.seam import Store, Transaction
 
@@ -68,6 +69,18 @@ class Coordinator:
         Of a run that was deleted everything goes that no branch pins. Raises as `apply` does.
         """
         return retry(lambda: self._discard_once(run_id, policy), f"run_id={run_id}", sleep=self._sleep)
+
+    def fall_back(
+        self, run_id: RunId, attempt_id: AttemptId, fencing_token: int, *, checkpoint_id: int, reason: str
+    ) -> RunState:
+        """Let a run go on from an older checkpoint; see FellBack. Raises as `apply` does."""
+
+        def choose(transaction: Transaction, _state: RunState) -> tuple[Event, ...]:
+            found = transaction.read_checkpoint(checkpoint_id)
+            event = FellBack(attempt_id=attempt_id, fencing_token=fencing_token, checkpoint=found, reason=reason)
+            return (event,)
+
+        return retry(lambda: self._transact(run_id, choose), f"run_id={run_id}", sleep=self._sleep)
 
     def discardable(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
         """Return what `discard` would discard, and discard nothing."""

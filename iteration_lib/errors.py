@@ -13,6 +13,7 @@
     │   ├── RunStoppedError       a person has stopped the run, and nobody has resumed it
     │   ├── RunNotStoppedError    the run is not stopped, so nobody can resume it
     │   ├── StopRefusedError      the run cannot be stopped as it is
+    │   ├── FallbackRefusedError  the run cannot go on from an older checkpoint
     │   ├── InputError            input data missing, empty or changed
     │   ├── SchemaMismatchError   a feedback's schema is not its variable's
     │   ├── MetricError           a metric that is not a finite number
@@ -337,6 +338,18 @@ class StopRefusedError(UsageError):
         self.run_id = run_id
         self.reason = reason
         super().__init__(f"run {run_id} cannot be stopped: {reason}; {way_out}")
+
+
+class FallbackRefusedError(UsageError):
+    """The run cannot go on from an older checkpoint."""
+
+    def __init__(self, run_id: str, reason: str) -> None:
+        self.run_id = run_id
+        self.reason = reason
+        super().__init__(
+            f"run {run_id} cannot fall back to an older checkpoint: {reason}; restore the files, or start another run "
+            "from one (iteration branch)"
+        )
 
 
 class LeaseHeldError(IterationError):

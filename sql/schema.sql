@@ -1,5 +1,5 @@
 -- The store as it is now. Illegal rows and transitions are refused here, by the database itself; the rules behind the
--- constraints are the invariants of iteration_lib/protocol (I1 to I20).
+-- constraints are the invariants of iteration_lib/protocol (I1 to I21).
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,
@@ -37,7 +37,9 @@ BEGIN
        AND to_jsonb(NEW) - 'revision' <> to_jsonb(OLD) - 'revision' THEN
         RAISE EXCEPTION 'run % is over or stopped and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.fencing_token < OLD.fencing_token OR NEW.last_durable_epoch < OLD.last_durable_epoch
+    IF NEW.fencing_token < OLD.fencing_token OR NEW.last_durable_epoch < OLD.last_durable_epoch AND NOT EXISTS (
+           SELECT FROM fallbacks WHERE fallbacks.run_id = OLD.run_id AND fallbacks.fencing_token = OLD.fencing_token
+           AND fallbacks.epoch = NEW.last_durable_epoch)
        OR NEW.last_checkpoint_id < OLD.last_checkpoint_id OR NEW.aborted_through < OLD.aborted_through
        OR NEW.revision < OLD.revision THEN
         RAISE EXCEPTION 'run %: tokens, durable epochs and checkpoint ids only grow', OLD.run_id
@@ -328,7 +330,10 @@ BEGIN
             RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
         END IF;
         IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
-            ('OPEN', 'ALIGNED'), ('ALIGNED', 'DURABLE'), ('OPEN', 'VOIDED'), ('ALIGNED', 'VOIDED')) THEN
+            ('OPEN', 'ALIGNED'), ('ALIGNED', 'DURABLE'), ('OPEN', 'VOIDED'), ('ALIGNED', 'VOIDED'))
+           AND NOT ((OLD.status, NEW.status) = ('DURABLE', 'VOIDED') AND EXISTS (SELECT FROM fallbacks
+               JOIN runs USING (run_id, fencing_token)
+               WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch)) THEN
             RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -424,7 +429,10 @@ BEGIN
         END IF;
         IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
             ('PENDING', 'COMPLETED'), ('PENDING', 'ABORTED'), ('PENDING', 'SUBSUMED'), ('COMPLETED', 'SUBSUMED'),
-            ('SUBSUMED', 'DISCARDED'), ('COMPLETED', 'DISCARDED')) THEN
+            ('SUBSUMED', 'DISCARDED'), ('COMPLETED', 'DISCARDED'))
+           AND NOT ((OLD.status, NEW.status) = ('SUBSUMED', 'COMPLETED') AND EXISTS (SELECT FROM fallbacks
+               JOIN runs USING (run_id, fencing_token)
+               WHERE fallbacks.run_id = OLD.run_id AND fallbacks.to_checkpoint_id = OLD.checkpoint_id)) THEN
             RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -432,7 +440,10 @@ BEGIN
             IF EXISTS (SELECT FROM branches WHERE branches.origin_run_id = OLD.run_id
                        AND branches.origin_checkpoint_id = OLD.checkpoint_id AND branches.released_at IS NULL)
                OR OLD.status = 'COMPLETED' AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id
-                       AND runs.status = 'DELETED') THEN
+                       AND runs.status = 'DELETED')
+                   AND NOT EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                       WHERE fallbacks.run_id = OLD.run_id
+                       AND fallbacks.from_checkpoint_id = OLD.checkpoint_id) THEN
                 RAISE EXCEPTION 'checkpoint % of run % is needed', OLD.checkpoint_id, OLD.run_id
                     USING ERRCODE = 'check_violation';
             END IF;
@@ -670,6 +681,45 @@ BEGIN
 END $$;
 CREATE TRIGGER committables_guard BEFORE INSERT OR UPDATE ON committables
     FOR EACH ROW EXECUTE FUNCTION committables_guard();
+
+CREATE TABLE fallbacks (
+    run_id              uuid NOT NULL,
+    fencing_token       bigint NOT NULL,
+    from_checkpoint_id  bigint NOT NULL,
+    to_checkpoint_id    bigint NOT NULL,
+    epoch               bigint NOT NULL,
+    reason              text NOT NULL,
+    fell_back_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT fallbacks_pkey PRIMARY KEY (run_id, fencing_token),
+    CONSTRAINT fallbacks_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts,
+    CONSTRAINT fallbacks_older_check CHECK (to_checkpoint_id < from_checkpoint_id)
+);
+
+COMMENT ON TABLE fallbacks IS 'When a run went on from an older checkpoint, because its newest one was broken (I21).';
+
+-- Nobody has had anything of what is given up, and no epoch has been opened since (I21).
+CREATE FUNCTION fallbacks_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'SUBSUMED'
+               AND (checkpoints.checkpoint_id, checkpoints.epoch) = (NEW.to_checkpoint_id, NEW.epoch))
+       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+               AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id = NEW.from_checkpoint_id)
+       OR NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+               AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL)
+       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN')
+       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'ALIGNED')
+       OR EXISTS (SELECT FROM listener_notices WHERE listener_notices.run_id = NEW.run_id
+               AND listener_notices.epoch > NEW.epoch)
+       OR EXISTS (SELECT FROM committables WHERE committables.run_id = NEW.run_id
+               AND committables.epoch > NEW.epoch) THEN
+        RAISE EXCEPTION 'run % cannot fall back to checkpoint %', NEW.run_id, NEW.to_checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER fallbacks_guard BEFORE INSERT ON fallbacks FOR EACH ROW EXECUTE FUNCTION fallbacks_guard();
+CREATE TRIGGER fallbacks_change_guard BEFORE UPDATE ON fallbacks
+    FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a fallback');
 
 CREATE TABLE branches (
     run_id                uuid PRIMARY KEY REFERENCES runs,

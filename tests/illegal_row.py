@@ -96,6 +96,14 @@ NEW_ROWS = {
         "target": "'t'",
         "content": "'{}'",
     },
+    "fallbacks": {
+        "run_id": "%(older)s",
+        "fencing_token": "2",
+        "from_checkpoint_id": "3",
+        "to_checkpoint_id": "2",
+        "epoch": "1",
+        "reason": "'a file is missing'",
+    },
     "stops": {"stop_id": "gen_random_uuid()", "run_id": "%(run)s", "kind": "'STOP'", "requested_by": "'ann'"},
     "listener_notices": {"run_id": "%(run)s", "listener_id": "'more'", "epoch": "0", "fencing_token": "2"},
 }
@@ -149,6 +157,10 @@ def set_committable(columns: str, *, output: str = "rows") -> str:
 
 def stop_with(**columns: str) -> str:
     return insert("stops", **columns)
+
+
+def fallback_with(**columns: str) -> str:
+    return insert("fallbacks", **columns)
 
 
 def branch_with(**columns: str) -> str:
@@ -217,6 +229,16 @@ CONSTRAINTS = {
         branch_with(origin_run_id="NULL", origin_checkpoint_id="NULL", manifest_sha256="'x'"),
     ),
     "a branch of no mode": Illegal("branches_mode_check", branch_with(mode="'BORROW'")),
+    # fallbacks
+    "a second fallback of an attempt": Illegal(
+        "fallbacks_pkey", fallback_with(run_id="%(fallen)s"), ("fallbacks_guard",)
+    ),
+    "a fallback of no attempt": Illegal(
+        "fallbacks_attempt_fkey", fallback_with(fencing_token="9"), ("fallbacks_guard",)
+    ),
+    "a fallback to a newer checkpoint": Illegal(
+        "fallbacks_older_check", fallback_with(to_checkpoint_id="4"), ("fallbacks_guard",)
+    ),
     # stops
     "a stop's id twice": Illegal("stops_pkey", stop_with(stop_id="%(stop)s")),
     "a stop of no run": Illegal("stops_run_id_fkey", stop_with(run_id="gen_random_uuid()"), ("stops_guard",)),
@@ -438,6 +460,19 @@ CONSTRAINTS = {
 }
 
 GUARDS = {
+    **{
+        f"a fallback {what}": Illegal("cannot fall back", fallback_with(**columns))
+        for what, columns in {
+            "behind what a listener has heard": {"to_checkpoint_id": "1", "epoch": "0"},
+            "to another epoch": {"epoch": "2"},
+            "from another checkpoint than the newest": {"from_checkpoint_id": "9"},
+            "of an attempt that has ended": {"fencing_token": "1"},
+            "while an epoch is open": {"run_id": "%(run)s"},
+        }.items()
+    },
+    "another reason of a fallback": Illegal(
+        "a fallback of run", "UPDATE fallbacks SET reason = 'x' WHERE run_id = %(fallen)s"
+    ),
     "a stop of a run that does not go on": Illegal("does not go on", stop_with(run_id="%(terminating)s")),
     "a stop that has stopped its run beforehand": Illegal("does not go on", stop_with(stopped_at="now()")),
     **{

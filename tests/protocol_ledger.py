@@ -20,6 +20,7 @@ from iteration_lib.protocol.command import (
     DeleteRun,
     DiscardCheckpoints,
     EndAttempt,
+    FallBack,
     FinishOperator,
     MakeEpochsDurable,
     MarkCommitted,
@@ -172,6 +173,8 @@ class Ledger(Rows):
                 self._write_request(command)
             case RecordStop() | StopRun() | ResumeRun() | DeleteRun() | ReleaseOrigin():
                 self._write_end(command)
+            case FallBack():
+                self._fall_back(command)
             case _:
                 self._write_checkpoint(command)
 
@@ -371,6 +374,25 @@ class Ledger(Rows):
             case ResumeRun():
                 self._move_to(RunStatus.RUNNING)
                 self.stops[command.stop_id].is_resumed = True
+
+    def _fall_back(self, command: FallBack) -> None:
+        assert self.status is RunStatus.RUNNING, "I21: it does not go on"
+        assert self.last_epoch() == self.last_durable_epoch, "I21: an epoch is open"
+        assert all(epoch <= command.epoch for _, epoch in self.notices), "I21: somebody has heard of more"
+        self.checkpoint(command.from_checkpoint_id, CheckpointStatus.COMPLETED)
+        older = self.checkpoint(command.to_checkpoint_id, CheckpointStatus.SUBSUMED)
+        assert command.to_checkpoint_id < command.from_checkpoint_id, "I21: not an older one"
+        assert command.epoch == older.trigger.epoch < self.last_durable_epoch, "I21: not an earlier epoch"
+        for number, row in self.checkpoints.items():
+            if number > command.to_checkpoint_id and row.status is not CheckpointStatus.ABORTED:
+                row.status = CheckpointStatus.DISCARDED
+        older.status = CheckpointStatus.COMPLETED
+        for (epoch, _), written in self.epochs.items():
+            if epoch > command.epoch:
+                written.status = EpochStatus.VOIDED
+        for part in self.parts:
+            part.is_live = part.is_live and part.epoch <= command.epoch
+        self.last_durable_epoch = command.epoch
 
     def _write_checkpoint(self, command: Command) -> None:
         match command:

@@ -17,10 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointRequested, Committable, FinishedPart, RunResumed, StopRequested
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.state import NO_EPOCH, CheckpointState
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
+    CheckpointStatus,
     EpochStatus,
     RunStatus,
     StopKind,
@@ -102,6 +103,8 @@ class EventMachine(RuleBasedStateMachine):
         self.stops = 0
         self.senders: list[Sender] = []
         self.heard: list[Event] = []
+        self.completed: dict[int, CheckpointState] = {}
+        self.discarded: set[int] = set()
 
     @abstractmethod
     def start(self, max_epochs: int | None, origin_epoch: int, sinks: Mapping[str, bool]) -> RunState:
@@ -164,6 +167,20 @@ class EventMachine(RuleBasedStateMachine):
             self.send(self.an_event(sender, "changes"))
 
     @rule(steps=_STEPS, seed=_SEEDS)
+    def another_attempt_falls_back(self, steps: int, seed: int) -> None:
+        """Nobody discards what it may fall back to; what other sinks have published only a store remembers."""
+        self.go_on(steps + 6, seed)
+        sender = self.claim_run(takeover=True)
+        newest = self.state.completed.checkpoint_id if self.state.completed is not None else 0
+        older = [known for number, known in self.completed.items() if number < newest and number not in self.discarded]
+        has_published = any(getattr(event, "committables", ()) for event in self.heard)
+        if sender is None or not older or (has_published and not any(self.state.sinks.values())):
+            return
+        chosen = dataclasses.replace(self.chance.choice(older), status=CheckpointStatus.SUBSUMED)
+        if self.send(sender.falls_back(chosen)):
+            self.discarded.update(number for number in self.completed if number > chosen.checkpoint_id)
+
+    @rule(steps=_STEPS, seed=_SEEDS)
     def somebody_else_says_anything(self, steps: int, seed: int) -> None:
         self.go_on(steps, seed)
         last = self.senders[-1]
@@ -197,7 +214,9 @@ class EventMachine(RuleBasedStateMachine):
     def somebody_discards_checkpoints(self, steps: int, seed: int) -> None:
         self.go_on(steps, seed)
         last = self.state.last_checkpoint_id
-        self.send(discards(*(known for known in range(last + 2) if self.chance.random() < 0.4)))
+        gone = [known for known in range(last + 2) if self.chance.random() < 0.4]
+        if self.send(discards(*gone)):
+            self.discarded.update(gone)
 
     @rule(steps=_STEPS, seed=_SEEDS, is_meant=st.sampled_from([False, False, False, True]))
     def person_deletes_the_run(self, steps: int, seed: int, is_meant: bool) -> None:  # noqa: FBT001 - drawn
@@ -302,6 +321,8 @@ class EventMachine(RuleBasedStateMachine):
             return False
         self.state = after
         self.heard.append(event)
+        if after.completed is not None:
+            self.completed[after.completed.checkpoint_id] = after.completed
         return True
 
     def is_forgotten(self, event: CheckpointRequested | StopRequested) -> bool:

@@ -27,6 +27,7 @@ from iteration_lib.protocol.event import (
     DataPinned,
     DefinitionChanged,
     EpochOpened,
+    FellBack,
     FinishedPart,
     ListenerNotified,
     OperatorFinished,
@@ -38,7 +39,7 @@ from iteration_lib.protocol.event import (
     SubtasksAligned,
 )
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import NO_EPOCH, AttemptId, Holder, RunId
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointState, Holder, RunId
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, StopKind, UnalignedBy
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -222,6 +223,10 @@ class Sender:
             changes=(f"operators: {', '.join(operator_ids)}",),
             dropped=dropped,
         )
+
+    def falls_back(self, checkpoint: CheckpointState, reason: str = "a file is missing") -> FellBack:
+        """A person lets the run go on from an older checkpoint."""
+        return FellBack(attempt_id=self.attempt_id, fencing_token=self.token, checkpoint=checkpoint, reason=reason)
 
     def publishes(self, state_digest: str = "cd" * 32) -> OutputsPublished:
         """The outputs are where readers look for them."""

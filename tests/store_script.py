@@ -225,6 +225,7 @@ def history(store: StoreWithHistory, run_id: RunId) -> dict[str, tuple[object, .
         "parts": store.list_parts(run_id),
         "requests": store.list_requests(run_id),
         "stops": store.list_stops(run_id),
+        "fallbacks": store.list_fallbacks(run_id),
         "notices": store.list_notices(run_id),
         "committables": store.list_committables(run_id),
         "uncommitted": store.list_uncommitted(run_id),

@@ -34,7 +34,7 @@ I4   An epoch is ALIGNED exactly when each subtask of each head has reported it 
 I5   The decision is a function of the reports, of max_epochs and of whether a person asked the run to drain; it is
      stored together with what it was made from.
 I6   The durable epochs are a prefix of the run, the last completed checkpoint's epoch is the last of them, and no
-     durable epoch is ever voided or run again.
+     durable epoch is ever voided or run again, but as I21 says.
 I7   Checkpoint ids grow strictly and are never used again, whatever became of the checkpoint.
 I8   A checkpoint completes only with every acknowledgement and its manifest; completing it subsumes all older completed
      ones in the same step, so at most one is COMPLETED. A hand-made one that completes after a newer one is SUBSUMED.
@@ -59,6 +59,9 @@ I19  What an epoch publishes through sinks is stored, all of it, in the step tha
 I20  While a person asks a run to stop, an attempt opens no epoch after another one, and the run is STOPPED in the very
      step that lets it go; a STOPPED run has nothing that is not durable, and nobody drives or changes it until a person
      resumes it.
+I21  A run falls back to an older checkpoint only before its attempt opens an epoch, and only where no listener has
+     heard of an epoch after it, no sink publishes any, and no branch pins a newer checkpoint: these are discarded,
+     those voided, in that step.
 
 Sources: Flink FLIP-176 (iterations, epochs, termination), FLIP-147 (checkpoints after tasks finished), FLIP-76
 (unaligned checkpoints), FLIP-193 (who owns what a run starts from), FLIP-143 (committables). Where we differ: the

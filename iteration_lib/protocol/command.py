@@ -51,6 +51,16 @@ class SetRunStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FallBack:
+    """SUBSUMED → COMPLETED, of an older checkpoint; newer ones → DISCARDED, and every epoch after its own → VOIDED."""
+
+    from_checkpoint_id: int
+    to_checkpoint_id: int
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceDefinition:
     """Make the run's operators those of `definition`, matched by id; the attempt in force says what changed.
 
@@ -306,6 +316,7 @@ Command: TypeAlias = (
     OpenAttempt
     | EndAttempt
     | SetRunStatus
+    | FallBack
     | ReplaceDefinition
     | PinData
     | OpenEpoch

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import AttemptId, Holder
+from iteration_lib.protocol.state import AttemptId, CheckpointState, Holder
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, StopKind, UnalignedBy
 
 
@@ -96,6 +96,14 @@ class DefinitionChanged(GuardedEvent):
     definition: Mapping[str, object]
     changes: tuple[str, ...]
     dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FellBack(GuardedEvent):
+    """A person lets the run go on from an older `checkpoint`, as the store has it; `reason` says what is broken."""
+
+    checkpoint: CheckpointState
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +280,7 @@ Event: TypeAlias = (
     AttemptOpened
     | OpenEvent
     | DefinitionChanged
+    | FellBack
     | DataPinned
     | EpochOpened
     | SubtasksAligned

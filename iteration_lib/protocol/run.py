@@ -27,6 +27,7 @@ from iteration_lib.protocol.event import (
     DefinitionChanged,
     EpochOpened,
     Event,
+    FellBack,
     GuardedEvent,
     ListenerNotified,
     OperatorFinished,
@@ -37,6 +38,7 @@ from iteration_lib.protocol.event import (
     StopRequested,
     SubtasksAligned,
 )
+from iteration_lib.protocol.fallback import fall_back
 from iteration_lib.protocol.finished import (
     change_definition,
     finish_operator,
@@ -59,6 +61,7 @@ _RULES: dict[type[Event], Rule] = {
     CheckpointsDiscarded: discard_checkpoints,
     RunResumed: resume_run,
     DefinitionChanged: change_definition,
+    FellBack: fall_back,
     DataPinned: pin_data,
     EpochOpened: open_epoch,
     SubtasksAligned: align_subtasks,

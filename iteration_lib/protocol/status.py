@@ -32,7 +32,10 @@ class AttemptOutcome(enum.Enum):
 
 
 class EpochStatus(enum.Enum):
-    """OPEN → ALIGNED → DURABLE; what is not durable when its attempt is superseded is VOIDED."""
+    """OPEN → ALIGNED → DURABLE; what is not durable when its attempt is superseded is VOIDED.
+
+    A durable one is VOIDED only where a run falls back to an older checkpoint.
+    """
 
     OPEN = "OPEN"
     ALIGNED = "ALIGNED"
@@ -44,7 +47,8 @@ class CheckpointStatus(enum.Enum):
     """PENDING → COMPLETED → SUBSUMED → DISCARDED, or PENDING → ABORTED.
 
     PENDING → SUBSUMED is the way of one that is complete only after a newer one of a later epoch; COMPLETED → DISCARDED
-    that of the newest one of a run that was deleted.
+    that of the newest one of a run that was deleted, or that falls back to an older one, which goes from SUBSUMED to
+    COMPLETED then.
     """
 
     PENDING = "PENDING"
@@ -142,6 +146,7 @@ EPOCH_TRANSITIONS = frozenset(
         (EpochStatus.ALIGNED, EpochStatus.DURABLE),
         (EpochStatus.OPEN, EpochStatus.VOIDED),
         (EpochStatus.ALIGNED, EpochStatus.VOIDED),
+        (EpochStatus.DURABLE, EpochStatus.VOIDED),
     }
 )
 CHECKPOINT_TRANSITIONS = frozenset(
@@ -150,6 +155,7 @@ CHECKPOINT_TRANSITIONS = frozenset(
         (CheckpointStatus.PENDING, CheckpointStatus.ABORTED),
         (CheckpointStatus.PENDING, CheckpointStatus.SUBSUMED),
         (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED),
+        (CheckpointStatus.SUBSUMED, CheckpointStatus.COMPLETED),
         (CheckpointStatus.SUBSUMED, CheckpointStatus.DISCARDED),
         (CheckpointStatus.COMPLETED, CheckpointStatus.DISCARDED),
     }

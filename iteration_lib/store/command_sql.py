@@ -17,6 +17,7 @@ from iteration_lib.protocol.command import (
     DeleteRun,
     DiscardCheckpoints,
     EndAttempt,
+    FallBack,
     FinishOperator,
     MakeEpochsDurable,
     MarkCommitted,
@@ -65,6 +66,7 @@ RUN_UPDATES = frozenset(
         "delete_run",
         "stop_run",
         "resume_run",
+        "fall_back_run",
         "touch_origin",
     }
 )
@@ -146,6 +148,17 @@ def _replace_definition(command: ReplaceDefinition, execute: Execute) -> None:
     _any(execute, "delete_operators", {"dropped": dropped, "operator_ids": ids})
     _exactly(len(ids), execute, "replace_operators", operators)
     _one(execute, "replace_definition", {"definition": to_json(command.definition), "operator_ids": ids})
+
+
+def _fall_back(command: FallBack, execute: Execute) -> None:
+    older = {"checkpoint_id": command.to_checkpoint_id, "epoch": command.epoch}
+    newest = {"from_checkpoint_id": command.from_checkpoint_id, "reason": command.reason}
+    _one(execute, "record_fallback", {**older, **newest})
+    _some(execute, "discard_newer_checkpoints", {"checkpoint_id": command.to_checkpoint_id})
+    _one(execute, "complete_again", {"checkpoint_id": command.to_checkpoint_id})
+    _some(execute, "void_durable_epochs", {"after": command.epoch})
+    _any(execute, "void_edges", {"after": command.epoch})
+    _one(execute, "fall_back_run", {"epoch": command.epoch})
 
 
 def _publish_outputs(command: PublishOutputs, execute: Execute) -> None:
@@ -373,6 +386,7 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     OpenAttempt: _open_attempt,
     EndAttempt: _end_attempt,
     SetRunStatus: _set_run_status,
+    FallBack: _fall_back,
     ReplaceDefinition: _replace_definition,
     PublishOutputs: _publish_outputs,
     PinData: _pin_data,

@@ -18,7 +18,7 @@ from iteration_lib.clock import Clock
 from iteration_lib.errors import ProtocolViolationError, RunNotFoundError, SupersededError, UsageError
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.retention import RetainedCheckpoint
-from iteration_lib.protocol.state import NO_EPOCH, AttemptId, RunId, RunState
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointState, RunId, RunState
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store import row as rows
 from iteration_lib.store.memory_rows import MemoryRun, MutableRow, as_json, pinned_by, refuse_if
@@ -29,6 +29,7 @@ from iteration_lib.store.record import (
     CheckpointRecord,
     CommittableRecord,
     EpochRecord,
+    FallbackRecord,
     NewRun,
     NoticeRecord,
     OperatorRecord,
@@ -224,6 +225,10 @@ class MemoryStore:
         by = itemgetter("requested_at", "stop_id")
         return self._read(run_id, lambda run: [rows.stop_record(s) for s in sorted(run.stops.values(), key=by)])
 
+    def list_fallbacks(self, run_id: RunId) -> tuple[FallbackRecord, ...]:
+        """Return when a run fell back; see History."""
+        return self._read(run_id, lambda run: [rows.fallback_record(f) for _, f in sorted(run.fallbacks.items())])
+
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
         """Return what listeners have heard; see History."""
         by = itemgetter("epoch", "listener_id")
@@ -290,6 +295,12 @@ class MemoryTransaction:
             for checkpoint_id, row in sorted(self._run.checkpoints.items())
             if row["status"] in ("COMPLETED", "SUBSUMED")
         )
+
+    def read_checkpoint(self, checkpoint_id: int) -> CheckpointState:
+        """Return a checkpoint that is there; see Transaction."""
+        row = self._run.checkpoints.get(checkpoint_id, {"status": None})
+        is_there = row["status"] in ("COMPLETED", "SUBSUMED")
+        return rows.one_checkpoint_state([row] if is_there else [], checkpoint_id)
 
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""

@@ -26,6 +26,7 @@ class MemoryRun:
     checkpoints: dict[int, MutableRow] = field(default_factory=dict)
     requests: dict[str, MutableRow] = field(default_factory=dict)
     stops: dict[str, MutableRow] = field(default_factory=dict)
+    fallbacks: dict[int, MutableRow] = field(default_factory=dict)
     parts: list[MutableRow] = field(default_factory=list)
     notices: dict[tuple[str, int], MutableRow] = field(default_factory=dict)
     committables: dict[tuple[int, str], MutableRow] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class MemoryRun:
             checkpoints={key: dict(row) for key, row in self.checkpoints.items()},
             requests={key: dict(row) for key, row in self.requests.items()},
             stops={key: dict(row) for key, row in self.stops.items()},
+            fallbacks=dict(self.fallbacks),
             parts=list(self.parts),  # here a changed row takes the place of the old one: there may be many
             notices=dict(self.notices),
             committables={key: dict(row) for key, row in self.committables.items()},

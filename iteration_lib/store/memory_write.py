@@ -19,6 +19,7 @@ from iteration_lib.protocol.command import (
     DeleteRun,
     DiscardCheckpoints,
     EndAttempt,
+    FallBack,
     FinishOperator,
     MakeEpochsDurable,
     MarkCommitted,
@@ -98,6 +99,35 @@ def _move_run(run: MemoryRun, status: RunStatus) -> None:
     before = RunStatus(run.run["status"])
     if before is not status:
         check_transition(before, status)
+
+
+def _fall_back(run: MemoryRun, command: FallBack, fencing_token: int, now: datetime) -> None:
+    expect(run.attempts.get(fencing_token), ended_at=None)
+    expect(run.run, status="RUNNING")
+    newest = expect(run.checkpoints.get(command.from_checkpoint_id), status="COMPLETED")
+    older = expect(run.checkpoints.get(command.to_checkpoint_id), status="SUBSUMED", epoch=command.epoch)
+    refuse_if(newest["checkpoint_id"] <= older["checkpoint_id"], "this is no older checkpoint")
+    refuse_if(any(epoch > command.epoch for _, epoch in run.notices), "a listener has heard of what would be void")
+    refuse_if(any(epoch > command.epoch for epoch, _ in run.committables), "a sink publishes what would be void")
+    refuse_if(fencing_token in run.fallbacks, "the attempt fell back before")
+    refuse_if(any(epoch["status"] in ("OPEN", "ALIGNED") for epoch in run.epochs.values()), "an epoch is open")
+    for checkpoint_id, row in run.checkpoints.items():
+        if checkpoint_id > command.to_checkpoint_id and row["status"] in ("COMPLETED", "SUBSUMED"):
+            row["status"] = "DISCARDED"
+    older["status"] = "COMPLETED"
+    for (number, _), epoch in run.epochs.items():
+        if number > command.epoch and epoch["status"] != "VOIDED":
+            epoch.update(status="VOIDED", durable_at=None)
+    run.void_parts(lambda part: part["epoch"] > command.epoch, now)
+    run.run["last_durable_epoch"] = command.epoch
+    run.fallbacks[fencing_token] = {
+        "fencing_token": fencing_token,
+        "from_checkpoint_id": command.from_checkpoint_id,
+        "to_checkpoint_id": command.to_checkpoint_id,
+        "epoch": command.epoch,
+        "reason": command.reason,
+        "fell_back_at": now,
+    }
 
 
 def _replace_definition(run: MemoryRun, command: ReplaceDefinition, fencing_token: int, now: datetime) -> None:
@@ -476,6 +506,7 @@ _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] =
     OpenAttempt: _open_attempt,
     EndAttempt: _end_attempt,
     SetRunStatus: _set_run_status,
+    FallBack: _fall_back,
     ReplaceDefinition: _replace_definition,
     PublishOutputs: _publish_outputs,
     PinData: _pin_data,

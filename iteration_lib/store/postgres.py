@@ -29,7 +29,7 @@ from iteration_lib.errors import (
 )
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.retention import RetainedCheckpoint
-from iteration_lib.protocol.state import NO_EPOCH, AttemptId, RunId, RunState
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointState, RunId, RunState
 from iteration_lib.store import row as rows
 from iteration_lib.store.command_sql import RUN_UPDATES, touch_run, write_commands
 from iteration_lib.store.dialogue import Dialogue, dialogue
@@ -41,6 +41,7 @@ from iteration_lib.store.record import (
     CheckpointRecord,
     CommittableRecord,
     EpochRecord,
+    FallbackRecord,
     NewRun,
     NoticeRecord,
     OperatorRecord,
@@ -232,6 +233,10 @@ class PostgresStore:
         """Return who asked a run to stop or to drain; see History."""
         return self._read("list_stops", rows.stop_record, run_id=run_id)
 
+    def list_fallbacks(self, run_id: RunId) -> tuple[FallbackRecord, ...]:
+        """Return when a run fell back; see History."""
+        return self._read("list_fallbacks", rows.fallback_record, run_id=run_id)
+
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
         """Return what listeners have heard; see History."""
         return self._read("list_notices", rows.notice_record, run_id=run_id, listener_id=listener_id)
@@ -285,6 +290,11 @@ class PostgresTransaction:
         """Return the checkpoints that may be discarded; see Transaction."""
         call = Call("list_retained", {"run_id": self._run_id, "metric": metric})
         return tuple(rows.retained_checkpoint(row) for row in self._dialogue.fetch(call))
+
+    def read_checkpoint(self, checkpoint_id: int) -> CheckpointState:
+        """Return a checkpoint that is there; see Transaction."""
+        call = Call("select_checkpoint_state", {"run_id": self._run_id, "checkpoint_id": checkpoint_id})
+        return rows.one_checkpoint_state(self._dialogue.fetch(call), checkpoint_id)
 
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""

@@ -249,6 +249,18 @@ class StopRecord:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackRecord:
+    """An attempt that went on from an older checkpoint, of `epoch`, because the newest one was broken."""
+
+    fencing_token: int
+    from_checkpoint_id: int
+    to_checkpoint_id: int
+    epoch: int
+    reason: str
+    fell_back_at: datetime
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeRecord:
     """A durable epoch that a listener has heard of, and what it returned."""
 

@@ -41,6 +41,7 @@ from iteration_lib.store.record import (
     CheckpointRecord,
     CommittableRecord,
     EpochRecord,
+    FallbackRecord,
     NoticeRecord,
     OperatorRecord,
     PartRecord,
@@ -152,6 +153,13 @@ def checkpoint_state(row: Row) -> CheckpointState:
         manifest_sha256=row["manifest_sha256"],
         completed_at=row["ended_at"],
     )
+
+
+def one_checkpoint_state(found: Sequence[Row], checkpoint_id: int) -> CheckpointState:
+    """Rebuild the one checkpoint that was looked for; raises ProtocolViolationError where there is none."""
+    if not found:
+        raise ProtocolViolationError(f"checkpoint {checkpoint_id} is not there; this is a bug, please report it")
+    return checkpoint_state(found[0])
 
 
 def decision_json(decision: Decision) -> dict[str, object]:
@@ -297,6 +305,11 @@ def request_record(row: Row) -> RequestRecord:
 def committable_record(row: Row) -> CommittableRecord:
     """Rebuild a row of `committables`."""
     return CommittableRecord(**_fields(CommittableRecord, row))
+
+
+def fallback_record(row: Row) -> FallbackRecord:
+    """Rebuild a row of `fallbacks`."""
+    return FallbackRecord(**_fields(FallbackRecord, row))
 
 
 def stop_record(row: Row) -> StopRecord:

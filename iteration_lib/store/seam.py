@@ -9,13 +9,14 @@ from typing import Any, Protocol
 
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.retention import RetainedCheckpoint
-from iteration_lib.protocol.state import AttemptId, RunId, RunState
+from iteration_lib.protocol.state import AttemptId, CheckpointState, RunId, RunState
 from iteration_lib.store.record import (
     AttemptRecord,
     BranchRecord,
     CheckpointRecord,
     CommittableRecord,
     EpochRecord,
+    FallbackRecord,
     NewRun,
     NoticeRecord,
     OperatorRecord,
@@ -52,6 +53,10 @@ class Transaction(Protocol):
 
     def read_retained(self, metric: str | None) -> tuple[RetainedCheckpoint, ...]:
         """Return the checkpoints that were completed and are not discarded, by id, with one metric of their epochs."""
+        ...
+
+    def read_checkpoint(self, checkpoint_id: int) -> CheckpointState:
+        """Return a checkpoint that was completed and is not discarded; raises ProtocolViolationError for any other."""
         ...
 
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
@@ -164,6 +169,10 @@ class History(Protocol):
 
     def list_stops(self, run_id: RunId) -> tuple[StopRecord, ...]:
         """Return who asked a run to stop or to drain, and who resumed it, by time."""
+        ...
+
+    def list_fallbacks(self, run_id: RunId) -> tuple[FallbackRecord, ...]:
+        """Return when a run fell back to an older checkpoint, by token."""
         ...
 
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:

@@ -49,6 +49,11 @@ SELECT checkpoint_id, epoch, kind, status, acknowledgements, manifest_sha256, en
 FROM checkpoints WHERE run_id = :run_id AND status = 'COMPLETED'
 ORDER BY checkpoint_id;
 
+-- select_checkpoint_state: one checkpoint that was completed and is not discarded
+SELECT checkpoint_id, epoch, kind, status, acknowledgements, manifest_sha256, ended_at
+FROM checkpoints
+WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND status IN ('COMPLETED', 'SUBSUMED');
+
 -- select_finished_state: the operators that finished for good, and the pins
 SELECT 'operator' AS what, operator_id AS name, NULL AS fingerprint
 FROM operators WHERE run_id = :run_id AND finished_at IS NOT NULL
@@ -199,6 +204,10 @@ FROM committables WHERE run_id = :run_id AND committed_at IS NULL ORDER BY epoch
 -- list_stops: who asked a run to stop or to drain, and who resumed it
 SELECT stop_id, kind, requested_by, requested_at, stopped_at, resumed_by, resumed_at
 FROM stops WHERE run_id = :run_id ORDER BY requested_at, stop_id;
+
+-- list_fallbacks: when a run went on from an older checkpoint, and why
+SELECT fencing_token, from_checkpoint_id, to_checkpoint_id, epoch, reason, fell_back_at
+FROM fallbacks WHERE run_id = :run_id ORDER BY fencing_token;
 
 -- list_notices: what the listeners of a run have heard, or one of them
 SELECT listener_id, epoch, fencing_token, effect, noticed_at

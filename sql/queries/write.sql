@@ -96,6 +96,35 @@ WHERE run_id = :run_id AND fencing_token = :fencing_token
 UPDATE runs SET revision = revision + 1, status = :status, terminated_by = :terminated_by, failure = :failure
 WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
+-- record_fallback: a run goes on from an older checkpoint, because its newest one is broken
+INSERT INTO fallbacks (run_id, fencing_token, from_checkpoint_id, to_checkpoint_id, epoch, reason)
+SELECT run_id, fencing_token, :from_checkpoint_id, :checkpoint_id, :epoch, :reason
+FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- discard_newer_checkpoints: completed or subsumed → discarded, of those after the one that the run falls back to
+UPDATE checkpoints SET status = 'DISCARDED'
+FROM runs
+WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id > :checkpoint_id
+    AND checkpoints.status IN ('COMPLETED', 'SUBSUMED')
+    AND runs.run_id = checkpoints.run_id AND runs.fencing_token = :fencing_token;
+
+-- complete_again: subsumed → completed, of the one that the run falls back to
+UPDATE checkpoints SET status = 'COMPLETED'
+FROM runs
+WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id = :checkpoint_id
+    AND checkpoints.status = 'SUBSUMED'
+    AND runs.run_id = checkpoints.run_id AND runs.fencing_token = :fencing_token;
+
+-- void_durable_epochs: durable → voided, of those after the one that the run falls back to
+UPDATE epochs SET status = 'VOIDED', durable_at = NULL
+FROM runs
+WHERE epochs.run_id = :run_id AND epochs.epoch > :after AND epochs.status = 'DURABLE'
+    AND runs.run_id = epochs.run_id AND runs.fencing_token = :fencing_token;
+
+-- fall_back_run: the run's last durable epoch, an earlier one
+UPDATE runs SET revision = revision + 1, last_durable_epoch = :epoch
+WHERE run_id = :run_id AND fencing_token = :fencing_token AND status = 'RUNNING';
+
 -- publish_outputs: terminating → finished, with where the outputs are
 UPDATE runs SET revision = revision + 1, status = 'FINISHED', outputs = :outputs, state_digest = :state_digest,
     finished_at = clock_timestamp()

@@ -11,7 +11,7 @@ import pytest
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Command, RunState, decide
-from iteration_lib.protocol.command import DeleteRun, ReleaseOrigin
+from iteration_lib.protocol.command import DeleteRun, FallBack, ReleaseOrigin
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import (
@@ -70,13 +70,13 @@ pytestmark = pytest.mark.postgres
 
 
 def test_whole_story_has_every_command() -> None:
-    """So that each is held to what this suite says of all; a branch, and a run that is deleted, have theirs."""
+    """So that each is held to what this suite says of all; branches, deleted runs and fallbacks have their own."""
     state, written = RunState(run_id=RunId("a")), set[type[Command]]()
     for event in (event for events in whole_story(0) for event in events):
         state, commands = decide(state, event, NOW)
         written |= {type(command) for command in commands}
 
-    assert set(get_args(Command)) - {ReleaseOrigin, DeleteRun} == written
+    assert set(get_args(Command)) - {ReleaseOrigin, DeleteRun, FallBack} == written
 
 
 def test_both_stores_give_the_same_states_and_records(store_url: str, family: int) -> None:

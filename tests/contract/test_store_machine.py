@@ -14,7 +14,7 @@ from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.event import AttemptOpened
+from iteration_lib.protocol.event import AttemptOpened, FellBack
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.postgres import PostgresStore
@@ -62,11 +62,18 @@ class BothStores(EventMachine):
 
     def answer_of(self, place: int, event: Event) -> RunState | type[Exception]:
         try:
-            answered = self.coordinators[place].apply(self.run_id, event)
+            answered = self.apply(self.coordinators[place], event)
         except IterationError as err:
             return type(err)
         assert answered == read_state(self.stores[place], self.run_id), "what was returned is not what was committed"
         return timeless_state(answered)
+
+    def apply(self, coordinator: Coordinator, event: Event) -> RunState:
+        if not isinstance(event, FellBack):
+            return coordinator.apply(self.run_id, event)
+        checkpoint_id, reason = event.checkpoint.checkpoint_id, event.reason  # its times are each store's own
+        guard = (event.attempt_id, event.fencing_token)
+        return coordinator.fall_back(self.run_id, *guard, checkpoint_id=checkpoint_id, reason=reason)
 
     def teardown(self) -> None:
         super().teardown()

@@ -21,6 +21,7 @@ from iteration_lib.protocol.command import (
     DeleteRun,
     DiscardCheckpoints,
     EndAttempt,
+    FallBack,
     FinishOperator,
     MakeEpochsDurable,
     MarkCommitted,
@@ -134,6 +135,17 @@ FEWER = dataclasses.replace(
 
 
 DROPPED = dataclasses.replace(FEWER, dropped=("scaled",))
+
+
+# Checkpoint 2 covers epoch 1, and no epoch is open: the run could go on from checkpoint 1.
+BEHIND = (
+    SubsumeCheckpoint(checkpoint_id=1),
+    ACKNOWLEDGE,
+    COMPLETE,
+    MakeEpochsDurable(through=1),
+    VoidEpochs(after=1),
+)
+FALL = FallBack(from_checkpoint_id=2, to_checkpoint_id=1, epoch=0, reason="a file is missing")
 
 
 def stopping(number: int) -> tuple[Command, ...]:
@@ -285,6 +297,22 @@ WRONG: dict[str, tuple[Command, ...]] = {
         TERMINATE,
         PUBLISH,
     ),
+    "a fallback while an epoch is open": (*BEHIND[:-1], FALL),
+    "a fallback to a newer checkpoint": (*BEHIND, dataclasses.replace(FALL, from_checkpoint_id=1, to_checkpoint_id=2)),
+    "a fallback to another epoch": (*BEHIND, dataclasses.replace(FALL, epoch=1)),
+    "a fallback from a checkpoint that is not the newest": (*BEHIND, dataclasses.replace(FALL, from_checkpoint_id=7)),
+    "a fallback behind what a listener has heard": (
+        *BEHIND,
+        RecordNotice(listener_id="log", epoch=1, effect=None),
+        FALL,
+    ),
+    "a fallback behind what a sink publishes": (
+        *BEHIND,
+        RecordCommittables(committables=(prepared(1, "rows"),)),
+        FALL,
+    ),
+    "a fallback of a run that terminates": (*BEHIND, TERMINATE, FALL),
+    "a fallback by an attempt that has ended": (*BEHIND, END, FALL),
     "a second stop": (STOP, dataclasses.replace(STOP, stop_id=stop_id(8, 9), kind=StopKind.DRAIN)),
     "a stop of a run that terminates": (VOID, ABORT, TERMINATE, STOP),
     "a stopped run that nobody asked to stop": (*REST, STOPPED),
@@ -332,6 +360,7 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (RecordNotice(listener_id="other", epoch=0, effect=None),),
     (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, DiscardCheckpoints(checkpoint_ids=(1,))),
     (END, ABORT, VOID, DeleteRun(deleted_by="ann")),
+    (*BEHIND, FALL),
     (STOP,),
     (*REST, *stopping(7)),
     (*REST, *stopping(6), ResumeRun(stop_id=stop_id(6, 9), resumed_by="bob")),

@@ -19,6 +19,7 @@ from sqlalchemy.engine import make_url
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Event
+from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, RunStatus
 from iteration_lib.store.postgres import PostgresStore
 from tests.illegal_row import (
@@ -36,7 +37,7 @@ from tests.illegal_row import (
     set_epoch,
     set_run,
 )
-from tests.protocol_script import Sender, asks, claim, part, stop_id, stops
+from tests.protocol_script import Sender, asks, attempt_id, claim, part, stop_id, stops
 from tests.store_script import a_run, added, new_family, origin_of
 
 pytestmark = pytest.mark.postgres
@@ -112,6 +113,15 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
         }
         Coordinator(store).apply(other, claim(family=sender.family), *events[name])
         names["stop"] = stop_id(1, sender.family) if name == "stopped" else names.get("stop", "")
+    for name in ("older", "fallen"):
+        family = new_family()
+        sender, names[name] = Sender(1, 1, family), added(store)
+        passes = [event for epoch in range(3) for event in sender.passes(epoch, epoch + 1)]
+        heard = (sender.notifies(0), sender.notifies(1))
+        Coordinator(store).apply(RunId(names[name]), claim(family=family), *passes, *heard)
+        Coordinator(store).apply(RunId(names[name]), claim(2, takeover=True, family=family))
+    guard = (attempt_id(2, family), 2)
+    Coordinator(store).fall_back(RunId(names["fallen"]), *guard, checkpoint_id=2, reason="a file is missing")
     store.close()
     address = make_url(store_url)
     connection = psycopg2.connect(

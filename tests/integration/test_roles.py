@@ -33,6 +33,7 @@ TABLES = (
     "checkpoints",
     "checkpoint_requests",
     "stops",
+    "fallbacks",
     "listener_notices",
     "branches",
     "committables",

@@ -1,4 +1,4 @@
-"""I1 to I20 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
+"""I1 to I21 of iteration_lib/protocol, one test each: the shortest story in which a broken one would show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iteration_lib.errors import IterationError, ProtocolViolationError, RunStop
 from iteration_lib.protocol import RunState, decide
 from iteration_lib.protocol.alignment import decide_termination
 from iteration_lib.protocol.command import AlignEpoch, DiscardCheckpoints, FinishOperator, RecordNotice
-from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, TerminatedBy
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointStatus, EpochStatus, RunStatus, TerminatedBy
 from tests.protocol_script import (
     FIRST,
     LATER,
@@ -335,12 +335,27 @@ def test_i20_run_that_is_asked_to_stop_opens_no_further_epoch_and_is_stopped_by_
     assert RunStatus.RUNNING is play(stopped, resumes(), claim(2)).status
 
 
+def test_i21_run_falls_back_only_before_an_epoch_is_open_and_where_nobody_has_had_anything_of_what_goes() -> None:
+    ran = started(*FIRST.passes(0, 1))
+    first = ran.completed
+    assert first is not None
+    older = dataclasses.replace(first, status=CheckpointStatus.SUBSUMED)
+    broken = play(ran, *FIRST.passes(1, 2), *FIRST.passes(2, 3), claim(2, takeover=True))
+
+    fallen = play(broken, SECOND.falls_back(older))
+
+    assert (0, first) == (fallen.last_durable_epoch, fallen.completed)
+    refusal(play(broken, SECOND.opens(3)), SECOND.falls_back(older))
+    refusal(play(broken, SECOND.notifies(0), SECOND.notifies(1)), SECOND.falls_back(older))
+    refusal(dataclasses.replace(broken, pinned=frozenset({2})), SECOND.falls_back(older))
+
+
 def test_every_invariant_has_a_test_here() -> None:
     stated = re.findall(r"^(I\d+) ", iteration_lib.protocol.__doc__ or "", re.MULTILINE)
 
     tested = {name.split("_")[1].upper() for name in globals() if name.startswith("test_i")}
     assert set(stated) == tested
-    assert [f"I{number}" for number in range(1, 21)] == stated
+    assert [f"I{number}" for number in range(1, 22)] == stated
 
 
 def test_no_rule_depends_on_the_lease_but_the_claim() -> None:

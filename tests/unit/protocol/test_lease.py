@@ -19,8 +19,15 @@ from iteration_lib.protocol.command import (
 )
 from iteration_lib.protocol.event import GuardedEvent
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import AttemptState
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, RunStatus, TerminatedBy
+from iteration_lib.protocol.state import AttemptState, CheckpointState
+from iteration_lib.protocol.status import (
+    AttemptOutcome,
+    CheckpointFailure,
+    CheckpointKind,
+    CheckpointStatus,
+    RunStatus,
+    TerminatedBy,
+)
 from tests.protocol_script import (
     FIRST,
     HOLDER,
@@ -166,6 +173,15 @@ EVENTS_OF_FIRST: tuple[Event, ...] = (
     FIRST.marks(0, part("sums")),
     FIRST.changes("points"),
     FIRST.commits((0, "rows")),
+    FIRST.falls_back(
+        CheckpointState(
+            checkpoint_id=1,
+            epoch=0,
+            kind=CheckpointKind.PERIODIC,
+            status=CheckpointStatus.SUBSUMED,
+            participants=(),
+        )
+    ),
     FIRST.notifies(0),
     FIRST.finishes(),
     FIRST.triggers(0),

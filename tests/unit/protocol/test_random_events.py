@@ -11,6 +11,7 @@ from hypothesis.stateful import rule
 
 from iteration_lib.errors import (
     CheckpointNotFoundError,
+    FallbackRefusedError,
     InputError,
     LeaseHeldError,
     ProtocolViolationError,
@@ -31,6 +32,7 @@ from tests.protocol_script import LEASE_SECONDS, NOW, new_run
 
 _REFUSALS = (
     CheckpointNotFoundError,
+    FallbackRefusedError,
     InputError,
     LeaseHeldError,
     ProtocolViolationError,

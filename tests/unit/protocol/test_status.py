@@ -51,6 +51,6 @@ def test_database_knows_the_same_transitions(guard: str, transitions: frozenset[
 
 
 def test_nothing_follows_what_is_final() -> None:
-    final = {RunStatus.DELETED, EpochStatus.DURABLE, EpochStatus.VOIDED, CheckpointStatus.ABORTED}
+    final = {RunStatus.DELETED, EpochStatus.VOIDED, CheckpointStatus.ABORTED}
 
     assert set() == {before for before, _ in LEGAL} & (final | {CheckpointStatus.DISCARDED})
