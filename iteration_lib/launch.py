@@ -36,6 +36,7 @@ from iteration_lib.errors import (
     RunStoppedError,
     StateLocationError,
 )
+from iteration_lib.fallback import fall_back
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe, load_iteration, params_differences
 from iteration_lib.model.graph import Graph
@@ -234,7 +235,8 @@ def read_outputs(store: StoreWithHistory, run: RunRecord) -> dict[str, pa.Table]
 class Drive:
     """How a run is to be driven: who does it, how far, on what.
 
-    `checkpointing` holds the fields of Checkpointing that differ from what the iteration declares.
+    `checkpointing` holds the fields of Checkpointing that differ from what the iteration declares. With
+    `allow_fallback` a broken newest checkpoint is given up for an older one.
     """
 
     holder: Holder
@@ -245,6 +247,7 @@ class Drive:
     takeover: bool = False
     allow_dropped_state: bool = False
     ignore_edges: bool = False
+    allow_fallback: bool = False
     checkpointing: Mapping[str, object] = field(default_factory=dict)
     observer: Observer = field(default_factory=Silent)
 
@@ -279,6 +282,8 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
         suppress(RunFinishedError),  # another attempt finished it since `run` was read
         open_context(store, settings, run, drive, graph=graph, params=params) as context,
     ):
+        if drive.allow_fallback:
+            context = fall_back(store, context)  # noqa: PLW2901 - the attempt, as it goes on
         # The attempt before may have finished operators, or changed the definition, until this one was open.
         continuation = _checked_continuation(store, find_run(store, run.run_id), graph, drive)
         if continuation.has_changed and context.attempt.opened.status is RunStatus.RUNNING:

@@ -21,6 +21,8 @@ FLOORS = (
     (
         "continuation",
         "garbage",
+        "verification",
+        "fallback",
         "launch",
         "saving",
         "stopping",
@@ -28,7 +30,6 @@ FLOORS = (
         "lineage",
         "loading",
         "planning",
-        "verification",
         "loop_run",
         "loop",
     ),

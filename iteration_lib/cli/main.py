@@ -94,6 +94,7 @@ def cli() -> None:
 @click.option("--takeover", is_flag=True, help="Take the run from an attempt that you know is gone.")
 @click.option("--allow-dropped-state", is_flag=True, help="Let the state of operators that are gone go too.")
 @click.option("--ignore-edges", is_flag=True, help="Compute anew what is durable inside the open epoch.")
+@click.option("--allow-fallback", is_flag=True, help="Give up a broken newest checkpoint for an older, whole one.")
 @checkpointing_options
 @store_options
 def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
@@ -138,6 +139,7 @@ def _drive(
             takeover=options["takeover"],
             allow_dropped_state=options["allow_dropped_state"],
             ignore_edges=options["ignore_edges"],
+            allow_fallback=options["allow_fallback"],
             checkpointing=options["checkpointing"],
             observer=observer,
         )

@@ -163,8 +163,11 @@ def explain_decision(history: RunHistory, epoch: EpochRecord, records: Mapping[s
 def _ending(history: RunHistory, epoch: EpochRecord, cover: CheckpointRecord | None) -> Iterator[str]:
     if epoch.status is EpochStatus.VOIDED:
         after = history.attempt_after(epoch.fencing_token)
-        stop = history.stop_between(epoch, after)
-        if stop is not None:
+        stop, fell = history.stop_between(epoch, after), history.fallback_over(epoch)
+        if fell is not None:
+            who = history.describe_attempt(fell.fencing_token)
+            yield f"voided: {who} fell back to checkpoint {fell.to_checkpoint_id} of epoch {fell.epoch}"
+        elif stop is not None:
             yield f"voided: no checkpoint covered it when the run stopped, as {stop.requested_by} had asked"
         else:
             who = history.describe_attempt(after.fencing_token) if after is not None else "a newer attempt"

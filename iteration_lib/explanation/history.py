@@ -9,6 +9,7 @@ from iteration_lib.store.record import (
     CheckpointRecord,
     CommittableRecord,
     EpochRecord,
+    FallbackRecord,
     NoticeRecord,
     OperatorRecord,
     PartRecord,
@@ -31,6 +32,7 @@ class RunHistory:
     checkpoints: tuple[CheckpointRecord, ...] = ()
     requests: tuple[RequestRecord, ...] = ()
     stops: tuple[StopRecord, ...] = ()
+    fallbacks: tuple[FallbackRecord, ...] = ()
     notices: tuple[NoticeRecord, ...] = ()
     committables: tuple[CommittableRecord, ...] = ()
 
@@ -47,6 +49,19 @@ class RunHistory:
         stopped = [(stop.stopped_at, stop) for stop in self.stops if stop.stopped_at is not None]
         return next(
             (stop for at, stop in stopped if epoch.opened_at <= at and (after is None or at <= after.started_at)),
+            None,
+        )
+
+    def fallback_over(self, epoch: EpochRecord) -> FallbackRecord | None:
+        """Return the fallback that gave up an epoch which was durable."""
+        covers = {known.checkpoint_id: known.epoch for known in self.checkpoints}
+        return next(
+            (
+                fell
+                for fell in self.fallbacks
+                if epoch.fencing_token < fell.fencing_token
+                and fell.epoch < epoch.epoch <= covers[fell.from_checkpoint_id]
+            ),
             None,
         )
 
@@ -67,6 +82,7 @@ def read_history(store: History, run: RunRecord) -> RunHistory:
         checkpoints=store.list_checkpoints(run.run_id),
         requests=store.list_requests(run.run_id),
         stops=store.list_stops(run.run_id),
+        fallbacks=store.list_fallbacks(run.run_id),
         notices=store.list_notices(run.run_id),
         committables=store.list_committables(run.run_id),
     )

@@ -127,6 +127,12 @@ def _attempt(history: RunHistory, attempt: AttemptRecord) -> Iterator[str]:
     driven = [known.epoch for known in history.epochs if known.fencing_token == attempt.fencing_token]
     yield f"opened epochs {min(driven)} to {max(driven)}" if driven else "opened no epoch"
     yield _pace(attempt.policy)
+    yield from (
+        f"fell back to checkpoint {fell.to_checkpoint_id} of epoch {fell.epoch} {instant(fell.fell_back_at)}, because "
+        f"checkpoint {fell.from_checkpoint_id} is broken: {fell.reason}"
+        for fell in history.fallbacks
+        if fell.fencing_token == attempt.fencing_token
+    )
     yield from (f"its iteration is another: {change}" for change in attempt.definition_changes or ())
     if attempt.ended_at is not None:
         yield _outcome(attempt)
@@ -178,7 +184,17 @@ def _checkpoint(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[s
         yield f"aborted {instant(checkpoint.ended_at)}, {why}: {checkpoint.reason}"
     else:
         yield f"completed {instant(checkpoint.ended_at)}"
-        yield from _subsumed(history, checkpoint)
+        yield from _given_up(history, checkpoint) or _subsumed(history, checkpoint)
+
+
+def _given_up(history: RunHistory, checkpoint: CheckpointRecord) -> list[str]:
+    """Say by which attempt a checkpoint was given up, if it was."""
+    return [
+        f"given up by {history.describe_attempt(fell.fencing_token)}, which fell back to checkpoint "
+        f"{fell.to_checkpoint_id}: checkpoint {fell.from_checkpoint_id} was broken, {fell.reason}"
+        for fell in history.fallbacks
+        if fell.to_checkpoint_id < checkpoint.checkpoint_id <= fell.from_checkpoint_id
+    ]
 
 
 def _subsumed(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[str]:

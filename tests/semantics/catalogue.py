@@ -625,6 +625,22 @@ GUARDS = (
         "if path in references.needed and path not in references.let_go:",
     ),
     _guard(
+        "B6.3",
+        "a broken checkpoint passes for whole",
+        "unit/test_fallback.py::test_run_goes_on_from_the_older_checkpoint_to_the_same_bits_where_it_is_let",
+        "iteration_lib/fallback.py",
+        "    if not bad:\n",
+        "    if bad:\n",
+    ),
+    _guard(
+        "B6.3",
+        "what a listener has heard of is given up",
+        f"{_UNIT}/test_fallback.py::test_run_of_which_a_listener_has_heard_more_is_refused_by_the_listeners_name",
+        f"{_PROTOCOL}/fallback.py",
+        "if last > epoch)",
+        "if last > state.last_durable_epoch)",
+    ),
+    _guard(
         "B6.4",
         "what a branch pins is discarded",
         f"{_UNIT}/test_retention.py::test_pinned_checkpoint_stays_and_a_claimed_one_goes_though_the_policy_says_otherwise",

@@ -1,0 +1,75 @@
+"""Which older checkpoint does a run go on from, where its newest one is broken and a person lets it?
+
+Every file of the newest checkpoint is verified, and only where one is missing or changed those of the older ones,
+newest first: what an attempt would find while it computes is found before. The step back is one transaction (I21).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from iteration_lib.driver.context import RunContext
+from iteration_lib.errors import FallbackRefusedError
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus
+from iteration_lib.store.record import CheckpointRecord, RunRecord
+from iteration_lib.store.seam import History, StoreWithHistory
+from iteration_lib.verification import verify_run
+
+_logger = logging.getLogger(__name__)
+
+
+def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
+    """Return an attempt's context as it goes on: behind the newest checkpoint that can be verified.
+
+    Where that is the run's newest nothing is changed. Raises FallbackRefusedError where there is none, and where
+    somebody has had something of what would be given up.
+    """
+    opened = context.attempt.opened
+    newest = store.find_completed(opened.run_id)
+    if opened.status is not RunStatus.RUNNING or newest is None:
+        return context
+    problem = problem_of(store, context.run, newest)
+    if problem is None:
+        return context
+    older = newest_verified(store, context.run, newest)
+    if older is None:
+        raise FallbackRefusedError(opened.run_id, f"{problem}, and no older checkpoint is there whole")
+    published = [known for known in store.list_committables(opened.run_id) if known.epoch > older.epoch]
+    if published:  # also through a sink that its output has no more, which the run's state does not know
+        shown = ", ".join(sorted({repr(known.output) for known in published}))
+        raise FallbackRefusedError(opened.run_id, f"output {shown} is published of epochs after {older.epoch}")
+    state = context.attempt.coordinator.fall_back(
+        opened.run_id,
+        context.attempt.attempt_id,
+        context.attempt.fencing_token,
+        checkpoint_id=older.checkpoint_id,
+        reason=problem,
+    )
+    _logger.warning(
+        "event=fell_back run_id=%s from=%s to=%s reason=%s",
+        opened.run_id,
+        newest.checkpoint_id,
+        older.checkpoint_id,
+        problem,
+    )
+    return replace(context, attempt=replace(context.attempt, opened=state))
+
+
+def newest_verified(store: History, run: RunRecord, newest: CheckpointRecord) -> CheckpointRecord | None:
+    """Return the newest checkpoint before one that has all its files."""
+    older = [
+        known
+        for known in store.list_checkpoints(run.run_id)
+        if known.checkpoint_id < newest.checkpoint_id and known.status is CheckpointStatus.SUBSUMED
+    ]
+    return next((known for known in reversed(older) if problem_of(store, run, known) is None), None)
+
+
+def problem_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> str | None:
+    """Say what is wrong with a checkpoint's files, None if nothing is."""
+    bad = [file for file in verify_run(store, run, checkpoint_id=checkpoint.checkpoint_id) if file.problem is not None]
+    if not bad:
+        return None
+    more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
+    return f"{bad[0].path} {bad[0].problem}{more}"

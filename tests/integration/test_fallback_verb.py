@@ -1,0 +1,39 @@
+"""What does `iteration run --allow-fallback` do? In processes of their own."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+
+pytestmark = pytest.mark.postgres
+
+COUNTED = "tests.iterations.counted:counted"
+EPOCHS = 4
+
+
+@pytest.fixture
+def shell(store_url: str, tmp_path: Path) -> CommandLine:
+    return CommandLine(store_url=store_url, folder=tmp_path)
+
+
+def params(shell: CommandLine) -> list[str]:
+    return ["--param", f"log={shell.folder / 'bodies.log'}", "--param", f"max_epochs={EPOCHS}"]
+
+
+def test_run_with_a_broken_checkpoint_goes_on_from_an_older_one_only_where_it_is_let(shell: CommandLine) -> None:
+    killed = shell.run(COUNTED, "torn", *params(shell), ITERATION_CRASH_POINT="manifest_written@2:kill")
+    assert -signal.SIGKILL == killed.code
+    newest = shell.call("checkpoints", "torn", "--json").json[1]
+    run_id = shell.call("show", "torn", "--json").json["run"]["run_id"]
+    (shell.state / run_id / newest["manifest"]).unlink()
+
+    refused = shell.run(COUNTED, "torn", *params(shell))
+    let = shell.run(COUNTED, "torn", *params(shell), "--allow-fallback")
+
+    assert (1, True) == (refused.code, f"{newest['manifest']} is missing" in refused.err)
+    assert (0, "FINISHED", EPOCHS) == (let.code, let.json["status"], let.json["epochs"]), let.err
+    assert "fell back to checkpoint 1 of epoch 0" in shell.call("explain", "torn").out

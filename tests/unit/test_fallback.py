@@ -1,0 +1,136 @@
+"""Which older checkpoint does a run go on from, where its newest one is broken and a person lets it?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from iteration_lib.errors import FallbackRefusedError, StateCorruptedError
+from iteration_lib.explanation import explain_run, read_history
+from iteration_lib.garbage import collect_garbage
+from iteration_lib.protocol.command import RecordCommittables
+from iteration_lib.protocol.event import Committable
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.record import CheckpointRecord
+from iteration_lib.verification import verify_run
+from tests.driven_in_memory import MODULE, InMemory
+from tests.store_script import history
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
+    """A run of three epochs, of which two are durable."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration()
+    bench.open()
+    bench.drive(until_epoch=2)
+    return bench
+
+
+def checkpoint(bench: InMemory, checkpoint_id: int) -> CheckpointRecord:
+    return bench.store.list_checkpoints(bench.run.run_id)[checkpoint_id - 1]
+
+
+def state_file(bench: InMemory, checkpoint_id: int) -> Path:
+    """Return the file of a checkpoint that holds its variable."""
+    files = verify_run(bench.store, bench.run, checkpoint_id=checkpoint_id)
+    return next(bench.state / file.path for file in files if "/epoch-" in file.path)
+
+
+def statuses(bench: InMemory) -> list[str]:
+    return [known.status.value for known in bench.store.list_checkpoints(bench.run.run_id)]
+
+
+def test_broken_newest_checkpoint_stops_the_run_and_nothing_is_given_up_unasked(bench: InMemory) -> None:
+    state_file(bench, 2).unlink()
+
+    with pytest.raises(StateCorruptedError, match="is missing"):
+        bench.drive()
+
+    assert (["SUBSUMED", "COMPLETED"], 2, ()) == (
+        statuses(bench),
+        bench.run.epochs,
+        bench.store.list_fallbacks(bench.run.run_id),
+    )
+
+
+@pytest.mark.parametrize("what", ["a file is missing", "a file is changed", "the manifest is missing"])
+def test_run_goes_on_from_the_older_checkpoint_to_the_same_bits_where_it_is_let(bench: InMemory, what: str) -> None:
+    path = state_file(bench, 2)
+    if what == "the manifest is missing":
+        path = bench.state / str(checkpoint(bench, 2).manifest_path)
+    if what == "a file is changed":
+        path.write_bytes(b"x" + path.read_bytes()[1:])
+    else:
+        path.unlink()
+
+    run = bench.drive(allow_fallback=True)
+
+    (fell,) = bench.store.list_fallbacks(run.run_id)
+    epochs = [(e.epoch, e.fencing_token) for e in bench.store.list_epochs(run.run_id) if e.status.value == "DURABLE"]
+    assert (RunStatus.FINISHED, ["SUBSUMED", "DISCARDED", "SUBSUMED", "COMPLETED"]) == (run.status, statuses(bench))
+    assert (2, 1, 0) == (fell.from_checkpoint_id, fell.to_checkpoint_id, fell.epoch)
+    assert str(path.relative_to(bench.state)) in fell.reason
+    assert [(0, 1), (1, 2), (2, 2)] == epochs
+    undisturbed = InMemory(bench.folder / "undisturbed")
+    undisturbed.folder.mkdir()
+    undisturbed.write_input()
+    undisturbed.open()
+    assert undisturbed.drive().state_digest == run.state_digest
+
+
+def test_what_was_given_up_is_explained_and_collected_and_the_rest_is_whole(bench: InMemory) -> None:
+    broken = state_file(bench, 2)
+    broken.unlink()
+    run = bench.drive(allow_fallback=True)
+
+    told = explain_run(read_history(bench.store, run))
+    collect_garbage(bench.store, run, dry_run=False)
+
+    said = [
+        sentence for part in ("attempts", "epochs", "checkpoints") for row in told[part] for sentence in row["because"]
+    ]  # type: ignore[attr-defined]  # lists of rows
+    relative = broken.relative_to(bench.state)
+    assert 1 == len([s for s in said if s.startswith("fell back to checkpoint 1 of epoch 0 ") and str(relative) in s])
+    assert 1 == len([s for s in said if s.startswith("voided: attempt 2, ") and "fell back to checkpoint 1" in s])
+    assert 1 == len([s for s in said if s.startswith("given up by attempt 2, ") and "checkpoint 2 was broken" in s])
+    assert [] == [file for file in verify_run(bench.store, bench.run) if file.problem is not None]
+
+
+def test_run_of_which_a_sink_has_published_more_is_refused_though_its_output_has_no_sink_any_more(
+    bench: InMemory,
+) -> None:
+    committable = Committable(epoch=1, output="rows", target="a folder", content={}, in_store=True)
+    with bench.store.transaction(bench.run.run_id) as transaction:
+        transaction.write([RecordCommittables(committables=(committable,))], bench.run.fencing_token)
+    state_file(bench, 2).unlink()
+
+    with pytest.raises(FallbackRefusedError, match="output 'rows' is published of epochs after 0"):
+        bench.drive(allow_fallback=True)
+
+    assert ["SUBSUMED", "COMPLETED"] == statuses(bench)
+
+
+def test_whole_newest_checkpoint_is_not_given_up(bench: InMemory) -> None:
+    state_file(bench, 1).unlink()
+
+    run = bench.drive(allow_fallback=True)
+
+    assert (RunStatus.FINISHED, ()) == (run.status, bench.store.list_fallbacks(run.run_id))
+    assert ["SUBSUMED", "SUBSUMED", "COMPLETED"] == statuses(bench)
+
+
+def test_run_without_any_whole_checkpoint_says_so_and_changes_none(bench: InMemory) -> None:
+    for number in (1, 2):
+        state_file(bench, number).unlink()
+    before = history(bench.store, bench.run.run_id)["checkpoints"]
+
+    with pytest.raises(FallbackRefusedError, match="is missing, and no older checkpoint is there whole"):
+        bench.drive(allow_fallback=True)
+
+    assert before == history(bench.store, bench.run.run_id)["checkpoints"]
