@@ -65,8 +65,8 @@ RETENTIONS = (
         name="run is deleted under a live attempt",
         rule="lease",
         file=_RETENTION,
-        old="        if not (event.gone_attempt_id == live.attempt_id or live.lease_expires_at <= now):\n",
-        new="        if live.lease_expires_at is None:\n",
+        old="    check_undriven(state, now, gone_attempt_id=event.gone_attempt_id)\n",
+        new="",
     ),
     Mutant(
         name="deleted branch holds its origin",
