@@ -33,7 +33,7 @@ from iteration_lib.cli.stop import resume, stop
 from iteration_lib.cli.verify import verify
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import IterationError, UsageError
+from iteration_lib.errors import IterationError, StateCorruptedError, UsageError
 from iteration_lib.launch import (
     DEFAULT_MAX_BUCKETS,
     LARGEST_MAX_BUCKETS,
@@ -143,7 +143,12 @@ def _drive(
             checkpointing=options["checkpointing"],
             observer=observer,
         )
-        return drive_run(store, settings, found, drive)
+        try:
+            return drive_run(store, settings, found, drive)
+        except StateCorruptedError:
+            if not drive.allow_fallback:
+                click.echo("with --allow-fallback it goes on from an older checkpoint, if one is whole", err=True)
+            raise
 
 
 @cli.command("list")

@@ -333,7 +333,7 @@ def test_show_answers_with_everything_there_is(finished: tuple[CommandLine, Answ
 
     shown = shell.call("show", RUN_KEY, "--json").json
 
-    assert ["run", "attempts", "epochs", "operators", "checkpoints"] == list(shown)
+    assert ["run", "attempts", "epochs", "operators", "checkpoints", "stops"] == list(shown)
     assert answer.json == {name: shown["run"][name] for name in answer.json}
     assert ({"k": None}.keys() & shown["run"].keys(), COUNTED) == (set(), shown["run"]["reference"])
     assert [(0, "DURABLE", 1), (1, "DURABLE", 1), (2, "DURABLE", 1)] == [
