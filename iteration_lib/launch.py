@@ -295,6 +295,7 @@ def open_context(
     """Open an attempt of a run and a runner for it, and end both; see `open_attempt`."""
     checkpointing = drive.checkpointing_of(graph)
     location = StateLocation(run.state_uri).below(run.run_id)
+    sinks = open_sinks(graph, params, store_url=store.url)  # first: a refusal must not supersede a live attempt
     with (
         open_attempt(store, Coordinator(store), run.run_id, _claim(store, run, drive, checkpointing)) as attempt,
         drive.open_runner(run, location, f"{attempt.folder}/{RUNNER_SCRATCH}") as runner,
@@ -312,7 +313,7 @@ def open_context(
             clock=SystemClock(),
             parallelism=drive.parallelism,
             alignment_timeout_seconds=checkpointing.alignment_timeout_seconds,
-            sinks=open_sinks(graph, params, store_url=store.url),
+            sinks=sinks,
             observer=drive.observer,
             crash_plan=settings.crash_plan,
         )

@@ -1,0 +1,93 @@
+"""What becomes of a run whose sink fails, hangs, or is gone? A sink of the user's own, on a real store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from iteration_lib.config import Settings
+from iteration_lib.engine import Engine, EngineKind
+from iteration_lib.errors import SinkTargetError
+from iteration_lib.launch import Drive, drive_run
+from iteration_lib.process import this_holder
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus
+from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.store.record import RunRecord
+from tests.driven_here import Here
+from tests.iterations.delivering import EPOCHS, delivering
+from tests.json_lines_sink import read_lines
+
+pytestmark = pytest.mark.postgres
+
+WHOLE = [{"l": 2.0 + epoch} for epoch in range(EPOCHS)]
+
+
+@pytest.fixture(scope="module")
+def store(store_url: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(store_url)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def here(store: PostgresStore, tmp_path: Path) -> Here:
+    return Here.begin(store, tmp_path, delivering)
+
+
+def launch(here: Here, **options: object) -> RunRecord:
+    """Drive the run as a process does, from settings."""
+    settings = Settings(store_url=None, state_uri=here.run.state_uri)
+    open_runner = Engine(kind=EngineKind.LOCAL).open_runner
+    drive = Drive(holder=this_holder(), open_runner=open_runner, parallelism=2, takeover=True, **options)
+    return drive_run(here.store, settings, here.found, drive)
+
+
+def shown(here: Here) -> list[object]:
+    """Return the rows that readers see, epoch by epoch."""
+    return [*read_lines(here.desk / "shown")]
+
+
+def test_error_of_a_users_sink_declines_the_checkpoint_and_the_next_one_publishes_the_epoch(here: Here) -> None:
+    here.order("fail", "prepare 1")
+
+    run = here.drive(script={"epoch_written@2": lambda: here.clear("fail")}, tolerable_failures=1)
+
+    assert (RunStatus.FINISHED, WHOLE) == (run.status, shown(here))
+    declined = [known for known in here.checkpoints if known.status is CheckpointStatus.ABORTED]
+    assert ["the SteeredSink of output 'levels' failed in prepare (RuntimeError: told to fail: prepare 1)"] == [
+        known.reason.split(";")[0] for known in declined
+    ]
+
+
+def test_error_of_a_users_sink_in_commit_ends_the_attempt_and_names_it(here: Here) -> None:
+    here.order("fail", "commit 1")
+
+    failure = here.drive_and_fail()
+
+    assert isinstance(failure, SinkTargetError)
+    said = "the SteeredSink of output 'levels' failed in commit (RuntimeError: told to fail: commit 1)"
+    assert str(failure).startswith(said)
+    assert str(failure) == here.found.failure
+    here.clear("fail")
+    assert (RunStatus.FINISHED, WHOLE) == (here.drive().status, shown(here))
+
+
+def test_committable_that_no_store_keeps_declines_the_checkpoint_and_names_the_sink(here: Here) -> None:
+    here.order("forget", "prepare 0")
+
+    failure = here.drive_and_fail()
+
+    said = "the SteeredSink of output 'levels' failed in prepare (TypeError: Object of type set is not JSON"
+    assert str(failure).startswith(said)
+    assert [CheckpointStatus.ABORTED] == [known.status for known in here.checkpoints]
+
+
+def test_function_that_cannot_make_its_sink_supersedes_nobody(here: Here) -> None:
+    here.order("fail", "make the sink")
+
+    with pytest.raises(SinkTargetError, match="output 'levels' failed in making its sink"):
+        launch(here)
+
+    assert () == here.store.list_attempts(here.run.run_id)
