@@ -110,7 +110,10 @@ class Sinks:
         """Commit into the store's own database, in the transaction that a cursor is in."""
         sink = cast("PostgresSink", self._context.sinks[committable.output].sink)
         token = self._context.attempt.fencing_token
-        sink.publish(cursor, self._transaction(committable.epoch, committable.output, token), committable.content)
+        transaction = self._transaction(committable.epoch, committable.output, token)
+        # The run is locked meanwhile: what hangs must end, and with it this checkpoint.
+        timeout_seconds = self._context.policy.timeout_seconds
+        sink.publish(cursor, transaction, committable.content, timeout_seconds=timeout_seconds)
 
     def commit(self, state: RunState) -> RunState:
         """Commit what is stored and may not have been committed, in order; raises SinkTargetError."""
