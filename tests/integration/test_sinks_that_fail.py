@@ -9,16 +9,20 @@ from pathlib import Path
 import pytest
 
 from iteration_lib.config import Settings
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import SinkTargetError
 from iteration_lib.launch import Drive, drive_run
 from iteration_lib.process import this_holder
-from iteration_lib.protocol.status import CheckpointStatus, RunStatus
+from iteration_lib.protocol.event import StopRequested
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus, StopKind
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import RunRecord
 from tests.driven_here import Here
 from tests.iterations.delivering import EPOCHS, delivering
 from tests.json_lines_sink import read_lines
+from tests.protocol_script import stop_id
+from tests.store_script import new_family
 
 pytestmark = pytest.mark.postgres
 
@@ -91,3 +95,21 @@ def test_function_that_cannot_make_its_sink_supersedes_nobody(here: Here) -> Non
         launch(here)
 
     assert () == here.store.list_attempts(here.run.run_id)
+
+
+def test_run_that_is_to_stop_shows_first_what_it_could_not_commit(here: Here) -> None:
+    """Nobody may drive a STOPPED run: what its last attempt did not commit would wait for a person to resume it."""
+    here.order("fail", "commit 1")
+    assert isinstance(here.drive_and_fail(script={"epoch_written@1": lambda: ask_to_stop(here)}), SinkTargetError)
+    here.clear("fail")
+    here.log()
+
+    run = here.drive()
+
+    assert (RunStatus.STOPPED, WHOLE[:2]) == (run.status, shown(here))
+    assert {"make the sink": 1, "commit 1": 1} == here.log()
+
+
+def ask_to_stop(here: Here) -> None:
+    event = StopRequested(stop_id=stop_id(1, new_family()), kind=StopKind.STOP, requested_by="ann")
+    Coordinator(here.store).apply(here.run.run_id, event)
