@@ -80,3 +80,11 @@ def raised(level: Block, params: DeliveringParams, epoch: int) -> Block:
 
 delivering.feedback(level=raised)
 delivering.output(levels=raised, sink=steered_sink, each_epoch=True)
+
+silent = Iteration("delivering", params=DeliveringParams)
+"""The same without its sink."""
+
+silent.variable(level)
+silent.operator(raised)
+silent.feedback(level=raised)
+silent.output(levels=raised)
