@@ -257,8 +257,11 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     """
     terminating = run.terminated_by is not None
     reached = drive.until_epoch is not None and run.epochs >= drive.until_epoch
-    done = (reached or (terminating and not drive.publish)) and not _has_uncommitted(store, run)
-    if run.status is RunStatus.FINISHED or (done and run.status is not RunStatus.FAILED):
+    done = reached or (terminating and not drive.publish)
+    # What sinks do not show yet is left to this attempt, whatever sinks the definition has by now.
+    if run.status is RunStatus.FINISHED or (
+        done and run.status is not RunStatus.FAILED and not store.list_uncommitted(run.run_id)
+    ):
         return run
     _check_no_loop(run)
     if run.status is RunStatus.STOPPED:
@@ -281,11 +284,6 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
         if drive.publish:
             publish_outputs(context, driven)
     return find_run(store, run.run_id)
-
-
-def _has_uncommitted(store: StoreWithHistory, run: RunRecord) -> bool:
-    """Tell whether the attempt before was gone before its sinks showed what is durable."""
-    return "sinks" in run.definition and bool(store.list_uncommitted(run.run_id))
 
 
 @contextmanager
