@@ -145,6 +145,15 @@ class Sinks:
             )
 
     def _commit(self, stored: CommittableRecord) -> None:
+        try:
+            self._show(stored)
+        except SinkTargetError as err:
+            if err.is_passing:
+                raise
+            given_up = f"or give output {stored.output!r} of epoch {stored.epoch} up, as docs/sinks.md says"
+            raise SinkTargetError(err.target, err.problem, way_out=f"{err.way_out} ({given_up})") from err
+
+    def _show(self, stored: CommittableRecord) -> None:
         found = self._context.sinks.get(stored.output)
         now = describe_sink(found.sink) if found is not None else "no sink"
         if found is None or now != stored.target:

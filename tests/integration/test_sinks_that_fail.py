@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
+import psycopg2
 import pytest
 
 from iteration_lib.config import Settings
@@ -28,6 +30,7 @@ from tests.driven_here import Here, be_told_to_end
 from tests.iterations.delivering import EPOCHS, delivering, silent
 from tests.json_lines_sink import read_lines
 from tests.protocol_script import stop_id
+from tests.sink_reader import dsn
 from tests.store_script import new_family
 
 pytestmark = pytest.mark.postgres
@@ -156,3 +159,23 @@ def attempt_of(here: Here) -> AbstractContextManager[Attempt]:
     """Open an attempt that does what the test wants."""
     claim = Claim(attempt_id=AttemptId(str(uuid.uuid4())), holder=this_holder())
     return open_attempt(here.store, Coordinator(here.store), here.run.run_id, claim)
+
+
+def test_output_that_can_never_be_committed_is_given_up_as_the_docs_say(here: Here) -> None:
+    """Its target is gone, say. The error says that there is a way out, and nothing claims that it was committed."""
+    here.order("fail", "commit 1")
+    failure = here.drive_and_fail()
+    page = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
+    (statement,) = re.findall(r"^DELETE .*?;$", page, re.MULTILINE | re.DOTALL)
+
+    assert "(or give output 'levels' of epoch 1 up, as docs/sinks.md says), then run the same command" in str(failure)
+    execute(here.store, statement.replace("RUN_ID", here.run.run_id).replace("OUTPUT", "levels").replace("EPOCH", "1"))
+
+    assert (RunStatus.FINISHED, [WHOLE[0], *WHOLE[2:]]) == (here.drive().status, shown(here))
+    assert [0, 2, 3] == [known.epoch for known in here.store.list_committables(here.run.run_id)]
+
+
+def execute(store: PostgresStore, statement: str) -> None:
+    with closing(psycopg2.connect(dsn(store.url))) as connection, connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+        assert cursor.rowcount == 1
