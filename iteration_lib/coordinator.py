@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+from iteration_lib.errors import RunLockedError
 from iteration_lib.protocol import Command, Event, RunState, decide
 from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import (
@@ -52,6 +54,7 @@ class Coordinator:
         self._sleep = sleep
         self._cache: dict[RunId, _Cached] = {}
         self._lock = threading.Lock()
+        self._publishing: set[RunId] = set()
 
     def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
         """Apply events in one transaction, all or none, and return the state that was committed.
@@ -61,7 +64,13 @@ class Coordinator:
         Raises what `protocol.decide` raises, RunNotFoundError, RunLockedError when others do not let the run go, or
         OutcomeUnknownError when the store stays away.
         """
-        return retry(lambda: self._apply_once(run_id, events, publish), f"run_id={run_id}", sleep=self._sleep)
+        while True:
+            is_own = run_id in self._publishing
+            try:
+                return retry(lambda: self._apply_once(run_id, events, publish), f"run_id={run_id}", sleep=self._sleep)
+            except RunLockedError:  # by rows that go into a table of the store: they have their own time limit
+                if not is_own and run_id not in self._publishing:
+                    raise
 
     def discard(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
         """Discard, in one transaction, what nobody needs and a policy does not keep; return the checkpoints' ids.
@@ -94,6 +103,15 @@ class Coordinator:
     def _apply_once(self, run_id: RunId, events: tuple[Event, ...], publish: Publish | None) -> RunState:
         return self._transact(run_id, lambda *_: events, is_fresh=_asks_for_lease(events), publish=publish)
 
+    @contextmanager
+    def _locking(self, run_id: RunId) -> Iterator[None]:
+        """Say that a thread of this process holds the run's lock, for as long as a sink needs."""
+        self._publishing.add(run_id)
+        try:
+            yield
+        finally:
+            self._publishing.discard(run_id)
+
     def _discard_once(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
         discarded: tuple[int, ...] = ()
 
@@ -118,9 +136,10 @@ class Coordinator:
                 state, decided = decide(state, event, transaction.now)
                 commands += decided
             transaction.write(commands, state.fencing_token)
-            if publish is not None:
-                for committable in _in_store(commands):
-                    transaction.lend(partial(publish, committable))
+            if publish is not None and (published := _in_store(commands)):
+                with self._locking(run_id):
+                    for committable in published:
+                        transaction.lend(partial(publish, committable))
             revision = transaction.revision
         with self._lock:
             self._cache[run_id] = _Cached(revision=revision, state=state)

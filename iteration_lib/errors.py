@@ -182,6 +182,7 @@ class SinkTargetError(UsageError):
         self.target = target
         self.problem = problem
         self.is_passing = is_passing
+        self.way_out = way_out
         super().__init__(f"{target} {problem}; {way_out}, then run the same command again")
 
 

@@ -266,8 +266,11 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     """
     terminating = run.terminated_by is not None
     reached = drive.until_epoch is not None and run.epochs >= drive.until_epoch
-    done = (reached or (terminating and not drive.publish)) and not _has_uncommitted(store, run)
-    if run.status is RunStatus.FINISHED or (done and run.status is not RunStatus.FAILED):
+    done = reached or (terminating and not drive.publish)
+    # What sinks do not show yet is left to this attempt, whatever sinks the definition has by now.
+    if run.status is RunStatus.FINISHED or (
+        done and run.status is not RunStatus.FAILED and not store.list_uncommitted(run.run_id)
+    ):
         return run
     _check_no_loop(run)
     if run.status is RunStatus.STOPPED:
@@ -294,11 +297,6 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     return find_run(store, run.run_id)
 
 
-def _has_uncommitted(store: StoreWithHistory, run: RunRecord) -> bool:
-    """Tell whether the attempt before was gone before its sinks showed what is durable."""
-    return "sinks" in run.definition and bool(store.list_uncommitted(run.run_id))
-
-
 @contextmanager
 def open_context(
     store: StoreWithHistory, settings: Settings, run: RunRecord, drive: Drive, *, graph: Graph, params: object
@@ -306,6 +304,7 @@ def open_context(
     """Open an attempt of a run and a runner for it, and end both; see `open_attempt`."""
     checkpointing = drive.checkpointing_of(graph)
     location = StateLocation(run.state_uri).below(run.run_id)
+    sinks = open_sinks(graph, params, store_url=store.url)  # first: a refusal must not supersede a live attempt
     with (
         open_attempt(store, Coordinator(store), run.run_id, _claim(store, run, drive, checkpointing)) as attempt,
         drive.open_runner(run, location, f"{attempt.folder}/{RUNNER_SCRATCH}") as runner,
@@ -323,7 +322,7 @@ def open_context(
             clock=SystemClock(),
             parallelism=drive.parallelism,
             alignment_timeout_seconds=checkpointing.alignment_timeout_seconds,
-            sinks=open_sinks(graph, params, store_url=store.url),
+            sinks=sinks,
             observer=drive.observer,
             crash_plan=settings.crash_plan,
         )

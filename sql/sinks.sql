@@ -44,6 +44,9 @@ ALTER TABLE {staging} DROP COLUMN {column} CASCADE;
 -- fill_staging: the rows, as the table will hold them
 INSERT INTO {staging} ({columns}) SELECT {columns} FROM {rows};
 
+-- bound_statements: let none of this transaction's statements take longer, whose transaction holds more than the target
+SELECT set_config('statement_timeout', %(milliseconds)s, true);
+
 -- insert_publication: take the transaction's turn, which it has once, whoever else is at it; no row means that it was had
 INSERT INTO {publications} (target, run_id, output, epoch, fencing_token, run_key, rows)
 VALUES (%(target)s, %(run_id)s, %(output)s, %(epoch)s, %(fencing_token)s, %(run_key)s, %(rows)s)

@@ -10,6 +10,7 @@ import click
 from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_json, print_table
 from iteration_lib.cli.person import this_person
+from iteration_lib.cli.waiting import waiting_outputs
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError, UsageError
 from iteration_lib.garbage import Fate, collect_garbage
@@ -39,7 +40,9 @@ def delete(run_name: str, store_url: str | None, *, yes: bool, as_json: bool) ->
         run = find_run(store, run_name)
         pinned = [known.checkpoint_id for known in store.list_checkpoints(run.run_id) if known.by_branches]
         if not yes:
-            raise UsageError(f"this deletes run {run.run_key!r} with its outputs; give --yes to do it")
+            waiting = waiting_outputs(store, run)
+            lost = f", for ever: {waiting}" if waiting else ""
+            raise UsageError(f"this deletes run {run.run_key!r} with its outputs{lost}; give --yes to do it")
         event = RunDeleted(deleted_by=this_person(), gone_attempt_id=gone_attempt(store, run))
         Coordinator(store).apply(run.run_id, event)
     answer = {"run_id": run.run_id, "run_key": run.run_key, "status": "DELETED", "pinned_checkpoints": pinned}

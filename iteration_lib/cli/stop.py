@@ -11,6 +11,7 @@ from iteration_lib import view
 from iteration_lib.cli.options import command_to_drive, settings_of, store_options
 from iteration_lib.cli.output import print_fields, print_json
 from iteration_lib.cli.person import this_person
+from iteration_lib.cli.waiting import waiting_outputs
 from iteration_lib.errors import UsageError
 from iteration_lib.launch import find_run, open_store
 from iteration_lib.model.loop import LOOP_REFERENCE
@@ -46,13 +47,14 @@ def stop(run_name: str, store_url: str | None, *, drain: bool, as_json: bool, **
         waits = not drain or is_saved or timeout_seconds is not None or live_attempt(store, run) is not None
         found = _waited(store, run, asked, timeout_seconds) if waits else run
         saved = _saved(store, found, options["uri"]) if is_saved else None
+        waiting = waiting_outputs(store, found)
     answer = {
         **view.result_json(found),
         "asked_to": asked.kind.value,
         "requested_by": asked.requested_by,
         "checkpoint_id": saved[0] if saved is not None else None,
         "savepoint": saved[1] if saved is not None else None,
-        "said": _said(found, asked, was_stopped=was_stopped),
+        "said": f"{_said(found, asked, was_stopped=was_stopped)}{waiting and f'; until then {waiting}'}",
     }
     if as_json:
         print_json(answer)

@@ -25,17 +25,20 @@ from iteration_lib.driver.streams import Streams
 from iteration_lib.driver.sweep import sweep_scratch
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.pacing import last_covered
-from iteration_lib.protocol.status import RunStatus
+from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.runner.seam import Stream
 from iteration_lib.state.manifest import Manifest
 
 
 def drive_epochs(context: RunContext, *, until_epoch: int | None = None) -> RunState:
-    """Run epochs until the run terminates or `until_epoch` (exclusive) is reached; all of them are durable then."""
+    """Run epochs until the run terminates or `until_epoch` (exclusive) is reached; all of them are durable then.
+
+    One that found a run which is to stop, and had something to commit, has done what there was to do.
+    """
     state = Sinks(context).recover(context.attempt.opened)
-    if state.status is not RunStatus.RUNNING or (
-        until_epoch is not None and state.last_durable_epoch + 1 >= until_epoch
-    ):
+    is_to_stop = state.asked_to is StopKind.STOP and bool(context.attempt.opened.uncommitted)
+    is_reached = until_epoch is not None and state.last_durable_epoch + 1 >= until_epoch
+    if state.status is not RunStatus.RUNNING or is_to_stop or is_reached:
         return Listeners(context).notify_durable(state)
     sweep_scratch(context)
     manifest = _manifest_to_restore(context, state)

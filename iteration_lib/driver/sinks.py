@@ -8,14 +8,16 @@ aborts whatever was prepared of epochs that are void now.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from iteration_lib.crash_point import CrashPoint
-from iteration_lib.errors import SinkTargetError, UsageError
+from iteration_lib.errors import IterationError, SinkTargetError, UsageError
 from iteration_lib.protocol.event import Committable, CommittablesCommitted
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus
@@ -50,7 +52,9 @@ def open_sinks(graph: Graph, params: object, *, store_url: str | None) -> dict[s
     found: dict[str, OpenSink] = {}
     for output, declared in graph.sinks.items():
         given = declared.sink
-        sink = cast("Sink", given if hasattr(given, "prepare") else cast("Callable[[object], object]", given)(params))
+        with _named(given, output, "making its sink"):
+            made = given if hasattr(given, "prepare") else cast("Callable[[object], object]", given)(params)
+        sink = cast("Sink", made)
         in_store = isinstance(sink, PostgresSink) and sink.is_in_store
         if isinstance(sink, PostgresSink) and in_store:
             if store_url is None:
@@ -75,8 +79,9 @@ class Sinks:
         if not self._context.sinks:
             return self.commit(state)
         if state.last_durable_epoch == state.origin_epoch:
-            for found in self._context.sinks.values():
-                check_sink(found.sink)
+            for output, found in self._context.sinks.items():
+                with _named(found.sink, output, "check"):
+                    check_sink(found.sink)
         state = self.commit(state)
         for epoch in self._context.store.list_epochs(state.run_id, state.last_durable_epoch + 1):
             if epoch.status is EpochStatus.VOIDED and epoch.aligned_at is not None:
@@ -105,7 +110,10 @@ class Sinks:
         """Commit into the store's own database, in the transaction that a cursor is in."""
         sink = cast("PostgresSink", self._context.sinks[committable.output].sink)
         token = self._context.attempt.fencing_token
-        sink.publish(cursor, self._transaction(committable.epoch, committable.output, token), committable.content)
+        transaction = self._transaction(committable.epoch, committable.output, token)
+        # The run is locked meanwhile: what hangs must end, and with it this checkpoint.
+        timeout_seconds = self._context.policy.timeout_seconds
+        sink.publish(cursor, transaction, committable.content, timeout_seconds=timeout_seconds)
 
     def commit(self, state: RunState) -> RunState:
         """Commit what is stored and may not have been committed, in order; raises SinkTargetError."""
@@ -126,23 +134,34 @@ class Sinks:
     def _prepare(self, epoch: int, output: str, saved: SavedStream) -> Committable:
         found = self._context.sinks[output]
         transaction = self._transaction(epoch, output, self._context.attempt.fencing_token)
-        content = found.sink.prepare(transaction, Publication(location=self._context.location, stream=saved))
-        return Committable(
-            epoch=epoch,
-            output=output,
-            target=describe_sink(found.sink),
-            content=content,
-            in_store=found.in_store,
-        )
+        with _named(found.sink, output, "prepare"):
+            content = found.sink.prepare(transaction, Publication(location=self._context.location, stream=saved))
+            return Committable(
+                epoch=epoch,
+                output=output,
+                target=describe_sink(found.sink),
+                content=json.loads(json.dumps(dict(content), allow_nan=False)),  # as the store will give it back
+                in_store=found.in_store,
+            )
 
     def _commit(self, stored: CommittableRecord) -> None:
+        try:
+            self._show(stored)
+        except SinkTargetError as err:
+            if err.is_passing:
+                raise
+            given_up = f"or give output {stored.output!r} of epoch {stored.epoch} up, as docs/sinks.md says"
+            raise SinkTargetError(err.target, err.problem, way_out=f"{err.way_out} ({given_up})") from err
+
+    def _show(self, stored: CommittableRecord) -> None:
         found = self._context.sinks.get(stored.output)
         now = describe_sink(found.sink) if found is not None else "no sink"
         if found is None or now != stored.target:
             problem = f"waits for output {stored.output!r} of epoch {stored.epoch}, which goes to {now} now"
             way_out = "give the output its sink back until the run has gone on, and change it then"
             raise SinkTargetError(stored.target, problem, way_out=way_out)
-        found.sink.commit(self._transaction(stored.epoch, stored.output, stored.fencing_token), stored.content)
+        with _named(found.sink, stored.output, "commit"):
+            found.sink.commit(self._transaction(stored.epoch, stored.output, stored.fencing_token), stored.content)
         _logger.info(
             "event=output_committed run_id=%s output=%s epoch=%s target=%s",
             self._context.run.run_id,
@@ -153,7 +172,8 @@ class Sinks:
 
     def _abort(self, epoch: int, fencing_token: int) -> None:
         for output, found in self._context.sinks.items():
-            found.sink.abort(self._transaction(epoch, output, fencing_token))
+            with _named(found.sink, output, "abort"):
+                found.sink.abort(self._transaction(epoch, output, fencing_token))
         self._context.crash_plan.reach(CrashPoint.SINK_ABORTED, epoch)
 
     def _transaction(self, epoch: int, output: str, fencing_token: int) -> SinkTransaction:
@@ -166,3 +186,15 @@ class Sinks:
             epoch=epoch,
             fencing_token=fencing_token,
         )
+
+
+@contextmanager
+def _named(sink: object, output: str, method: str) -> Iterator[None]:
+    """Have an error of a user's own sink say whose it is: it is the target's, for whoever decides what it ends."""
+    try:
+        yield
+    except IterationError:
+        raise
+    except Exception as err:  # the border to the user's code: whatever a sink raises
+        target, problem = f"the {type(sink).__name__} of output {output!r}", f"failed in {method}"
+        raise SinkTargetError(target, f"{problem} ({type(err).__name__}: {err})", way_out="mend it") from err

@@ -21,6 +21,7 @@ from iteration_lib.errors import (
     IterationError,
     OutcomeUnknownError,
     ProtocolViolationError,
+    SinkTargetError,
     SupersededError,
 )
 from iteration_lib.protocol import RunState
@@ -152,7 +153,11 @@ class Uploads:
         if self._is_late(started_seconds):
             self._failure = None
             return self._attempt.apply(self._expiry(snapshot))
-        state = self._attempt.apply(acknowledged, publish=self._sinks.publish)
+        try:
+            state = self._attempt.apply(acknowledged, publish=self._sinks.publish)
+        except SinkTargetError as refused:  # of a table in the store's database: nothing was stored, nothing shows
+            self._failure = refused
+            return self._decline(snapshot, refused)
         self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
         self._committing[snapshot.checkpoint_id] = self._context.clock.monotonic_seconds()
         state = self._sinks.commit(state)

@@ -13,6 +13,7 @@ from iteration_lib.protocol.status import (
     CheckpointStatus,
     EpochStatus,
     OperatorStatus,
+    RunStatus,
     StopKind,
     TerminatedBy,
     UnalignedBy,
@@ -194,7 +195,9 @@ def _publishing(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
         if known.epoch != epoch.epoch:
             continue
         if known.committed_at is None:
-            yield f"output {known.output!r} is prepared for {known.target}, and the next attempt commits it"
+            is_deleted = history.run.status is RunStatus.DELETED
+            follows = "its run was deleted before that was committed" if is_deleted else "the next attempt commits it"
+            yield f"output {known.output!r} is prepared for {known.target}, and {follows}"
         else:
             yield f"output {known.output!r} was committed to {known.target} {instant(known.committed_at)}"
 

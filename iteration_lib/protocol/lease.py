@@ -37,8 +37,8 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
 
     Raises LeaseHeldError while another attempt is live, unless its lease ran out, its holder is proved to be gone, or
     a person takes over. Repeating it with the same attempt_id is harmless while the attempt is live; one that has ended
-    never comes back (SupersededError). Where the run is asked to stop and no epoch is in progress, it is stopped at
-    once, and nobody gets a token (I20).
+    never comes back (SupersededError). Where the run is asked to stop, no epoch is in progress and nothing is to be
+    committed, it is stopped at once, and nobody gets a token (I20).
     """
     _check_drivable(state)
     if state.ended_attempt_id == event.attempt_id:
@@ -52,7 +52,7 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
             check_undriven(state, now, gone_attempt_id=event.gone_attempt_id)
         reason = "taken over" if event.takeover else "its holder is gone or its lease ran out"
         commands.append(EndAttempt(fencing_token=live.fencing_token, outcome=AttemptOutcome.SUPERSEDED, reason=reason))
-    if may_stop(state) and not state.epochs:
+    if may_stop(state) and not state.epochs and not state.uncommitted:
         return _stop_unopened(state, commands)
     opened = AttemptState(
         attempt_id=event.attempt_id,

@@ -92,16 +92,21 @@ class PostgresSink:
             self.publish(cursor, transaction, committable)
 
     def publish(
-        self, cursor: psycopg2.extensions.cursor, transaction: SinkTransaction, committable: Mapping[str, object]
+        self,
+        cursor: psycopg2.extensions.cursor,
+        transaction: SinkTransaction,
+        committable: Mapping[str, object],
+        *,
+        timeout_seconds: float | None = None,
     ) -> None:
         """Insert the rows in the transaction that a psycopg2 cursor is in, at READ COMMITTED, unless they were.
 
-        Raises SinkTargetError where the table does not take them, and what psycopg2 raises where no answer comes: whose
-        transaction it is knows what that means.
+        Raises SinkTargetError where the table does not take them, or not in time, and what psycopg2 raises where no
+        answer comes: whose transaction it is knows what that means.
         """
         from iteration_lib.sinks.postgres_session import publish  # noqa: PLC0415  (see the module's docstring)
 
-        publish(cursor, transaction, committable, target=self.describe())
+        publish(cursor, transaction, committable, target=self.describe(), timeout_seconds=timeout_seconds)
 
     def abort(self, transaction: SinkTransaction) -> None:
         """Drop the staging table; see Sink."""

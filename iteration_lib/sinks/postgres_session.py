@@ -34,6 +34,8 @@ _WAYS_OUT = {
 }
 # Connections, resources, the server's end, another transaction's lock: a later try may do.
 _PASSING_CLASSES = ("08", "40", "53", "55", "57")
+_WAITED_FOR = ("55P03", "57014")  # of these too, but it was the target that others held for too long, or a slow INSERT
+_LONGEST_MILLISECONDS = 2**31 - 1
 _DEFAULTS = {
     "application_name": "iteration_lib",
     "connect_timeout": "10",
@@ -87,6 +89,7 @@ def publish(
     committable: Mapping[str, object],
     *,
     target: str,
+    timeout_seconds: float | None,
 ) -> None:
     """Insert prepared rows, unless this transaction was committed; drop their staging table in any case."""
     schema, table, staging = (str(committable[name]) for name in ("schema", "table", "staging"))
@@ -95,12 +98,15 @@ def publish(
     columns = listed(cast("Sequence[str]", committable["columns"]))
     names = {"target": quoted(schema, table), "staging": quoted(schema, staging)}
     try:
+        if timeout_seconds is not None:
+            milliseconds = str(min(int(timeout_seconds * 1000), _LONGEST_MILLISECONDS))
+            cursor.execute(statement("bound_statements"), {"milliseconds": milliseconds})
         cursor.execute(statement("insert_publication", publications=publications), parameters)
         if cursor.fetchone() is not None:
             cursor.execute(statement("publish_rows", columns=columns, **names))
         drop_staging(cursor, schema, staging)
     except psycopg2.Error as err:
-        if _is_passing(err.pgcode):
+        if _is_passing(err.pgcode) and err.pgcode not in _WAITED_FOR:
             raise
         raise refused(target, err.pgcode, str(err)) from err
 

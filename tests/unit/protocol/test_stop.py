@@ -49,6 +49,7 @@ from tests.protocol_script import (
     new_run,
     part,
     play,
+    prepared,
     refusal,
     resumes,
     started,
@@ -153,6 +154,16 @@ def test_takeover_stops_at_once_where_no_epoch_was_in_progress(claims: object) -
     assert [EndAttempt, StopRun] == [type(command) for command in written]
     assert (RunStatus.STOPPED, None, 1) == (state.status, state.attempt, state.fencing_token)
     assert isinstance(refusal(state, claim(2)), RunStoppedError)
+
+
+def test_attempt_opens_to_commit_what_waits_though_the_run_is_asked_to_stop() -> None:
+    """Nobody else would: a run that is STOPPED is not driven."""
+    begun = play(new_run(sinks={"rows": True}), claim(), FIRST.opens(0), stops(), FIRST.reports(0), FIRST.triggers(0))
+    failed = play(begun, FIRST.completes(1, committables=(prepared(0, "rows"),)), FIRST.fails())
+
+    state = play(failed, claim(2), SECOND.commits((0, "rows")), SECOND.ends())
+
+    assert (RunStatus.STOPPED, 2, frozenset()) == (state.status, state.fencing_token, state.uncommitted)
 
 
 def test_failed_run_stops_at_once_where_no_epoch_was_in_progress() -> None:
