@@ -291,7 +291,8 @@ class RunFinishedError(IterationError):
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(
-            f"run {run_id} is finished; nothing is left to drive or to stop, `iteration show {run_id}` says how it ended"
+            f"run {run_id} is finished; nothing is left to drive or to stop, "
+            f"`iteration show {run_id}` says how it ended"
         )
 
 
@@ -318,8 +319,8 @@ class RunNotStoppedError(UsageError):
         self.run_id = run_id
         self.status = status
         super().__init__(
-            f"run {run_id} is {status}, not STOPPED: there is nothing to resume; `iteration plan {run_id}` says what comes "
-            "next"
+            f"run {run_id} is {status}, not STOPPED: there is nothing to resume; "
+            f"`iteration plan {run_id}` says what comes next"
         )
 
 

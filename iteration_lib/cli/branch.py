@@ -41,7 +41,7 @@ _MODES = {"no-claim": RestoreMode.NO_CLAIM, "claim": RestoreMode.CLAIM}
 @click.option("--allow-dropped-state", is_flag=True, help="Let the state of operators that are gone go too.")
 @store_options
 def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
-    """Make a run that starts from a CHECKPOINT: RUN (its newest), RUN@ID, or a savepoint's folder.
+    """Make a run that starts from a CHECKPOINT. That is RUN (its newest), RUN@ID, or a savepoint's folder.
 
     `iteration run` with its key drives it. The checkpoint is pinned until the branch has a full one of its own; with
     --mode claim it goes then.
@@ -83,7 +83,7 @@ def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: boo
 @click.argument("run_name", metavar="RUN")
 @store_options
 def lineage(run_name: str, store_url: str | None, *, as_json: bool) -> None:
-    """Show which checkpoints a run and its relatives started from, deleted runs too."""
+    """Show where a run and its relatives started from. Deleted runs are among them."""
     with open_store(settings_of(store_url)) as store:
         found = [_descent_json(descent) for descent in lineage_of(store, find_run(store, run_name))]
     if as_json:
