@@ -222,13 +222,14 @@ def _find_source(store: StoreWithHistory, request: BranchRequest) -> _Source:
     run = store.find_run(request.checkpoint)
     if run is not None:
         return _of_run(store, run, request, checkpoint_id=None)
+    is_numbered = bool(separator) and number.isdecimal()
+    if not is_numbered and not _is_savepoint(request.checkpoint):
+        raise RunNotFoundError(request.checkpoint, is_savepoint_allowed=True)
     if request.epoch is not None:
         problem = "names a checkpoint already; give --epoch with a run's id or key alone"
         raise UsageError(f"{request.checkpoint!r} {problem}")
-    if separator and number.isdecimal():
+    if is_numbered:
         return _of_run(store, find_run(store, name), request, checkpoint_id=int(number))
-    if not _is_savepoint(request.checkpoint):
-        raise RunNotFoundError(request.checkpoint)
     return _of_savepoint(request.checkpoint)
 
 

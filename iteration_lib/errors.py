@@ -132,11 +132,12 @@ class IllegalBranchError(UsageError):
 
 
 class RunNotFoundError(UsageError):
-    """No run has this id or key."""
+    """No run has this id or key; where a savepoint's folder would do as well, it is none."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, *, is_savepoint_allowed: bool = False) -> None:
         self.run = run
-        super().__init__(f"no run has the id or the key {run!r}; `iteration list` shows what there is")
+        savepoint = ", and it is no folder with a savepoint.json" if is_savepoint_allowed else ""
+        super().__init__(f"no run has the id or the key {run!r}{savepoint}; `iteration list` shows what there is")
 
 
 class InputError(UsageError):
@@ -301,7 +302,10 @@ class RunFinishedError(IterationError):
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        super().__init__(f"run {run_id} is finished; there is nothing left to drive")
+        super().__init__(
+            f"run {run_id} is finished; nothing is left to drive or to stop, "
+            f"`iteration show {run_id}` says how it ended"
+        )
 
 
 class RunDeletedError(UsageError):
@@ -327,8 +331,8 @@ class RunNotStoppedError(UsageError):
         self.run_id = run_id
         self.status = status
         super().__init__(
-            f"run {run_id} is {status}, not STOPPED, and cannot be resumed; `iteration explain {run_id}` says what it "
-            "waits for"
+            f"run {run_id} is {status}, not STOPPED: there is nothing to resume; "
+            f"`iteration plan {run_id}` says what comes next"
         )
 
 
@@ -362,8 +366,8 @@ class LeaseHeldError(IterationError):
         self.run_id = run_id
         self.holder = holder
         super().__init__(
-            f"run {run_id} is being driven by {holder} (lease until {expires_at}); wait for it, or take over with "
-            "--takeover if you know that it is gone"
+            f"run {run_id} is being driven by {holder} (lease until {expires_at}); wait for it, end it with "
+            f"`iteration stop {run_id}`, or drive it with --takeover if you know that it is gone"
         )
 
 

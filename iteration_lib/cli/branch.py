@@ -28,20 +28,28 @@ _MODES = {"no-claim": RestoreMode.NO_CLAIM, "claim": RestoreMode.CLAIM}
 @click.option("--run-key", required=True, help="The new run's own name.")
 @click.option("--epoch", type=click.IntRange(min=0), help="Start behind this epoch of the run.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter that is to be another one.")
-@click.option("--mode", type=click.Choice(list(_MODES)), default="no-claim", show_default=True)
+@click.option(
+    "--mode",
+    type=click.Choice(list(_MODES)),
+    default="no-claim",
+    show_default=True,
+    help="Whether the checkpoint stays, or goes once the branch has a full one of its own.",
+)
 @click.option("--state", "state_uri", metavar="URI", help="Where state files go [default: where the origin's are].")
-@click.option("--new-data", "data", flag_value="new", help="Let data streams read their sources anew.")
-@click.option("--keep-data", "data", flag_value="kept", help="Let data streams read what the origin read.")
+@click.option("--new-data", is_flag=True, help="Let data streams read their sources anew.")
+@click.option("--keep-data", is_flag=True, help="Let data streams read what the origin read.")
 @click.option("--allow-dropped-state", is_flag=True, help="Let the state of operators that are gone go too.")
 @store_options
 def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
-    """Make a run that starts from a CHECKPOINT: RUN (its newest), RUN@ID, or a savepoint's folder.
+    """Make a run that starts from a CHECKPOINT. That is RUN (its newest), RUN@ID, or a savepoint's folder.
 
     `iteration run` with its key drives it. The checkpoint is pinned until the branch has a full one of its own; with
     --mode claim it goes then.
     """
     if not run_key:
         raise UsageError("--run-key is empty; give the new run's name")
+    if options["new_data"] and options["keep_data"]:
+        raise UsageError("--new-data and --keep-data contradict each other; give one of them, or neither")
     request = BranchRequest(
         checkpoint=checkpoint,
         run_key=run_key,
@@ -50,7 +58,7 @@ def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: boo
         params=params_of(options["params"]),
         mode=_MODES[options["mode"]],
         state_uri=options["state_uri"],
-        data=options["data"],
+        data="new" if options["new_data"] else "kept" if options["keep_data"] else None,
         allow_dropped_state=options["allow_dropped_state"],
     )
     with open_store(read_settings(os.environ, store_url=store_url, state_uri=options["state_uri"])) as store:
@@ -75,7 +83,7 @@ def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: boo
 @click.argument("run_name", metavar="RUN")
 @store_options
 def lineage(run_name: str, store_url: str | None, *, as_json: bool) -> None:
-    """Show which checkpoints a run and its relatives started from, deleted runs too."""
+    """Show where a run and its relatives started from. Deleted runs are among them."""
     with open_store(settings_of(store_url)) as store:
         found = [_descent_json(descent) for descent in lineage_of(store, find_run(store, run_name))]
     if as_json:

@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.2
 @click.argument("run_name", metavar="RUN")
 @store_options
 def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
-    """List a run's checkpoints: what they failed of, who pins them, and whether they are safe to delete."""
+    """List a run's checkpoints. It says what they failed of, who pins them, and whether they are safe to delete."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         both = [(view.checkpoint_json(known), known) for known in store.list_checkpoints(found.run_id)]
@@ -44,7 +44,7 @@ def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
 @click.argument("checkpoint_id", metavar="CHECKPOINT", type=click.IntRange(min=1))
 @store_options
 def abort(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: bool) -> None:
-    """Abort a CHECKPOINT and all that are pending before it; the one that comes next may be aborted beforehand."""
+    """Abort a CHECKPOINT and all that are pending before it. The one that comes next may be aborted beforehand."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         before = store.list_checkpoints(found.run_id)
@@ -62,7 +62,7 @@ def abort(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: 
 @click.option("--wait", "wait_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait for it that long.")
 @store_options
 def checkpoint(run_name: str, store_url: str | None, *, wait_seconds: float | None, as_json: bool) -> None:
-    """Ask for a checkpoint: the next epoch that aligns gets one, whatever the pace."""
+    """Ask for a checkpoint of the next epoch that aligns. It is taken whatever the pace."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         request_id = ask(store, found)

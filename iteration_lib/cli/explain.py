@@ -18,7 +18,7 @@ from iteration_lib.view import Json
 @click.argument("epoch", type=click.IntRange(min=0), required=False)
 @store_options
 def explain(run_name: str, store_url: str | None, *, epoch: int | None, as_json: bool) -> None:
-    """Say why a run, or one of its EPOCHs, aligned, skipped, stopped or waited, and who decided it."""
+    """Say why a run, or one of its EPOCHs, went as it did. What was skipped or waited for, and who decided it."""
     with open_store(settings_of(store_url)) as store:
         answer = explain_run(read_history(store, find_run(store, run_name)), epoch)
     if as_json:

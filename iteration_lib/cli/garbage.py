@@ -31,7 +31,7 @@ _RARE = ("unknown_files", "left", "problem")
 @click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
 @store_options
 def delete(run_name: str, store_url: str | None, *, yes: bool, as_json: bool) -> None:
-    """Delete a RUN that nobody drives: its key is free then, and `iteration gc` removes its files.
+    """Delete a RUN that nobody drives. Its key is free then, and `iteration gc` removes its files.
 
     What branches still need of it stays until they have full checkpoints of their own. Published outputs that lie in
     the run's own folder go with it.
@@ -58,7 +58,7 @@ def delete(run_name: str, store_url: str | None, *, yes: bool, as_json: bool) ->
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @store_options
 def gc(run_names: tuple[str, ...], store_url: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Discard what retention lets go, and remove every file that nobody needs; of all runs, or of these.
+    """Remove every file that nobody needs. Of all runs, or of these; first it discards what retention lets go.
 
     It may be called at any time, also while runs go on.
     """

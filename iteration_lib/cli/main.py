@@ -82,9 +82,17 @@ def cli() -> None:
 @click.argument("reference", metavar="MODULE:OBJECT")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter; repeat for more.")
 @click.option("--run-key", help="The run's own name; the same key again resumes the run [default: a new one].")
-@click.option("--state", "state_uri", metavar="URI", help="Where state files go [ITERATION_STATE_URI].")
+@click.option(
+    "--state", "state_uri", metavar="URI", help="Where state files go [ITERATION_STATE_URI, else your data folder]."
+)
 @click.option("--master", metavar="URL", help="The Spark master [default: local[*], or that of spark-submit].")
-@click.option("--runner", type=click.Choice([kind.value for kind in EngineKind]), default="spark", show_default=True)
+@click.option(
+    "--runner",
+    type=click.Choice([kind.value for kind in EngineKind]),
+    default="spark",
+    show_default=True,
+    help="What runs the operators; local is plain Python, for small data and tests.",
+)
 @click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks per operator [default: the cores].")
 @click.option(
     "--max-buckets",
@@ -98,7 +106,7 @@ def cli() -> None:
 @checkpointing_options
 @store_options
 def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
-    """Run an iteration, or go on with the run of this key from its last durable epoch."""
+    """Run an iteration, or go on with the run of this key. It goes on from its last durable epoch."""
     if run_key == "":
         raise UsageError("--run-key is empty; give the run's name, or leave it out for a new run")
     checkpointing = checkpointing_of(options)
@@ -171,7 +179,7 @@ def list_runs(store_url: str | None, *, is_all: bool, as_json: bool) -> None:
 @click.argument("run_name", metavar="RUN")
 @store_options
 def show(run_name: str, store_url: str | None, *, as_json: bool) -> None:
-    """Show a run (by id or key): its attempts, epochs, operators and checkpoints."""
+    """Show a run: attempts, epochs, operators and checkpoints. RUN is its id or its key."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         epochs = store.list_epochs(found.run_id)
@@ -218,7 +226,7 @@ def db() -> None:
 @db.command("upgrade")
 @store_options
 def db_upgrade(store_url: str | None, *, as_json: bool) -> None:
-    """Bring the store's schema to this version; repeating it is harmless."""
+    """Bring the store's schema to this version. Repeating it is harmless."""
     settings = settings_of(store_url)
     if settings.store_url is None:
         with open_store(settings):  # the embedded store is upgraded whenever it is opened

@@ -33,7 +33,7 @@ def store_options(command: F) -> F:
 def checkpointing_options(command: F) -> F:
     """Give a command the fields of Checkpointing, each None unless it was given."""
     for option, field, kind, said in reversed(_CHECKPOINTING):
-        command = click.option(option, field, type=kind, metavar=kind.name.upper(), help=said)(command)
+        command = click.option(option, field, type=kind, help=said)(command)
     return command
 
 

@@ -12,6 +12,8 @@ from rich.text import Text
 
 from iteration_lib.view import Json
 
+_UNFOLDED = 10_000  # characters, more than a row of ours has
+
 
 def print_json(answer: object) -> None:
     """Print JSON to standard output."""
@@ -25,7 +27,10 @@ def print_table(title: str, rows: Sequence[Json], columns: Sequence[str]) -> Non
         table.add_column(column.replace("_", " "), overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(row.get(column))) for column in columns))
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:  # a pipe or a file has no edge, and whoever searches it wants whole words
+        console = Console(width=_UNFOLDED)
+    console.print(table)
 
 
 def print_fields(fields: Json) -> None:
@@ -51,5 +56,5 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
-        return "  ".join(f"{key}={_cell(item)}" for key, item in value.items())
+        return "  ".join(f"{key}={_cell(item)}" for key, item in value.items() if item is not None)
     return str(value)

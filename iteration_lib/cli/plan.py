@@ -25,7 +25,7 @@ from iteration_lib.view import Json, instant
 @click.option("--ignore-edges", is_flag=True, help="Plan as if what is durable inside the open epoch were not.")
 @store_options
 def plan(run_name: str, store_url: str | None, *, allow_dropped_state: bool, ignore_edges: bool, as_json: bool) -> None:
-    """Say what the next attempt would skip, restore and run, and whether it would be let; nothing is started."""
+    """Say what the next attempt would skip, restore and run. It says what stands in the way, and starts nothing."""
     with open_store(settings_of(store_url)) as store:
         run = find_run(store, run_name)
         planned = plan_run(store, run, allow_dropped_state=allow_dropped_state, ignore_edges=ignore_edges)

@@ -23,7 +23,15 @@ _WAIT_SECONDS = 600.0
 @click.argument("run_name", metavar="RUN")
 @click.option("--to", "uri", metavar="URI", help="The savepoint's own folder [default: beside the runs' folders].")
 @click.option("--checkpoint", "checkpoint_id", type=click.IntRange(min=1), help="Copy this one.")
-@click.option("--wait", "wait_seconds", type=click.FloatRange(min=0), default=_WAIT_SECONDS, show_default=True)
+@click.option(
+    "--wait",
+    "wait_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=_WAIT_SECONDS,
+    show_default=True,
+    help="Wait that long for the checkpoint of a run that is driven.",
+)
 @store_options
 def savepoint(
     run_name: str,
@@ -34,7 +42,7 @@ def savepoint(
     wait_seconds: float,
     as_json: bool,
 ) -> None:
-    """Save a RUN: copy its newest checkpoint, or the one that is named, to a folder that nothing here ever removes.
+    """Save a RUN in a folder that nothing here ever removes. Its newest checkpoint is copied, or the one that is named.
 
     While somebody drives the run, a checkpoint is taken for it, of the next epoch that aligns. The folder needs no
     store and may be moved; `iteration branch FOLDER` starts a run from it.

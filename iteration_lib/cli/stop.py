@@ -29,10 +29,16 @@ _INTERRUPTED = 130
 @click.option("--drain", is_flag=True, help="Make the epoch in progress the run's last, and let it finish.")
 @click.option("--savepoint", "is_saved", is_flag=True, help="Make a savepoint of what it has stopped with.")
 @click.option("--to", "uri", metavar="URI", help="The savepoint's own folder [default: beside the runs' folders].")
-@click.option("--timeout", "timeout_seconds", type=click.FloatRange(min=0), help="Wait that long [default: for ever].")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    help="Wait that long [default: for ever].",
+)
 @store_options
 def stop(run_name: str, store_url: str | None, *, drain: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401
-    """Stop a RUN after the epoch in progress, which gets a checkpoint, and wait for that.
+    """Stop a RUN after the epoch in progress, and wait for that. The epoch gets a checkpoint.
 
     `iteration resume` lets it go on. A run that nobody drives is stopped at once, where it is durable.
     """
@@ -68,7 +74,7 @@ def stop(run_name: str, store_url: str | None, *, drain: bool, as_json: bool, **
 @click.argument("run_name", metavar="RUN")
 @store_options
 def resume(run_name: str, store_url: str | None, *, as_json: bool) -> None:
-    """Let a RUN go on that was stopped, and say what drives it; nothing is started here."""
+    """Let a RUN go on that was stopped, and say what drives it. Nothing is started here."""
     with open_store(settings_of(store_url)) as store:
         run = resume_run(store, find_run(store, run_name), by=this_person())
         way = _way_on(store, run)

@@ -19,7 +19,7 @@ from iteration_lib.view import Json
 @click.option("--checkpoint", "checkpoint_id", type=click.IntRange(min=1), metavar="ID", help="This one alone.")
 @store_options
 def verify(run_name: str, store_url: str | None, *, checkpoint_id: int | None, as_json: bool) -> None:
-    """Check every file of a run against its size and SHA-256; every bad one is named."""
+    """Check every file of a run against its size and SHA-256. Every bad one is named."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         files = verify_run(store, found, checkpoint_id=checkpoint_id)

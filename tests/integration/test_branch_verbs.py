@@ -96,6 +96,9 @@ def test_lineage_shows_branches_below_what_they_started_from(shell: CommandLine)
         (("night@2", "--run-key", "x", "--param", "sed=1"), "sed"),
         (("night@2", "--run-key", "night"), "it did not start from this checkpoint"),
         (("nobody", "--run-key", "x"), "no run has the id or the key 'nobody'"),
+        (("nobody", "--epoch", "1", "--run-key", "x"), "no run has the id or the key 'nobody'"),
+        (("night@2", "--epoch", "1", "--run-key", "x"), "'night@2' names a checkpoint already"),
+        (("night@2", "--run-key", "x", "--new-data", "--keep-data"), "give one of them, or neither"),
     ],
 )
 def test_branch_that_cannot_be_is_refused_in_words(shell: CommandLine, arguments: tuple[str, ...], said: str) -> None:

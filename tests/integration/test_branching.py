@@ -242,7 +242,11 @@ def test_asking_for_the_same_branch_again_gives_the_same_run_and_for_another_one
     [
         ("{key}@9", "has no such checkpoint; it has: 1 (epoch 0), 2 (epoch 1), 3 (epoch 2), 4 (epoch 3)", UsageError),
         ("nobody@1", "no run has the id or the key 'nobody'", RunNotFoundError),
-        ("/no/such/folder", "no run has the id or the key '/no/such/folder'", RunNotFoundError),
+        (
+            "/no/such/folder",
+            "no run has the id or the key '/no/such/folder', and it is no folder with a savepoint.json",
+            RunNotFoundError,
+        ),
     ],
 )
 def test_checkpoint_that_is_not_there_is_refused_by_name(

@@ -131,6 +131,16 @@ def test_bad_option_is_refused_by_its_name(shell: CommandLine, arguments: tuple[
     assert named in answer.err
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("db", "--help")], ids=lambda arguments: arguments[0])
+def test_help_says_what_each_command_is_for_in_a_whole_sentence(shell: CommandLine, arguments: tuple[str, ...]) -> None:
+    """A sentence that is too long for its line would be cut, and end with three dots."""
+    answer = shell.call(*arguments, COLUMNS="80")
+
+    commands = answer.out.partition("Commands:\n")[2].splitlines()
+    assert commands
+    assert [] == [command for command in commands if not re.fullmatch(r"  [a-z]+ +[A-Z][^.]*\.", command)]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -78,7 +78,8 @@ def test_live_attempt_whose_lease_holds_is_not_superseded() -> None:
 
     assert (
         f"run {started().run_id} is being driven by process 7 on here (lease until 2026-01-02T03:04:35+00:00); "
-        "wait for it, or take over with --takeover if you know that it is gone"
+        f"wait for it, end it with `iteration stop {started().run_id}`, "
+        "or drive it with --takeover if you know that it is gone"
     ) == str(error)
     assert (LeaseHeldError, 3) == (type(error), error.exit_code)
 
@@ -335,7 +336,8 @@ def test_failure_keeps_the_rule_that_terminated_the_run() -> None:
 def test_finished_run_cannot_be_driven() -> None:
     error = refusal(FINISHED, claim(2, takeover=True))
 
-    assert (RunFinishedError, f"run {FINISHED.run_id} is finished; there is nothing left to drive") == (
-        type(error),
-        str(error),
-    )
+    assert (
+        f"run {FINISHED.run_id} is finished; nothing is left to drive or to stop, "
+        f"`iteration show {FINISHED.run_id}` says how it ended"
+    ) == str(error)
+    assert isinstance(error, RunFinishedError)

@@ -233,7 +233,13 @@ def test_run_that_was_resumed_may_be_stopped_again() -> None:
 
 @pytest.mark.parametrize("state", [new_run(), play(in_epoch_1(), stops()), play(in_epoch_1(), FIRST.fails())])
 def test_run_that_is_not_stopped_is_not_resumed(state: RunState) -> None:
-    assert isinstance(refusal(state, resumes()), RunNotStoppedError)
+    error = refusal(state, resumes())
+
+    assert (
+        f"run {state.run_id} is {state.status.value}, not STOPPED: there is nothing to resume; "
+        f"`iteration plan {state.run_id}` says what comes next"
+    ) == str(error)
+    assert isinstance(error, RunNotStoppedError)
 
 
 def test_drained_run_terminates_with_the_epoch_in_progress() -> None:
