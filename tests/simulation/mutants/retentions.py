@@ -145,6 +145,7 @@ RETENTIONS = (
         file=_REFERENCES,
         old=_READ,
         new=_ATTEMPTS + _OPERATORS + _PINS + _CHECKPOINTS + _PARTS,
+        equivalent="what is durable is what was so when the run was read, before it all: later parts are needed",
     ),
     Mutant(
         name="collection reads the operators before the parts of edges",
