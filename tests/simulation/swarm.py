@@ -78,7 +78,7 @@ _CRASH_AT_POINT_RATES = (0.0, 0.0, 0.02, 0.08)
 # The same, for seeds whose runs let things go; only of those that are branched one is deleted.
 _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
     Event.DISCARD: (0.01, 0.04),
-    Event.COLLECT: (0.01, 0.03),
+    Event.COLLECT: (0.005, 0.02),
     Event.DELETE: (0.02, 0.06),
     Event.REQUEST: (0.01, 0.04),  # an older checkpoint that is still pending may name what is let go else
 }

@@ -97,13 +97,6 @@ RETENTIONS = (
         new="",
     ),
     Mutant(
-        name="attempt of a deleted run calls what is gone a bug",
-        rule="errors",
-        file="driver/attempt.py",
-        old="        is_lost = state.status is RunStatus.DELETED",
-        new="        is_lost = state.status is RunStatus.RUNNING and state.attempt is not None",
-    ),
-    Mutant(
         name="collection takes what a live attempt has not named yet",
         rule="files",
         file=_JUDGEMENT,
