@@ -149,13 +149,6 @@ RETENTIONS = (
         equivalent="parts of operators that finish for good are needed for as long as they are not voided",
     ),
     Mutant(
-        name="edges that a pending checkpoint may name are let go",
-        rule="files",
-        file=_REFERENCES,
-        old="        if part.epoch in pending and part.voided_at is None:\n",
-        new="        if part.epoch < 0 and part.voided_at is None:\n",
-    ),
-    Mutant(
         name="edges of durable epochs stay",
         rule="garbage",
         file=_REFERENCES,
