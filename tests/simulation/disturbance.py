@@ -150,11 +150,14 @@ class Disturbances:
             self._processes.send(brancher, run)
 
     def _delete(self) -> None:
-        """Delete a run, if there is another one: the origin, as a rule."""
+        """Delete a run, if there is another one, the origin as a rule, and have somebody collect what is left of it."""
         runs = self._world.runs
         if len(runs) > 1:
             run = runs[0] if self._random.random() < _DELETES_THE_ORIGIN else self._random.choice(runs)
             self._note(delete_run(run, self._coordinator()))
+            if run.status == "DELETED":
+                self._note(discard_by_hand(run, self._coordinator()))
+                self._processes.send(collector, run)
 
     def _any_run(self) -> SimulatedRun:
         runs = self._world.runs

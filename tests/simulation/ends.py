@@ -64,8 +64,10 @@ def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
 
 
 def _was_superseded(oracle: Oracle, attempt: SimulatedAttempt) -> None:
-    """See that another attempt took the run, or ended this one's row."""
+    """See that another attempt took the run, or ended this one's row, or that a person deleted it."""
     row = _row_of(oracle, attempt)
+    if oracle.rows.run["status"] == "DELETED":
+        return
     if row is None or row["outcome"] == "SUPERSEDED" or row["fencing_token"] != oracle.rows.run["fencing_token"]:
         return
     state = "is in force" if row["ended_at"] is None else f"has ended as {row['outcome']} by itself"

@@ -34,8 +34,9 @@ def probe(run: SimulatedRun, coordinator: Coordinator) -> str:
     _ask_the_protocol(run, what, events)
     try:
         coordinator.apply(run.run_id, *events)
-    except IterationError:
-        pass
+    except IterationError as err:
+        if what in HARMLESS:
+            run.oracle.violate("I12", f"a probe that {what} was refused: {err!r}")
     else:
         if what not in HARMLESS:
             run.oracle.violate("I12", f"a probe that {what} was accepted: {events}")

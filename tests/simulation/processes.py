@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RIGHTS = tuple(Right)
 _MOST_ERRANDS = 2  # at once
-_DAWDLES = 0.15  # how often somebody on an errand takes his time before the next call
+_DAWDLES = 0.1  # how often somebody on an errand takes his time before the next call
 _PATIENCE = 0.8  # how often whoever waits for a job lets it go on before its own time passes
 
 

@@ -37,6 +37,7 @@ _LATE_POINTS = (
 )
 _RARELY_REACHED = 4  # how many times as often a process ends at one of these
 _BESIDE = 2.5  # the same of the fate of a file that is put beside the epochs: there are few
+_COLLECTS_THEN = 0.3  # how often somebody collects as soon as a checkpoint is completed, where anybody does
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
 
 
@@ -182,6 +183,8 @@ class Schedule:
         if attempt is not None and what is CrashPoint.EPOCH_WRITTEN and self._is_told_late(attempt):
             self._disturbances.tell(attempt)
             return
+        if what is CrashPoint.CHECKPOINT_COMPLETED and self._is_collected_now():
+            self._processes.send(collector, process.run)
         fate = self._fate(fiber)
         if fate is Fate.HANG:
             fiber.is_hanging = True
@@ -215,6 +218,11 @@ class Schedule:
             and attempt.grace_calls is None
             and self._random.random() < self._swarm.told_late
         )
+
+    def _is_collected_now(self) -> bool:
+        """Tell whether somebody comes for what a new checkpoint lets go: older ones may be pending still."""
+        may_be = self._swarm.collects and not self._processes.is_healed
+        return may_be and self._random.random() < _COLLECTS_THEN
 
     def _fate(self, fiber: Fiber) -> Fate:
         call = fiber.waiting_for[0]

@@ -81,8 +81,9 @@ _CRASH_AT_POINT_RATES = (0.0, 0.0, 0.02, 0.08)
 # The same, for seeds whose runs let things go; only of those that are branched one is deleted.
 _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
     Event.DISCARD: (0.01, 0.04),
-    Event.COLLECT: (0.01, 0.03),
+    Event.COLLECT: (0.005, 0.02),
     Event.DELETE: (0.02, 0.06),
+    Event.REQUEST: (0.01, 0.04),  # an older checkpoint that is still pending may name what is let go else
 }
 _BRANCH_RATES = (0.02, 0.06)
 _LETS_GO, _BRANCHES = 0.15, 0.15  # how likely a seed has any of these
@@ -204,7 +205,7 @@ def _draw_pace(random: Random, *, is_told_late: bool, lets_go: bool) -> Pace:
             policy,
             every_epochs=random.choice((1, 1, 1, 2, 3, 4)),
             min_pause_seconds=random.choice((0.0, 0.0, 0.0, 4.0, 60.0)),
-            max_pending=random.choice((1, 1, 2, 3)),
+            max_pending=random.choice((1, 2, 3) if lets_go else (1, 1, 2, 3)),
             timeout_seconds=random.choice((1.0, 4.0, 600.0, 600.0)),
             tolerable_failures=random.choice((0, 0, 1, 3)),
         ),

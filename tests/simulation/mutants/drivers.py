@@ -98,6 +98,7 @@ DRIVERS = (
         file=_ATTEMPT,
         old="            if heartbeat.is_superseded:\n",
         new="            if False:\n",
+        also=((_ATTEMPT, "    if is_lost and not is_interrupt:\n", "    if False:\n"),),
     ),
     Mutant(
         name="superseded attempt tries to end itself",

@@ -97,13 +97,6 @@ RETENTIONS = (
         new="",
     ),
     Mutant(
-        name="attempt of a deleted run calls what is gone a bug",
-        rule="errors",
-        file="driver/attempt.py",
-        old="        is_lost = state.status is RunStatus.DELETED",
-        new="        is_lost = state.status is RunStatus.RUNNING and state.attempt is not None",
-    ),
-    Mutant(
         name="collection takes what a live attempt has not named yet",
         rule="files",
         file=_JUDGEMENT,
@@ -145,6 +138,7 @@ RETENTIONS = (
         file=_REFERENCES,
         old=_READ,
         new=_ATTEMPTS + _OPERATORS + _PINS + _CHECKPOINTS + _PARTS,
+        equivalent="what is durable is what was so when the run was read, before it all: later parts are needed",
     ),
     Mutant(
         name="collection reads the operators before the parts of edges",
@@ -153,13 +147,6 @@ RETENTIONS = (
         old=_READ,
         new=_ATTEMPTS + _OPERATORS + _PARTS + _PINS + _CHECKPOINTS,
         equivalent="parts of operators that finish for good are needed for as long as they are not voided",
-    ),
-    Mutant(
-        name="edges that a pending checkpoint may name are let go",
-        rule="files",
-        file=_REFERENCES,
-        old="        if part.epoch in pending and part.voided_at is None:\n",
-        new="        if part.epoch < 0 and part.voided_at is None:\n",
     ),
     Mutant(
         name="edges of durable epochs stay",
