@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 Row: TypeAlias = Mapping[str, Any]  # Any: what a column holds
 Violate: TypeAlias = Callable[[str, str], None]
 
-TABLES = ("operators", "pins", "epochs", "checkpoints", "requests", "parts", "notices", "committables", "branch")
+TABLES = (
+    *("operators", "pins", "epochs", "checkpoints", "requests", "parts", "notices", "committables", "stops"),
+    "branch",
+)
 
 
 class Checks:

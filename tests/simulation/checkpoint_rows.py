@@ -12,6 +12,7 @@ from datetime import timedelta
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
 from tests.simulation.change import Change, Checks, Row, Violate, of_status, origin_epoch
 from tests.simulation.reference import Reference
+from tests.simulation.stop_rows import is_asked_to_stop
 
 CHECKPOINT_STEPS = {
     ("PENDING", "PENDING"),
@@ -87,7 +88,8 @@ class CheckpointOracle(Checks):
         """Return the kind of checkpoint that an aligned epoch has to get, before anything else of the commit."""
         if epoch == self._reference.last_epoch:
             return "FINAL"
-        if any(request["checkpoint_id"] is None for request in change.before.requests.values()):
+        is_asked = any(request["checkpoint_id"] is None for request in change.before.requests.values())
+        if is_asked or is_asked_to_stop(change.before):
             return "MANUAL"
         until = change.attempt.until_epoch if change.attempt is not None else None
         if until is not None and epoch + 1 >= until:

@@ -9,7 +9,14 @@ from iteration_lib.coordinator import Coordinator
 from tests.simulation.echo import echo
 from tests.simulation.errand import brancher, collector
 from tests.simulation.fiber import Call, Fate
-from tests.simulation.person import abort_checkpoint, delete_run, discard_by_hand, request_checkpoint
+from tests.simulation.person import (
+    abort_checkpoint,
+    delete_run,
+    discard_by_hand,
+    request_checkpoint,
+    resume_run,
+    stop_run,
+)
 from tests.simulation.probe import probe
 from tests.simulation.processes import RIGHTS, Processes
 from tests.simulation.swarm import Event
@@ -51,6 +58,8 @@ class Disturbances:
             Event.COLLECT: self._collect,
             Event.BRANCH: self._branch,
             Event.DELETE: self._delete,
+            Event.STOP: lambda: self._note(stop_run(self._any_run(), self._coordinator())),
+            Event.RESUME: lambda: self._note(resume_run(self._any_run(), self._coordinator())),
         }
 
     def happen(self, event: Event) -> None:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IterationError, LeaseHeldError, RunDeletedError, RunFinishedError, SupersededError
+from iteration_lib.errors import (
+    IterationError,
+    LeaseHeldError,
+    RunDeletedError,
+    RunFinishedError,
+    RunStoppedError,
+    SupersededError,
+)
 from iteration_lib.protocol.event import AttemptOpened, SubtasksAligned
 from tests.simulation.change import live_attempts
 
@@ -46,6 +53,8 @@ def _refused(world: World, attempt: SimulatedAttempt, said: Said, err: Iteration
             oracle.violate("echo", f"attempt {attempt.number} is in force, and an echo of it was refused: {err}")
     elif isinstance(err, RunFinishedError) and claims and oracle.rows.run["status"] == "FINISHED":
         world.counters["echo of a claim refused by a finished run"] += 1
+    elif isinstance(err, RunStoppedError) and claims and oracle.rows.run["status"] == "STOPPED":
+        world.counters["echo of a claim refused by a stopped run"] += 1
     elif isinstance(err, RunDeletedError) and claims and oracle.rows.run["status"] == "DELETED":
         world.counters["echo of a claim refused by a deleted run"] += 1
     elif isinstance(err, LeaseHeldError) and claims:
@@ -59,6 +68,9 @@ def _answered(world: World, attempt: SimulatedAttempt, said: Said, *, was_live: 
     before = oracle.revision
     oracle.observe(attempt)
     changed = oracle.revision != before
+    if changed and oracle.rows.stops and isinstance(said.events[0], AttemptOpened):
+        world.counters["echo of a claim heard by a run that was to stop"] += 1
+        return "committed"  # it may stop the run as a person asks, and opens nothing then that anybody remembers
     if changed and said.committed and not said.was_held:
         oracle.violate("echo", f"an echo of attempt {attempt.number} changed rows a second time")
     if changed and not was_live and not _is_live(attempt):

@@ -39,7 +39,8 @@ class EdgeOracle(Checks):
             if known is not part and known != part:
                 void = {**known, "voided_at": part["voided_at"]} == part and known["voided_at"] is None
                 self._require(void, "I15", "a part became another: {} to {}", known, part)
-                rightly = change.is_takeover and (part["epoch"] > kept_through or (ignored and _is_begun(change, part)))
+                is_left = change.is_takeover or change.after.run["status"] == "STOPPED"
+                rightly = is_left and (part["epoch"] > kept_through or (ignored and _is_begun(change, part)))
                 self._require(rightly, "I15", "a part of epoch {} was voided, and should be kept", part["epoch"])
                 self._counters[f"edge {'ignored' if ignored else 'voided'} by a takeover"] += 1
         if change.is_takeover:

@@ -14,6 +14,7 @@ from iteration_lib.errors import (
     ProtocolViolationError,
     RunDeletedError,
     RunFinishedError,
+    RunStoppedError,
     SinkTargetError,
     StateCorruptedError,
     StateLocationError,
@@ -21,6 +22,7 @@ from iteration_lib.errors import (
 )
 from tests.simulation.captured import check_captured
 from tests.simulation.change import Row, terminated_by
+from tests.simulation.stop_rows import was_stopped
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
@@ -41,6 +43,9 @@ _DUE_TO: dict[type[BaseException], frozenset[str]] = {
 }
 
 
+_OVER = {RunFinishedError: "FINISHED", RunDeletedError: "DELETED", RunStoppedError: "STOPPED"}
+
+
 def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
     """See that an attempt ended as it had to."""
     error = attempt.error
@@ -49,18 +54,23 @@ def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
         _ended_well(oracle, attempt)
     elif isinstance(error, SupersededError):
         _was_superseded(oracle, attempt)
-    elif isinstance(error, RunFinishedError):
-        if oracle.rows.run["status"] != "FINISHED":
-            oracle.violate("errors", f"attempt {attempt.number} was told that the run is FINISHED")
-    elif isinstance(error, RunDeletedError):
-        if oracle.rows.run["status"] != "DELETED":
-            oracle.violate("errors", f"attempt {attempt.number} was told that the run is DELETED")
+    elif type(error) in _OVER:
+        if not _is_over(oracle, error):
+            oracle.violate(
+                "errors", f"attempt {attempt.number} was told {error}, and it is {oracle.rows.run['status']}"
+            )
     elif isinstance(error, ProtocolViolationError) or type(error) not in {*_DUE_TO, LeaseHeldError}:
         oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}")
     elif not isinstance(error, LeaseHeldError) and not _is_due(oracle, world, attempt, error):
         oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}, and nothing had failed it")
     elif isinstance(error, SystemExit):
         check_captured(oracle, attempt.run.program, attempt)
+
+
+def _is_over(oracle: Oracle, error: BaseException) -> bool:
+    """Tell whether a run is what its attempt was told; one that was stopped may have been resumed since."""
+    is_so = oracle.rows.run["status"] == _OVER[type(error)]
+    return is_so or (isinstance(error, RunStoppedError) and was_stopped(oracle.rows))
 
 
 def _was_superseded(oracle: Oracle, attempt: SimulatedAttempt) -> None:
@@ -120,7 +130,10 @@ def _ended_well(oracle: Oracle, attempt: SimulatedAttempt) -> None:
     ):  # a deletion ends the attempt, too, whose last word is then taken for a repeated one
         oracle.violate("errors", f"attempt {attempt.number} ended well, but its row says {row['outcome']}")
     until = attempt.until_epoch
-    reached = run["terminated_by"] is not None or (until is not None and run["last_durable_epoch"] >= until - 1)
+    reached = any(known["stopped_at"] is not None for known in oracle.rows.stops.values())
+    reached = (
+        reached or run["terminated_by"] is not None or (until is not None and run["last_durable_epoch"] >= until - 1)
+    )
     if not reached:
         oracle.violate("I6", f"attempt {attempt.number} ended well, and its last epoch is not durable")
     if attempt.publishes and run["outputs"] is None and _had_terminated(oracle, row):

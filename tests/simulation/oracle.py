@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from iteration_lib.driver.attempt import Attempt, attempt_folder
 from iteration_lib.model.operator import Operator, Role
-from iteration_lib.protocol.event import OpenEvent, RunDeleted
+from iteration_lib.protocol.event import OpenEvent, RunDeleted, RunResumed, StopRequested
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.store.memory_rows import MemoryRun
 from iteration_lib.store.record import RunRecord
@@ -30,6 +30,7 @@ from tests.simulation.reference import Reference
 from tests.simulation.retention_rows import RetentionOracle, kept_of_origin
 from tests.simulation.rows import RowOracle
 from tests.simulation.sinking import SinkOracle
+from tests.simulation.stop_rows import StopOracle
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
@@ -67,6 +68,7 @@ class Oracle:
         self._edges = EdgeOracle(run.program, self.violate, world.counters)
         self._notices = NoticeOracle(run.program, reference, self.violate, world.counters)
         self.sinks = SinkOracle(run.program, reference, self.violate, world.counters)
+        self._stops = StopOracle(self.violate, world.counters)
         self._leases = LeaseOracle(self.violate, world.counters)
         self._persons = PersonOracle(self.violate)
         self._retention = RetentionOracle(run, reference, self.violate)
@@ -114,9 +116,9 @@ class Oracle:
         self._retention.check(change, keeping)
         if change.only_discards or isinstance(said, RunDeleted):
             return
-        if said is not None:
+        if said is not None and not isinstance(said, StopRequested | RunResumed):
             self._persons.check(change)
-        for part in (self._rows, self._leases, self._checkpoints, self._edges, self._notices, self.sinks):
+        for part in (self._rows, self._leases, self._checkpoints, self._edges, self._notices, self.sinks, self._stops):
             if self._world.violation is None:
                 part.check(change)
         if self._world.violation is not None:

@@ -1,6 +1,6 @@
 """What may a person do to a run, from a process of their own, in one call? At any time:
 
-abort checkpoints, ask for one, discard those that nobody needs, delete the run.
+abort checkpoints, ask for one, discard those that nobody needs, stop the run, resume it, delete it.
 """
 
 from __future__ import annotations
@@ -8,9 +8,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IterationError, LeaseHeldError, RunDeletedError, RunFinishedError
-from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested, OpenEvent, RunDeleted
+from iteration_lib.errors import (
+    IterationError,
+    LeaseHeldError,
+    RunDeletedError,
+    RunFinishedError,
+    RunNotStoppedError,
+    RunStoppedError,
+    StopRefusedError,
+)
+from iteration_lib.protocol.event import (
+    CheckpointAborted,
+    CheckpointRequested,
+    OpenEvent,
+    RunDeleted,
+    RunResumed,
+    StopRequested,
+)
 from iteration_lib.protocol.state import AttemptId
+from iteration_lib.protocol.status import StopKind
 from tests.simulation.change import live_attempts
 from tests.simulation.swarm import draw_retention
 
@@ -63,6 +79,24 @@ def delete_run(run: SimulatedRun, coordinator: Coordinator) -> str:
     return what
 
 
+def stop_run(run: SimulatedRun, coordinator: Coordinator) -> str:
+    """Ask a run to stop: anew, as a rule, or once more, because nothing came of it yet."""
+    live = live_attempts(run.rows)
+    gone = AttemptId(live[0]["attempt_id"]) if live and run.world.random.random() < _PROVES else None
+    known = list(run.rows.stops)
+    number = f"{run.world.runs.index(run):04d}{len(known):08d}"
+    is_new = not known or run.world.random.random() > _REPEATS
+    stop_id = f"00000000-0000-4000-8002-{number}" if is_new else known[-1]
+    event = StopRequested(stop_id=stop_id, kind=StopKind.STOP, requested_by="ann", gone_attempt_id=gone)
+    return _send(run, coordinator, event)
+
+
+def resume_run(run: SimulatedRun, coordinator: Coordinator) -> str:
+    """Let a run go on that was stopped, or try to."""
+    stop_id = next(reversed(run.rows.stops), "00000000-0000-4000-8002-999999999999")
+    return _send(run, coordinator, RunResumed(stop_id=stop_id, resumed_by="ann"))
+
+
 def _send(run: SimulatedRun, coordinator: Coordinator, event: OpenEvent) -> str:
     what = f"a person sends {event} to {run.name}"
     try:
@@ -71,6 +105,9 @@ def _send(run: SimulatedRun, coordinator: Coordinator, event: OpenEvent) -> str:
         run.oracle.nothing_changed("a person's refused event")
         is_late = isinstance(err, RunFinishedError) and run.rows.run["terminated_by"] is not None
         is_late = is_late or (isinstance(err, RunDeletedError) and run.status == "DELETED")
+        is_late = is_late or (isinstance(err, RunStoppedError) and run.status == "STOPPED")
+        is_late = is_late or (isinstance(err, RunNotStoppedError) and run.status != "STOPPED")
+        is_late = is_late or (isinstance(err, StopRefusedError) and run.status == "FAILED")
         is_kept = isinstance(event, CheckpointRequested) and event.request_id in run.rows.requests
         if is_kept or not is_late:
             run.oracle.violate("errors", f"{what}, and is refused with {err!r}")
@@ -90,5 +127,9 @@ def _check_answered(run: SimulatedRun, event: OpenEvent) -> None:
         pending = [known for known, row in rows.checkpoints.items() if row["status"] == "PENDING"]
         kept = not any(known <= event.checkpoint_id for known in pending)
         kept = kept and event.checkpoint_id <= max(rows.run["last_checkpoint_id"], rows.run["aborted_through"])
+    elif isinstance(event, StopRequested):
+        kept = any(row["resumed_at"] is None for row in rows.stops.values()) or event.stop_id in rows.stops
+    elif isinstance(event, RunResumed):
+        kept = rows.stops[event.stop_id]["resumed_at"] is not None
     if not kept:
         run.oracle.violate("I17", f"a person sent {event}, was answered, and it is forgotten")

@@ -24,6 +24,10 @@ RUN_STEPS = {
     ("FAILED", "FAILED"),
     ("FAILED", "RUNNING"),
     ("FAILED", "TERMINATING"),
+    ("RUNNING", "STOPPED"),
+    ("FAILED", "STOPPED"),
+    ("STOPPED", "STOPPED"),
+    ("STOPPED", "RUNNING"),
 }
 EPOCH_STEPS = {
     ("OPEN", "OPEN"),
@@ -60,7 +64,10 @@ class RowOracle(Checks):
         if change.said is None:
             actor = change.attempt.attempt_id if change.attempt is not None else None
             in_force = {live["attempt_id"] for rows in (before, after) for live in live_attempts(rows)}
-            self._require(actor in in_force, "I2", "{} changed rows, but in force is {}", actor, sorted(in_force))
+            stops = after.run["status"] == "STOPPED" != before.run["status"]  # who wants to drive it stops it instead
+            self._require(
+                stops or actor in in_force, "I2", "{} changed rows, but in force is {}", actor, sorted(in_force)
+            )
         self._require(
             after.run["revision"] > before.run["revision"], "I2", "rows changed, and the revision stayed what it was"
         )
@@ -146,7 +153,8 @@ class RowOracle(Checks):
             self._require(step in EPOCH_STEPS, "I4", "{} went from {} to {}", what, step[0], step[1])
             if step[1] == "VOIDED":
                 self._counters[f"{known['status']} epoch voided"] += 1
-                self._require(epoch["fencing_token"] < token, "I6", "{} was voided under its own token", what)
+                by_right = epoch["fencing_token"] < token or change.after.run["status"] == "STOPPED"
+                self._require(by_right, "I6", "{} was voided under its own token", what)
             else:
                 self._require(epoch["fencing_token"] == token, "I2", "{} went on under another token", what)
             for head, counts in known["records"].items():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.errors import CheckpointFailedError, SupersededError
 from tests.simulation.attempt import SimulatedAttempt
@@ -18,6 +19,7 @@ from tests.simulation.claims import Right
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.errand import collector
 from tests.simulation.fiber import Call, Fate, Fiber
+from tests.simulation.person import resume_run
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.processes import Processes
 from tests.simulation.programs import programs
@@ -139,6 +141,8 @@ class Schedule:
 
     def _may_need_another(self, fresh: SimulatedAttempt) -> bool:
         """Tell whether a healthy attempt did not finish the run through no fault of its own, at most once each."""
+        if fresh.run.status == "STOPPED" and self._world.violation is None:
+            return True  # it was asked to before
         reason = {
             SupersededError: "survivor took the healed run",
             CheckpointFailedError: "person had aborted the last checkpoint of the healed run",
@@ -150,6 +154,8 @@ class Schedule:
         return True
 
     def _finish_by_a_fresh_attempt(self, run: SimulatedRun) -> SimulatedAttempt:
+        if run.status == "STOPPED":
+            self._processes.note(resume_run(run, Coordinator(self._world.store)))
         fresh = self._processes.start(Right.WORD, run)
         self._go_on_to_the_end()
         return fresh

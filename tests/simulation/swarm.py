@@ -37,6 +37,8 @@ class Event(enum.Enum):
     COLLECT = "somebody collects garbage"
     BRANCH = "a person branches a run"
     DELETE = "a person deletes a run"
+    STOP = "a person stops a run"
+    RESUME = "a person resumes a run"
 
     __hash__ = object.__hash__
 
@@ -86,6 +88,8 @@ _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
     Event.REQUEST: (0.01, 0.04),  # an older checkpoint that is still pending may name what is let go else
 }
 _BRANCH_RATES = (0.02, 0.06)
+_STOP_RATES, _RESUME_RATE = (0.005, 0.02), 0.05
+_STOPS = 0.12  # how likely a seed has persons who stop and resume runs
 _LETS_GO, _BRANCHES = 0.15, 0.15  # how likely a seed has any of these
 _MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
@@ -135,6 +139,8 @@ def draw_swarm(random: Random) -> Swarm:
     for event, choices in _LETTING_GO_RATES.items() if lets_go else ():
         if random.random() < _OFTEN_ENABLED:
             events[event] = random.choice(choices)
+    if random.random() < _STOPS:
+        events |= {Event.STOP: random.choice(_STOP_RATES), Event.RESUME: _RESUME_RATE}
     fates = _draw_fates(random, enabled)
     if any(Fate.HANG in rates for rates in fates.values()):
         events[Event.RECOVER] = _RECOVERY_RATE
