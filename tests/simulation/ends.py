@@ -124,16 +124,13 @@ def _ended_well(oracle: Oracle, attempt: SimulatedAttempt) -> None:
         if run["status"] != "FINISHED":
             oracle.violate("errors", f"attempt {attempt.number} went away from a run that is {run['status']}")
         return
-    may_be = ("RELEASED", "FINISHED", *(("SUPERSEDED",) if run["status"] == "DELETED" else ()))
-    if (
-        row["outcome"] not in may_be
-    ):  # a deletion ends the attempt, too, whose last word is then taken for a repeated one
+    # A deletion, or whoever stops the run instead of driving it, ends the attempt, too: its last word is a repeated one.
+    is_ended = run["status"] == "DELETED" or was_stopped(oracle.rows)
+    if row["outcome"] not in ("RELEASED", "FINISHED", *(("SUPERSEDED",) if is_ended else ())):
         oracle.violate("errors", f"attempt {attempt.number} ended well, but its row says {row['outcome']}")
     until = attempt.until_epoch
-    reached = any(known["stopped_at"] is not None for known in oracle.rows.stops.values())
-    reached = (
-        reached or run["terminated_by"] is not None or (until is not None and run["last_durable_epoch"] >= until - 1)
-    )
+    reached = was_stopped(oracle.rows) or run["terminated_by"] is not None
+    reached = reached or (until is not None and run["last_durable_epoch"] >= until - 1)
     if not reached:
         oracle.violate("I6", f"attempt {attempt.number} ended well, and its last epoch is not durable")
     if attempt.publishes and run["outputs"] is None and _had_terminated(oracle, row):

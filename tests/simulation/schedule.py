@@ -39,7 +39,7 @@ _LATE_POINTS = (
 )
 _RARELY_REACHED = 4  # how many times as often a process ends at one of these
 _BESIDE = 2.5  # the same of the fate of a file that is put beside the epochs: there are few
-_COLLECTS_THEN = 0.3  # how often somebody collects as soon as a checkpoint is completed, where anybody does
+_COLLECTS_THEN = 0.15  # how often somebody collects as soon as a checkpoint is completed, where anybody does
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
 
 

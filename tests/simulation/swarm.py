@@ -90,7 +90,7 @@ _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
 _BRANCH_RATES = (0.02, 0.06)
 _STOP_RATES, _RESUME_RATE = (0.005, 0.02), 0.05
 _STOPS = 0.12  # how likely a seed has persons who stop and resume runs
-_LETS_GO, _BRANCHES = 0.15, 0.15  # how likely a seed has any of these
+_LETS_GO, _BRANCHES = 0.12, 0.15  # how likely a seed has any of these
 _MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
 _RECOVERY_RATE = 0.02  # of calls that hang
@@ -153,7 +153,7 @@ def draw_swarm(random: Random) -> Swarm:
         told_late=told_late,
         stickiness=random.choice((0.0, 0.5, 0.9)),
         splits=random.choice((0.0, 0.0, 0.3)),
-        steps=random.choice((120, 200, 300, 400) if branches else (60, 120, 200, 300)),
+        steps=random.choice((120, 200, 300) if branches else (60, 120, 200, 300)),
         most_attempts=random.choice((2, 3, 5, 8)),
         paces=tuple(_draw_pace(random, is_told_late=told_late > 0, lets_go=lets_go) for _ in range(paces)),
         survivors_go_on=random.random() < 0.5,
