@@ -52,13 +52,15 @@ from iteration_lib.store.record import RunRecord
 
 _INTERRUPTED = 130
 
+_logger = logging.getLogger(__name__)
+
 
 def main() -> None:
     """Run the command line; never returns."""
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - modules of the current folder, as python -m finds them
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_EXIT_CODE))  # ends the attempt in order
-    logging.basicConfig(level=os.environ.get("ITERATION_LOG_LEVEL", "WARNING"), format="%(levelname)s %(message)s")
     try:
+        _log_as_asked(os.environ.get("ITERATION_LOG_LEVEL") or "WARNING")
         cli.main(standalone_mode=False)
     except click.ClickException as err:
         err.show()
@@ -67,9 +69,17 @@ def main() -> None:
         click.echo("interrupted; run the same command again to resume", err=True)
         sys.exit(_INTERRUPTED)
     except IterationError as err:
+        _logger.info("event=command_failed", exc_info=err)  # with the line of the user's code that raised
         click.echo(f"error: {err}", err=True)
         sys.exit(err.exit_code)
     sys.exit(0)
+
+
+def _log_as_asked(level: str) -> None:
+    levels = logging.getLevelNamesMapping()
+    if level.upper() not in levels:
+        raise UsageError(f"ITERATION_LOG_LEVEL is {level!r}; give DEBUG, INFO, WARNING or ERROR")
+    logging.basicConfig(level=levels[level.upper()], format="%(levelname)s %(message)s")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -290,6 +290,20 @@ def test_operator_that_raises_is_named_with_its_cause_and_the_run_goes_on_once_i
     assert "FINISHED" == shell.run(f"{BROKEN}:raising", key, *options).json["status"]
 
 
+def test_operator_that_raises_is_shown_with_its_line_where_the_log_is_asked_for(shell: CommandLine) -> None:
+    options = ("--param", f"log={shell.folder / 'never'}")
+
+    told = shell.call("run", f"{BROKEN}:raising", "--runner", "local", *options, ITERATION_LOG_LEVEL="info")
+    refused = shell.call("list", ITERATION_LOG_LEVEL="loud")
+
+    assert re.search(r'broken\.py", line \d+, in raised\n', told.err), told.err
+    assert "error: operator 'raised' failed in epoch 1" in told.err
+    assert (2, "error: ITERATION_LOG_LEVEL is 'loud'; give DEBUG, INFO, WARNING or ERROR\n") == (
+        refused.code,
+        refused.err,
+    )
+
+
 # What the commands answer
 
 
