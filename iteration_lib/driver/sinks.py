@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from iteration_lib.crash_point import CrashPoint
-from iteration_lib.errors import IterationError, SinkTargetError, UsageError
+from iteration_lib.errors import CheckpointFailedError, IterationError, SinkTargetError, UsageError
 from iteration_lib.protocol.event import Committable, CommittablesCommitted
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from iteration_lib.store.record import CommittableRecord
 
 _logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.5
 
 Key: TypeAlias = tuple[int, str]  # an epoch and an output
 
@@ -75,9 +77,23 @@ class Sinks:
         self._durable = NO_EPOCH
 
     def recover(self, state: RunState) -> RunState:
-        """Commit what is stored, and abort what attempts before prepared of epochs that are void; see `commit`."""
-        if not self._context.sinks:
-            return self.commit(state)
+        """Commit what is stored, and abort what attempts before prepared of epochs that are void; see `commit`.
+
+        A sink that hangs has the time of a checkpoint; raises CheckpointFailedError then.
+        """
+        if not (self._context.sinks or state.uncommitted):
+            return state
+        context, timeout_seconds = self._context, self._context.policy.timeout_seconds
+        deadline = context.clock.monotonic_seconds() + timeout_seconds
+        job = context.background.start("recovery-0", lambda: self._recover(state))
+        while not job.done():
+            if context.clock.monotonic_seconds() >= deadline:
+                reason = f"what its sinks had to be told first was not committed within {timeout_seconds:g} seconds"
+                raise CheckpointFailedError(state.run_id, state.last_durable_epoch + 1, reason)
+            context.background.wait([job], timeout_seconds=min(_POLL_SECONDS, timeout_seconds))
+        return job.result()
+
+    def _recover(self, state: RunState) -> RunState:
         if state.last_durable_epoch == state.origin_epoch:
             for output, found in self._context.sinks.items():
                 with _named(found.sink, output, "check"):

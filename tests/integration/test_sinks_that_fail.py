@@ -16,7 +16,7 @@ from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.attempt import Attempt, Claim, open_attempt
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import SinkTargetError
+from iteration_lib.errors import CheckpointFailedError, SinkTargetError
 from iteration_lib.launch import Drive, drive_run
 from iteration_lib.model.definition import describe
 from iteration_lib.process import this_holder
@@ -179,3 +179,15 @@ def execute(store: PostgresStore, statement: str) -> None:
     with closing(psycopg2.connect(dsn(store.url))) as connection, connection, connection.cursor() as cursor:
         cursor.execute(statement)
         assert cursor.rowcount == 1
+
+
+def test_attempt_that_begins_with_a_commit_that_hangs_ends_when_the_checkpoints_time_is_over(here: Here) -> None:
+    here.drive_and_fail(until_epoch=2, script={"checkpoint_completed@1": be_told_to_end})
+    here.order("hold", "commit 1")
+
+    failure = here.drive_and_fail(timeout_seconds=5)
+
+    assert isinstance(failure, CheckpointFailedError)
+    assert "was not committed within 5 seconds" in str(failure)
+    here.clear("hold")
+    assert (RunStatus.FINISHED, WHOLE) == (here.drive().status, shown(here))

@@ -178,7 +178,8 @@ def test_attempt_that_is_told_to_end_stops_the_run_where_it_is_durable(here: Her
 
 def test_attempt_that_fails_leaves_the_stop_to_the_next_one(here: Here) -> None:
     here.order("fail", "total 2 -")
-    assert isinstance(here.drive_and_fail(script={"epoch_opened@2": asking(here)}), OperatorFailedError)
+    failure = here.drive_and_fail(script={"epoch_opened@2": asking(here)}, patience_seconds=DEADLINE_SECONDS)
+    assert isinstance(failure, OperatorFailedError)
     failed = here.found
     here.clear("fail")
 
