@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from iteration_lib.driver.background import Job
 from iteration_lib.protocol import RunState
+from tests.simulation.change import of_status
 from tests.simulation.fiber import Call, Fiber, Killed, ask
 
 if TYPE_CHECKING:
@@ -108,10 +109,10 @@ class SimulatedBackground:
             self._attempt.run.oracle.violate("expiry", text)
 
     def _is_committing(self, jobs: Sequence[Job]) -> bool:
-        """Tell whether all of the jobs are through with their checkpoints, and let sinks commit."""
+        """Tell whether all of the jobs are through with their checkpoints, and let sinks commit, or old files go."""
         checkpoints = self._attempt.run.rows.checkpoints
-        statuses = {checkpoints[self._checkpoint_ids[job]]["status"] for job in jobs}
-        return bool(self._attempt.run.program.graph.sinks) and "PENDING" not in statuses
+        pending = {row["checkpoint_id"] for row in of_status(checkpoints, "PENDING")}
+        return pending.isdisjoint(self._checkpoint_ids[job] for job in jobs)
 
     def lock(self) -> AbstractContextManager[object]:
         """Return what one fiber at a time may enter: whoever comes second waits, and looks again."""

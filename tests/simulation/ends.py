@@ -124,7 +124,7 @@ def _ended_well(oracle: Oracle, attempt: SimulatedAttempt) -> None:
         if run["status"] != "FINISHED":
             oracle.violate("errors", f"attempt {attempt.number} went away from a run that is {run['status']}")
         return
-    # A deletion, or whoever stops the run instead of driving it, ends the attempt, too: its last word is a repeated one.
+    # A deletion, or whoever stops the run instead of driving it, ends the attempt: its own word is a repeated one then.
     is_ended = run["status"] == "DELETED" or was_stopped(oracle.rows)
     if row["outcome"] not in ("RELEASED", "FINISHED", *(("SUPERSEDED",) if is_ended else ())):
         oracle.violate("errors", f"attempt {attempt.number} ended well, but its row says {row['outcome']}")

@@ -41,14 +41,14 @@ BESIDES = (
         name="checkpoint that hangs does not expire",
         rule="expiry",
         file=_UPLOAD,
-        old="late = [upload for upload in writing if self._is_late(upload.started_seconds)]",
+        old="late = [upload for upload in writing if self._is_late(self._since(upload))]",
         new="late = [upload for upload in writing if upload.started_seconds < 0]",
     ),
     Mutant(
         name="checkpoint expires before its time",
         rule="expiry",
         file=_UPLOAD,
-        old="late = [upload for upload in writing if self._is_late(upload.started_seconds)]",
+        old="late = [upload for upload in writing if self._is_late(self._since(upload))]",
         new="late = list(writing)",
     ),
     Mutant(
@@ -62,7 +62,7 @@ BESIDES = (
         name="attempt does not wait for its last checkpoint",
         rule="I6",
         file=_UPLOAD,
-        old="        while state.pending:\n",
+        old="        while state.pending or (state.uncommitted and self._uploads):\n",
         new="        while state.pending and state.epochs and state.epochs[-1].decision is None:\n",
     ),
     Mutant(

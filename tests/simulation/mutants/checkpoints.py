@@ -12,15 +12,15 @@ CHECKPOINTS = (
         name="decision never binds",
         rule="I6",
         file=_CHECKPOINT,
-        old="terminated_by = covered.decision.terminated_by if covered.decision is not None else None",
+        old="terminated_by = decision.terminated_by if decision is not None else None",
         new="terminated_by = None",
     ),
     Mutant(
         name="epochs do not become durable",
         rule="I6",
         file=_CHECKPOINT,
-        old="commands += [*aborted, MakeEpochsDurable(through=completed.epoch)]",
-        new="commands += aborted",
+        old="commands += [*aborted, MakeEpochsDurable(through=completed.epoch), *stored]",
+        new="commands += [*aborted, *stored]",
     ),
     Mutant(
         name="protocol forgets which epoch is durable",

@@ -68,8 +68,8 @@ DRIVERS = (
         name="outputs are not written with the final checkpoint",
         rule="manifest",
         file=_BOUNDARY,
-        old="outputs = write() if terminates else {}",
-        new="outputs: dict[str, SavedStream] = {}",
+        old="outputs=written if terminates else {},",
+        new="outputs={},",
     ),
     Mutant(
         name="next epoch receives the variables of the one before",

@@ -114,8 +114,8 @@ SHELLS = (
         name="events of one transaction are committed one by one",
         rule="I12",
         file=_COORDINATOR,
-        old="return retry(lambda: self._apply_once(run_id, events), ",
-        new="return retry(lambda: [self._apply_once(run_id, said) for said in [(e,) for e in events] or [()]][-1], ",
+        old="return retry(lambda: self._apply_once(run_id, events, publish), ",
+        new="return retry(lambda: [self._apply_once(run_id, o, publish) for o in [(e,) for e in events] or [()]][-1], ",
     ),
     Mutant(
         name="commands are written event by event",
