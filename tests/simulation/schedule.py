@@ -29,15 +29,22 @@ from tests.simulation.world import World
 
 _STEPS_TO_HEAL = 2_000  # an undisturbed run of the longest program takes about 300
 _QUICK_SECONDS = 0.05  # a call of a port
-_LATE_POINTS = (
-    CrashPoint.ORIGIN_KEPT,
-    CrashPoint.CHECKPOINTS_DISCARDED,
-    CrashPoint.LISTENER_CALLED,
-    CrashPoint.LISTENER_NOTIFIED,
-    CrashPoint.POINTER_WRITTEN,
-    CrashPoint.RUN_FINISHED,
-)
-_RARELY_REACHED = 4  # how many times as often a process ends at one of these
+# How many times as often a process ends at one of these, which it seldom comes to.
+_MORE_OFTEN = {
+    CrashPoint.STOP_REACHED: 30,
+    CrashPoint.ORIGIN_KEPT: 8,
+    **dict.fromkeys(
+        (
+            CrashPoint.CHECKPOINTS_DISCARDED,
+            CrashPoint.LISTENER_CALLED,
+            CrashPoint.LISTENER_NOTIFIED,
+            CrashPoint.POINTER_WRITTEN,
+            CrashPoint.RUN_FINISHED,
+            CrashPoint.SINK_COMMITTED,
+        ),
+        4,
+    ),
+}
 _BESIDE = 2.5  # the same of the fate of a file that is put beside the epochs: there are few
 _COLLECTS_THEN = 0.15  # how often somebody collects as soon as a checkpoint is completed, where anybody does
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
@@ -209,7 +216,7 @@ class Schedule:
         if call is Call.DIE:
             return "in a torn write"
         if call is Call.POINT and not self._processes.is_healed:
-            rate = self._swarm.crash_at_point * (_RARELY_REACHED if what in _LATE_POINTS else 1)
+            rate = self._swarm.crash_at_point * (_MORE_OFTEN.get(what, 1) if isinstance(what, CrashPoint) else 1)
             if self._random.random() < rate:
                 return f"at {what}"
         if process.grace_calls is None:

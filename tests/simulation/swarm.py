@@ -89,7 +89,7 @@ _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
 }
 _BRANCH_RATES = (0.02, 0.06)
 _STOP_RATES, _RESUME_RATE = (0.005, 0.02), 0.05
-_STOPS = 0.12  # how likely a seed has persons who stop and resume runs
+_STOPS = 0.15  # how likely a seed has persons who stop and resume runs
 _LETS_GO, _BRANCHES = 0.12, 0.15  # how likely a seed has any of these
 _MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
