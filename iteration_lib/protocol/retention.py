@@ -89,9 +89,12 @@ def _last(retained: Sequence[RetainedCheckpoint], policy: CheckpointPolicy) -> S
     return sorted(retained, key=lambda known: known.checkpoint_id)[-policy.retain_last :]
 
 
-def _best(retained: Iterable[RetainedCheckpoint], policy: CheckpointPolicy) -> Sequence[RetainedCheckpoint]:
+def _best(retained: Sequence[RetainedCheckpoint], policy: CheckpointPolicy) -> Sequence[RetainedCheckpoint]:
+    """Return the best ones; all of them where none measured the metric: its name may be mistyped."""
     sign = -1 if policy.retain_mode == "min" else 1
     measured = [(sign * known.metric, known.epoch, known) for known in retained if known.metric is not None]
+    if policy.retain_best and not measured:
+        return retained
     ranked = sorted(measured, key=lambda found: found[:2], reverse=True)
     return [known for _, _, known in ranked[: policy.retain_best]]
 

@@ -87,7 +87,8 @@ class RetentionOracle(Checks):
         metric, is_least = policy.retain_metric, policy.retain_mode == "min"
         measured = [row for row in there if metric is not None and metric in self._reference.metrics[row["epoch"]]]
         measured.sort(key=lambda row: self._reference.metrics[row["epoch"]][str(metric)], reverse=not is_least)
-        best = {row["checkpoint_id"] for row in measured[: policy.retain_best]}  # of equals the newer: it comes first
+        ranked = measured[: policy.retain_best] if measured or not policy.retain_best else there
+        best = {row["checkpoint_id"] for row in ranked}  # of equals the newer: it comes first
         newest = {row["checkpoint_id"] for row in there[:last]}
         self._counters["checkpoint kept for its metric"] += bool(best - newest)
         return best | newest

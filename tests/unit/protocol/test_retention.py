@@ -71,11 +71,21 @@ def test_policy_keeps_the_last_and_the_best(policy: CheckpointPolicy, gone: tupl
 
 
 def test_what_measured_nothing_is_never_among_the_best() -> None:
-    silent = [dataclasses.replace(known, metric=None) for known in retained()]
+    *silent, last = [dataclasses.replace(known, metric=None) for known in retained()]
+    measured = dataclasses.replace(last, metric=0.5)
 
-    gone = discardable(five_epochs(), silent, CheckpointPolicy(retain_best=4, retain_metric="loss"))
+    gone = discardable(five_epochs(), [*silent, measured], CheckpointPolicy(retain_best=4, retain_metric="loss"))
 
     assert (1, 2, 3, 4) == gone
+
+
+def test_nothing_goes_where_no_checkpoint_measured_the_metric() -> None:
+    """Its name is mistyped, as likely as not, and what goes never comes back."""
+    silent = [dataclasses.replace(known, metric=None) for known in retained()]
+
+    for last in (None, 1):
+        policy = CheckpointPolicy(retain_last=last, retain_best=1, retain_metric="lost")
+        assert () == discardable(five_epochs(), silent, policy)
 
 
 def test_pinned_checkpoint_stays_and_a_claimed_one_goes_though_the_policy_says_otherwise() -> None:
