@@ -24,6 +24,7 @@ from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
+from iteration_lib.stopping import live_attempt
 from iteration_lib.store.record import AttemptRecord, BranchRecord, CommittableRecord, PinRecord, RunRecord
 from iteration_lib.store.seam import History
 
@@ -80,7 +81,7 @@ def plan_run(
 
     Raises IterationNotFoundError or DefinitionError where there is no iteration to plan with.
     """
-    live = next((known for known in store.list_attempts(run.run_id) if known.ended_at is None), None)
+    live = live_attempt(store, run)
     if run.status in (RunStatus.FINISHED, RunStatus.DELETED):
         return RunPlan(run=run, resume=None, checkpoint=None, pins=(), changes=(), refusals=(), live=live)
     graph, params = _graph_of(run)

@@ -16,6 +16,7 @@ from iteration_lib.errors import IterationError
 from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
 from iteration_lib.protocol.status import CheckpointStatus
+from iteration_lib.stopping import live_attempt
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
 
@@ -67,7 +68,7 @@ def checkpoint(run_name: str, store_url: str | None, *, wait_seconds: float | No
         found = find_run(store, run_name)
         request_id = ask(store, found)
         if not as_json:
-            is_driven = any(known.ended_at is None for known in store.list_attempts(found.run_id))
+            is_driven = live_attempt(store, found) is not None
             when = "" if is_driven else ", once somebody drives the run"
             click.echo(f"the next epoch of {found.run_key} that aligns gets a checkpoint{when}")
         taken = wait_for(store, found, request_id, wait_seconds) if wait_seconds is not None else None

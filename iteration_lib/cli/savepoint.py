@@ -13,6 +13,7 @@ from iteration_lib.errors import RunFinishedError
 from iteration_lib.launch import find_run, open_store
 from iteration_lib.process import is_gone
 from iteration_lib.saving import save_run
+from iteration_lib.stopping import live_attempt
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
 
@@ -67,7 +68,8 @@ def savepoint(
 
 
 def _is_driven(store: History, run: RunRecord) -> bool:
-    return any(known.ended_at is None and not is_gone(known.holder) for known in store.list_attempts(run.run_id))
+    live = live_attempt(store, run)
+    return live is not None and not is_gone(live.holder)
 
 
 def _taken(store: StoreWithHistory, run: RunRecord, wait_seconds: float) -> int | None:
