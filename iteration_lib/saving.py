@@ -79,5 +79,5 @@ def _save(store: History, run: RunRecord, checkpoint: CheckpointRecord, uri: str
 
 
 def _is_discarded(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> bool:
-    found = [known for known in store.list_checkpoints(run.run_id) if known.checkpoint_id == checkpoint.checkpoint_id]
-    return found[0].status is CheckpointStatus.DISCARDED
+    (found,) = store.list_checkpoints(run.run_id, [checkpoint.checkpoint_id])
+    return found.status is CheckpointStatus.DISCARDED

@@ -392,6 +392,8 @@ CREATE TABLE checkpoints (
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX checkpoints_completed_key ON checkpoints (run_id) WHERE status = 'COMPLETED';
 CREATE INDEX checkpoints_pending_idx ON checkpoints (run_id) WHERE status = 'PENDING';
+CREATE INDEX checkpoints_retained_idx ON checkpoints (run_id, checkpoint_id)
+    WHERE status IN ('COMPLETED', 'SUBSUMED');
 CREATE UNIQUE INDEX checkpoints_epoch_key ON checkpoints (epoch, run_id, fencing_token) WHERE status <> 'ABORTED';
 
 COMMENT ON TABLE checkpoints IS 'Pending, completed, aborted, subsumed, discarded; at most one of a run is COMPLETED (I8).';

@@ -29,9 +29,8 @@ def discard_checkpoints(context: RunContext) -> None:
     try:
         discarded = context.attempt.coordinator.discard(run_id, context.policy)
         context.crash_plan.reach(CrashPoint.CHECKPOINTS_DISCARDED)
-        for checkpoint in context.store.list_checkpoints(run_id):
-            if checkpoint.checkpoint_id in discarded:
-                _remove_files(context, checkpoint)
+        for checkpoint in context.store.list_checkpoints(run_id, discarded):
+            _remove_files(context, checkpoint)
     except IterationError as err:
         _logger.warning("event=not_discarded run_id=%s error=%s", run_id, err)
 

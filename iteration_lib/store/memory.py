@@ -168,13 +168,13 @@ class MemoryStore:
         """Return a run's pins; see History."""
         return self._read(run_id, lambda run: [rows.pin_record(p) for _, p in sorted(run.pins.items())])
 
-    def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
+    def list_checkpoints(self, run_id: RunId, ids: Sequence[int] | None = None) -> tuple[CheckpointRecord, ...]:
         """Return a run's checkpoints; see History."""
         with self._lock:
             branches = sorted(self._branches(run_id), key=itemgetter("branched_at", "run_id"))
 
         def shape(run: MemoryRun) -> list[CheckpointRecord]:
-            found = [checkpoint for _, checkpoint in sorted(run.checkpoints.items())]
+            found = [row for known, row in sorted(run.checkpoints.items()) if ids is None or known in ids]
             return [rows.checkpoint_record({**row, **_needs(run, row, branches)}) for row in found]
 
         return self._read(run_id, shape)

@@ -193,9 +193,10 @@ class PostgresStore:
         """Return a run's pins; see History."""
         return self._read("list_pins", rows.pin_record, run_id=run_id)
 
-    def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
+    def list_checkpoints(self, run_id: RunId, ids: Sequence[int] | None = None) -> tuple[CheckpointRecord, ...]:
         """Return a run's checkpoints; see History."""
-        return self._read("list_checkpoints", rows.checkpoint_record, run_id=run_id)
+        chosen = None if ids is None else list(ids)
+        return self._read("list_checkpoints", rows.checkpoint_record, run_id=run_id, ids=chosen)
 
     def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
         """Return a run's completed checkpoint; see History."""

@@ -131,8 +131,8 @@ class History(Protocol):
         """Return what a run's data streams read, by name."""
         ...
 
-    def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
-        """Return a run's checkpoints by id."""
+    def list_checkpoints(self, run_id: RunId, ids: Sequence[int] | None = None) -> tuple[CheckpointRecord, ...]:
+        """Return a run's checkpoints, or those of some ids, by id."""
         ...
 
     def find_completed(self, run_id: RunId) -> CheckpointRecord | None:

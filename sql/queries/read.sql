@@ -126,13 +126,15 @@ FROM operators WHERE run_id = :run_id ORDER BY position;
 -- list_pins: what the data streams of a run read
 SELECT name, fencing_token, fingerprint, pin, pinned_at FROM pins WHERE run_id = :run_id ORDER BY name;
 
--- list_checkpoints: the checkpoints of a run, oldest first, with the branches that pin each
+-- list_checkpoints: the checkpoints of a run, all or those of some ids, oldest first, with the branches that pin each
 SELECT checkpoints.checkpoint_id, checkpoints.epoch, checkpoints.fencing_token, checkpoints.kind, checkpoints.status,
     checkpoints.manifest_path, checkpoints.manifest_sha256, checkpoints.size_bytes, checkpoints.failure,
     checkpoints.reason, checkpoints.triggered_at, checkpoints.ended_at, checkpoint_needs.by_branches,
     checkpoint_needs.safe_to_delete
 FROM checkpoints JOIN checkpoint_needs USING (run_id, checkpoint_id)
-WHERE checkpoints.run_id = :run_id ORDER BY checkpoints.checkpoint_id;
+WHERE checkpoints.run_id = :run_id
+    AND (CAST(:ids AS bigint[]) IS NULL OR checkpoints.checkpoint_id = ANY (CAST(:ids AS bigint[])))
+ORDER BY checkpoints.checkpoint_id;
 
 -- list_retained: the checkpoints of a run that were completed and are not discarded, with one metric of their epochs
 SELECT checkpoints.checkpoint_id, checkpoints.epoch,

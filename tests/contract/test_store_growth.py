@@ -38,7 +38,7 @@ FROM generate_series(1, :epochs) AS epoch;
 UPDATE checkpoints SET status = 'SUBSUMED' WHERE run_id = :run_id AND checkpoint_id = 1;
 INSERT INTO checkpoints (run_id, checkpoint_id, epoch, fencing_token, kind, status, acknowledgements, expected,
     acknowledged, manifest_path, manifest_sha256, size_bytes, ended_at)
-SELECT :run_id, epoch + 1, epoch, 1, 'PERIODIC', CASE epoch WHEN :epochs THEN 'COMPLETED' ELSE 'SUBSUMED' END,
+SELECT :run_id, epoch + 1, epoch, 1, 'PERIODIC', CASE epoch WHEN :epochs THEN 'COMPLETED' ELSE 'DISCARDED' END,
     jsonb_build_object('centroids', jsonb_build_array(1)), 1, 1, 'p', repeat('ab', 32), 1, now()
 FROM generate_series(1, :epochs) AS epoch;
 INSERT INTO checkpoint_requests (request_id, run_id, requested_by, checkpoint_id)
@@ -133,6 +133,28 @@ def test_write_of_what_is_not_durable_touches_no_more_pages_after_many_epochs(
         return pages(engine, plan, Call(name, {**guard, **parameters}, "[1,)"))
 
     assert written(LONG) <= written(SHORT) + _DEEPER
+
+
+def test_reading_the_retained_checkpoints_touches_no_more_pages_after_many_were_discarded(
+    engine: Engine, runs: dict[int, RunId], plan: str
+) -> None:
+    """A policy is asked after each checkpoint that is completed."""
+    short, long = (
+        pages(engine, plan, Call("list_retained", {"run_id": runs[epochs], "metric": "cost"}))
+        for epochs in (SHORT, LONG)
+    )
+
+    assert long <= short + _DEEPER
+
+
+def test_reading_some_checkpoints_touches_no_more_pages_after_many(engine: Engine, runs: dict[int, RunId]) -> None:
+    """What the policy let go, whose files go next; a reader sends its values along, so the server plans by them."""
+    short, long = (
+        pages(engine, "custom", Call("list_checkpoints", {"run_id": runs[epochs], "ids": [3, 5]}))
+        for epochs in (SHORT, LONG)
+    )
+
+    assert long <= short + _DEEPER
 
 
 def test_runs_of_these_tests_are_in_the_same_place(store_url: str, runs: dict[int, RunId]) -> None:

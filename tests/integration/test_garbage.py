@@ -394,8 +394,8 @@ def test_checkpoint_that_is_discarded_and_collected_between_two_reads_is_passed_
     first, second = in_memory.store, in_memory.store
 
     class ThenDiscarded(Meanwhile):
-        def list_checkpoints(self, run_id: Any) -> Any:
-            found = first.list_checkpoints(run_id)
+        def list_checkpoints(self, run_id: Any, ids: Any = None) -> Any:
+            found = first.list_checkpoints(run_id, ids)
             discard(in_memory, 1)
             collect_garbage(second, in_memory.found)
             return found

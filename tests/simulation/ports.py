@@ -6,7 +6,7 @@ Nothing here decides anything about a run: each port asks for its fate and then 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -168,10 +168,10 @@ class SimulatedStore:
         self._read("all parts")
         return self._inner.list_parts(run_id)
 
-    def list_checkpoints(self, run_id: RunId) -> tuple[CheckpointRecord, ...]:
+    def list_checkpoints(self, run_id: RunId, ids: Sequence[int] | None = None) -> tuple[CheckpointRecord, ...]:
         """See History."""
         self._read("checkpoints")
-        return self._inner.list_checkpoints(run_id)
+        return self._inner.list_checkpoints(run_id, ids)
 
     def find_branch(self, run_id: RunId) -> BranchRecord | None:
         """See History."""
