@@ -263,14 +263,29 @@ def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, 
 def _choose(
     store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, checkpoint_id: int | None
 ) -> CheckpointRecord:
+    """Return the newest of the checkpoints that are meant.
+
+    Asked again, it is the one that the branch started from: its origin may have gone on, or have discarded it.
+    """
     there = checkpoints_with_files(store, run)
-    if checkpoint_id is not None:
-        meant = [known for known in there if known.checkpoint_id == checkpoint_id]
-    elif request.epoch is not None:
-        meant = [known for known in there if known.epoch == request.epoch]
-    else:
-        meant = there
-    return newest_of(meant, run, there, problem="has no such checkpoint")
+    meant = [
+        [
+            known
+            for known in found
+            if checkpoint_id in (None, known.checkpoint_id) and request.epoch in (None, known.epoch)
+        ]
+        for found in (_begun_from(store, run, request.run_key), there)
+    ]
+    return newest_of(meant[0] or meant[1], run, there, problem="has no such checkpoint")
+
+
+def _begun_from(store: StoreWithHistory, run: RunRecord, run_key: str) -> Sequence[CheckpointRecord]:
+    """Return the checkpoint of a run that the run of a key started from, if it did."""
+    known = store.find_run(run_key)
+    branch = store.find_branch(known.run_id) if known is not None else None
+    if branch is None or branch.origin_run_id != run.run_id or branch.origin_checkpoint_id is None:
+        return ()
+    return store.list_checkpoints(run.run_id, [branch.origin_checkpoint_id])
 
 
 def _of_savepoint(uri: str) -> _Source:

@@ -237,6 +237,35 @@ def test_asking_for_the_same_branch_again_gives_the_same_run_and_for_another_one
     ) == caught.value.differences
 
 
+def test_claim_that_is_asked_for_again_is_answered_when_its_checkpoint_is_gone(origin: Here) -> None:
+    branch = branched(origin, 2, mode=RestoreMode.CLAIM)
+    branch.drive(until_epoch=3)
+    collect(origin)
+
+    again = branched(origin, 2, mode=RestoreMode.CLAIM)
+
+    assert CheckpointStatus.DISCARDED == origin.checkpoints[1].status
+    assert branch.run.run_id == again.run.run_id
+
+
+def test_branch_from_the_newest_checkpoint_is_the_same_when_its_origin_has_gone_on(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    begun = Here.begin(store, tmp_path, steered, epochs=EPOCHS)
+    begun.drive(until_epoch=2)
+    request = BranchRequest(checkpoint=begun.run.run_key, run_key=f"{begun.run.run_key}-b", branched_by="ann")
+    settings = Settings(store_url=None, state_uri=str(tmp_path / "elsewhere"))
+    branch = branch_run(store, settings, request)
+    begun.drive()
+
+    again = branch_run(store, settings, request)
+    with pytest.raises(RunMismatchError) as caught:
+        branch_run(store, settings, replace(request, epoch=EPOCHS - 1))
+
+    assert branch.run_id == again.run_id
+    assert "it did not start from this checkpoint" == caught.value.differences[0]
+
+
 @pytest.mark.parametrize(
     ("name", "said_so", "kind"),
     [
