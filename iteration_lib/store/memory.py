@@ -61,8 +61,9 @@ class MemoryStore:
         """Create a run; see Store."""
         with self._lock:
             known = [found.run for found in self._runs.values() if found.run["status"] != "DELETED"]
-            if run.run_key in [found["run_key"] for found in known]:
-                return False
+            taken = [found["run_id"] for found in known if found["run_key"] == run.run_key]
+            if taken:
+                return taken == [run.run_id]
             counts = (run.max_buckets, run.max_epochs if run.max_epochs is not None else 1)
             if run.run_id in self._runs or not run.run_key or min(counts) < 1:
                 raise ProtocolViolationError(f"no store keeps this run: {run}; this is a bug, please report it")

@@ -118,7 +118,12 @@ class PostgresStore:
         self._engine.dispose()
 
     def add_run(self, run: NewRun, origin: Origin | None = None) -> bool:
-        """Create a run; see Store."""
+        """Create a run; see Store. Where the connection is lost it is tried again."""
+        added = retry(lambda: self._add_once(run, origin), f"run_key={run.run_key}", sleep=self._sleep)
+        known = None if added else self.find_run(run.run_key)
+        return added or (known is not None and known.run_id == run.run_id)
+
+    def _add_once(self, run: NewRun, origin: Origin | None) -> bool:
         call = Call(
             "insert_run",
             {
@@ -136,10 +141,12 @@ class PostgresStore:
         operators = {"run_id": run.run_id, **rows.operator_columns(run.definition)}
         with self._refused(), dialogue(self._engine) as opened:
             if origin is not None and origin.origin_run_id is not None:  # first: whoever discards locks that run first
-                opened.hold([Call("touch_origin", {"run_id": origin.origin_run_id}, "[1,1]")])
+                opened.fetch(Call("lock_run", {"run_id": origin.origin_run_id}))
             added = opened.fetch(call)
             if added:
                 opened.hold([Call("insert_operators", operators)])
+            if added and origin is not None and origin.origin_run_id is not None:
+                opened.hold([Call("touch_origin", {"run_id": origin.origin_run_id}, "[1,1]")])
             if added and origin is not None:
                 branch = {"run_id": run.run_id, **dataclasses.asdict(origin), "mode": origin.mode.value}
                 branch["keeps"] = rows.to_json(origin.keeps)

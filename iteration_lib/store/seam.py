@@ -82,10 +82,10 @@ class Store(Protocol):
     """
 
     def add_run(self, run: NewRun, origin: Origin | None = None) -> bool:
-        """Create a run, atomically; False if its key is taken, and then nothing has changed.
+        """Create a run, atomically; False if its key is another run's, and then nothing has changed.
 
-        With an origin it begins behind that checkpoint, which is pinned from then on. Raises UsageError where that
-        checkpoint is not there any more.
+        To be repeated: a run that is there is not created again. With an origin it begins behind that checkpoint, which
+        is pinned from then on. Raises UsageError where that checkpoint is not there any more.
         """
         ...
 

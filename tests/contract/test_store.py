@@ -77,6 +77,17 @@ def test_taken_key_changes_nothing(store: StoreWithHistory) -> None:
     assert ((), None) == (store.list_operators(other.run_id), store.find_run(other.run_id))
 
 
+def test_run_that_is_added_again_is_there_once(store: StoreWithHistory) -> None:
+    """As by whom the answer did not reach."""
+    run = a_run()
+    store.add_run(run)
+    before = history(store, run.run_id)
+
+    assert store.add_run(run)
+
+    assert before == history(store, run.run_id)
+
+
 def test_taken_id_is_refused_and_changes_nothing(store: StoreWithHistory) -> None:
     run = a_run()
     store.add_run(run)

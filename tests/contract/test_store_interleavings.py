@@ -272,7 +272,8 @@ def named(name: str, scene: Scene, one: Sender) -> Call:
 def begun(store: StoreWithHistory, run: NewRun, scene: Scene, one: Sender) -> Coordinator:
     """Bring a run to a scene, unless it is there; return a coordinator that knows it."""
     coordinator = Coordinator(store)
-    if store.add_run(run):
+    if store.find_run(run.run_id) is None:
+        store.add_run(run)
         opening = claim(family=one.family, max_pending=2, tolerable_failures=1)
         coordinator.apply(run.run_id, opening, *scene.before(one))
     coordinator.apply(run.run_id)

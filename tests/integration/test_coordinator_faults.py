@@ -29,13 +29,14 @@ from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from tests.cutting_proxy import Cut, CuttingProxy
 from tests.protocol_script import Sender, claim, part
-from tests.store_script import a_run, added, history, new_family, read_state
+from tests.store_script import a_run, added, an_origin, history, new_family, read_state
 
 pytestmark = pytest.mark.postgres
 
 T = TypeVar("T")
 _DEADLINE_SECONDS = 30
 _MESSAGES = 62  # of the story below, undisturbed: two or three more
+_MESSAGES_OF_A_BRANCH = 9  # that begins, undisturbed
 _STEP = 1 if os.environ.get("ITERATION_TEST_SIZE") == "nightly" else 6
 
 
@@ -107,6 +108,28 @@ def test_events_are_applied_once_when_the_connection_is_cut_at_any_message(
 
     assert proxy.messages > message
     assert undisturbed == told(store, run_id, again)
+
+
+@pytest.mark.parametrize("cut", Cut, ids=lambda cut: cut.value)
+@pytest.mark.parametrize("message", range(1, _MESSAGES_OF_A_BRANCH))
+def test_branch_is_begun_once_when_the_connection_is_cut_at_any_message(
+    store: PostgresStore, store_url: str, message: int, cut: Cut
+) -> None:
+    ran, branch = a_run(), a_run()
+    origin = an_origin(store, ran)
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        CuttingProxy(store_url, Path(folder), message=message, cut=cut) as proxy,
+    ):
+        cut_off = PostgresStore(proxy.url, sleep=lambda _: None)
+        proxy.arm()
+        is_added = cut_off.add_run(branch, origin)
+        cut_off.close()
+
+    assert is_added
+    assert proxy.messages > message
+    assert [branch.run_id] == [found.run_id for found in store.list_branches(ran.run_id)]
 
 
 def test_events_are_applied_once_when_every_connection_is_ended_between_the_calls(

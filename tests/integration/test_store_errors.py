@@ -121,15 +121,15 @@ def test_table_that_is_gone_while_the_store_is_open_is_a_matter_of_versions(empt
 def test_connection_that_is_gone_leaves_the_outcome_open_and_the_next_call_has_a_new_one(
     store: PostgresStore, store_url: str
 ) -> None:
-    run = a_run()
-    store.list_runs()
+    run_id = added(store)
     end_connections(store_url)
 
-    with pytest.raises(OutcomeUnknownError) as caught:
-        store.add_run(run)
+    with pytest.raises(OutcomeUnknownError) as caught, store.transaction(run_id):
+        pytest.fail("nothing was begun")
 
     assert "lost the connection to the store (" in str(caught.value)
-    assert store.add_run(run)
+    with store.transaction(run_id) as transaction:
+        assert 0 == transaction.revision
 
 
 @pytest.mark.parametrize(
