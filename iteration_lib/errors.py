@@ -104,7 +104,7 @@ class RunMismatchError(UsageError):
         shown = "\n".join(f"  - {difference}" for difference in differences)
         super().__init__(
             f"run key {run_key!r} belongs to a run that differs:\n{shown}\n"
-            "Use another --run-key, or the same parameters and code to resume that run."
+            "Use another run key, or the same parameters and code to resume that run."
         )
 
 
@@ -227,14 +227,14 @@ class StateLocationError(UsageError):
 
 
 class StoreUnavailableError(UsageError):
-    """No metadata store answers at the address."""
+    """No metadata store lets this program in at the address."""
 
     is_passing = True
 
     def __init__(self, address: str, problem: str) -> None:
         self.address = address
         super().__init__(
-            f"the store at {address} does not answer ({problem}); start it, or name another with --store or "
+            f"cannot connect to the store at {address} ({problem}); start it, or name another with --store or "
             "ITERATION_STORE_URL"
         )
 
@@ -367,7 +367,8 @@ class LeaseHeldError(IterationError):
         self.holder = holder
         super().__init__(
             f"run {run_id} is being driven by {holder} (lease until {expires_at}); wait for it, end it with "
-            f"`iteration stop {run_id}`, or drive it with --takeover if you know that it is gone"
+            f"`iteration stop {run_id}`, or drive it with --takeover (in a script takeover=True) if you know "
+            "that it is gone"
         )
 
 

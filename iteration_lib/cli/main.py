@@ -68,6 +68,10 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; run the same command again to resume", err=True)
         sys.exit(_INTERRUPTED)
+    except SystemExit as err:
+        if err.code == TERMINATED_EXIT_CODE:
+            click.echo("terminated; run the same command again to resume", err=True)
+        raise
     except IterationError as err:
         _logger.info("event=command_failed", exc_info=err)  # with the line of the user's code that raised
         click.echo(f"error: {err}", err=True)
@@ -181,7 +185,8 @@ def list_runs(store_url: str | None, *, is_all: bool, as_json: bool) -> None:
         print_json(runs)
     else:
         asked = ("asked_to",) if any(run["asked_to"] for run in runs) else ()
-        columns = ("run_key", "status", *asked, "epochs", "terminated_by", "reference", "created_at", "run_id")
+        ids = ("run_id",) if is_all else ()  # a deleted run's key may be another run's by now
+        columns = ("run_key", "status", *asked, "epochs", "reference", "created_at", *ids)
         print_table("runs", runs, columns)
 
 

@@ -93,7 +93,7 @@ def one_line(answer: Answer) -> str:
         (f"{BROKEN}:reading", ("--param", "broken"), "--param 'broken' has no value; write it as NAME=VALUE"),
         (f"{BROKEN}:reading", ("--state", "/proc/nowhere"), "state location '/proc/nowhere' cannot be written"),
         (f"{BROKEN}:reading", ("--state", "bogus://here"), "state location 'bogus://here' cannot be opened"),
-        (f"{BROKEN}:reading", ("--store", "sqlite:///x"), "the store at sqlite:///x does not answer"),
+        (f"{BROKEN}:reading", ("--store", "sqlite:///x"), "cannot connect to the store at sqlite:///x ("),
         (COUNTED, ("--checkpoint-every", "0"), "every_epochs=0): give a whole number from 1 to"),
         (COUNTED, ("--alignment-timeout", "-1"), "alignment_timeout_seconds=-1.0): give a number of seconds"),
     ],
@@ -169,7 +169,7 @@ def test_store_that_is_down_is_named_without_its_password(shell: CommandLine, ar
     said = one_line(shell.call(*arguments, ITERATION_STORE_URL=url))
 
     assert re.match(
-        rf"the store at postgresql(\+psycopg2)?://somebody:\*\*\*@127.0.0.1:{port}/km does not answer", said
+        rf"cannot connect to the store at postgresql(\+psycopg2)?://somebody:\*\*\*@127.0.0.1:{port}/km", said
     )
     assert said.endswith("; start it, or name another with --store or ITERATION_STORE_URL")
 
@@ -460,7 +460,7 @@ def test_other_parameters_under_the_same_key_are_refused_with_the_difference(
         f"error: run key {RUN_KEY!r} belongs to a run that differs:",
         "  - parameter 'max_epochs' was 3, now 9",
         "  - parameter 'seed' was 3, now 4",
-        "Use another --run-key, or the same parameters and code to resume that run.",
+        "Use another run key, or the same parameters and code to resume that run.",
     ] == answer.err.splitlines()
     assert before == store.find_run(RUN_KEY)
 
@@ -519,6 +519,7 @@ def test_interrupted_run_ends_its_attempt_and_goes_on_at_once(
     resumed = shell.run(COUNTED, key, *options)
 
     assert code == process.returncode, errors
+    assert "run the same command again to resume" in errors
     assert "Traceback" not in errors
     assert (0, EPOCHS) == (resumed.code, resumed.json["epochs"])
     attempts = store.list_attempts(resumed.json["run_id"])

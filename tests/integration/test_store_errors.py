@@ -75,9 +75,9 @@ def test_server_that_is_not_there_is_named_without_its_password() -> None:
         with pytest.raises(StoreUnavailableError) as caught:
             opening(url)
         assert str(caught.value).startswith(
-            f"the store at postgresql{'' if opening is PostgresStore else '+psycopg2'}://"
+            f"cannot connect to the store at postgresql{'' if opening is PostgresStore else '+psycopg2'}://"
         )
-        assert f"somebody:***@127.0.0.1:{port}/km does not answer (" in str(caught.value)
+        assert f"somebody:***@127.0.0.1:{port}/km (" in str(caught.value)
         assert "secret" not in str(caught.value)
 
 

@@ -79,7 +79,7 @@ def test_live_attempt_whose_lease_holds_is_not_superseded() -> None:
     assert (
         f"run {started().run_id} is being driven by process 7 on here (lease until 2026-01-02T03:04:35+00:00); "
         f"wait for it, end it with `iteration stop {started().run_id}`, "
-        "or drive it with --takeover if you know that it is gone"
+        "or drive it with --takeover (in a script takeover=True) if you know that it is gone"
     ) == str(error)
     assert (LeaseHeldError, 3) == (type(error), error.exit_code)
 
