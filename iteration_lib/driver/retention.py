@@ -1,4 +1,4 @@
-"""What goes when a checkpoint is completed? What the policy lets go, row first, then its files.
+"""What goes when a checkpoint is completed? What the policy lets go, row first, then its files, one removal at a time.
 
 The files of the discarded checkpoint's carried streams lie in folders of their epoch, which no other checkpoint names;
 what finished operators and pins left is needed by rows of their own, and stays. Whatever cannot be removed now, or was
@@ -21,10 +21,39 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-def discard_checkpoints(context: RunContext) -> None:
-    """Discard what the attempt's policy does not keep; no error of it is worth the attempt."""
-    if not context.policy.discards:
-        return
+class Retention:
+    """What one attempt lets go beside its epochs."""
+
+    def __init__(self, context: RunContext) -> None:
+        """Discard by the policy of the attempt."""
+        self._context = context
+        self._lock = context.background.lock()
+        self._is_removing = False
+        self._is_asked = False
+
+    def discard(self) -> None:
+        """Discard what the policy does not keep; where that is going on, it is left to whoever does it, behind it.
+
+        So a store of files that removes slowly has one removal at work, however many checkpoints are completed.
+        """
+        if not self._context.policy.discards:
+            return
+        with self._lock:
+            self._is_asked = True
+            if self._is_removing:
+                return
+            self._is_removing = True
+        while self._goes_on():
+            _discard_checkpoints(self._context)
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            self._is_removing, self._is_asked = self._is_asked, False
+            return self._is_removing
+
+
+def _discard_checkpoints(context: RunContext) -> None:
+    """Discard checkpoints; no error of it is worth the attempt."""
     run_id = context.run.run_id
     try:
         discarded = context.attempt.coordinator.discard(run_id, context.policy)

@@ -14,7 +14,7 @@ from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.background import Job
 from iteration_lib.driver.checkpoint import Snapshot, write_manifest
 from iteration_lib.driver.context import RunContext
-from iteration_lib.driver.retention import discard_checkpoints
+from iteration_lib.driver.retention import Retention
 from iteration_lib.driver.sinks import Sinks
 from iteration_lib.errors import (
     CheckpointFailedError,
@@ -50,6 +50,7 @@ class Uploads:
         """Start with none; what their epochs publish goes to `sinks`."""
         self._context = context
         self._sinks = sinks
+        self._retention = Retention(context)
         self._attempt = context.attempt
         self._uploads: list[_Upload] = []
         self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
@@ -161,7 +162,7 @@ class Uploads:
         self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
         self._committing[snapshot.checkpoint_id] = self._context.clock.monotonic_seconds()
         state = self._sinks.commit(state)
-        discard_checkpoints(self._context)
+        self._retention.discard()
         return state
 
     def _decline(self, snapshot: Snapshot, err: Exception) -> RunState:

@@ -30,7 +30,7 @@ from iteration_lib.saving import save_run
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.verification import verify_run
-from tests.driven_here import KILL, Here, Killed
+from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch
 from tests.iterations.steered import steered, wired
 
 pytestmark = pytest.mark.postgres
@@ -368,6 +368,21 @@ def test_policy_lets_old_checkpoints_go_as_the_run_goes_on(tmp_path: Path, origi
     named = {file.path for file in verify_run(here.store, here.found)}
     there = {str(path.relative_to(here.folder)) for path in here.folder.rglob("*") if path.is_file()}
     assert there == named
+
+
+def test_removal_that_is_slow_is_the_only_one_and_what_goes_meanwhile_goes_behind_it(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    here, removal = Here.begin(store, tmp_path, steered), Latch()
+
+    with here.driving(retain_last=1, script={CrashPoint.CHECKPOINTS_DISCARDED.value: removal}) as driving, removal:
+        driving.result(DEADLINE_SECONDS)
+        before = [known.status for known in here.checkpoints]
+
+    waits, gone, newest = CheckpointStatus.SUBSUMED, CheckpointStatus.DISCARDED, CheckpointStatus.COMPLETED
+    assert [waits, waits, waits, newest] == before
+    assert [gone, gone, gone, newest] == [known.status for known in here.checkpoints]
+    assert [] == problems(here)
 
 
 def test_policy_keeps_the_best_by_a_metric(store: PostgresStore, tmp_path: Path) -> None:

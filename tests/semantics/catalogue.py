@@ -300,6 +300,14 @@ GUARDS = (
         "return epoch - last_covered(state) > state.policy.every_epochs",
     ),
     _guard(
+        "B2.14",
+        "each completed checkpoint begins a removal of its own",
+        "integration/test_branching.py::test_removal_that_is_slow_is_the_only_one_and_what_goes_meanwhile_goes_behind_it",
+        "iteration_lib/driver/retention.py",
+        "            if self._is_removing:\n",
+        "            if False:\n",
+    ),
+    _guard(
         "B2.15",
         "a repeated acknowledgement is written again",
         f"{_UNIT}/test_checkpoint.py::test_acknowledgement_that_comes_twice_is_counted_once",

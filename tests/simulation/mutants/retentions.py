@@ -271,8 +271,8 @@ RETENTIONS = (
         name="branch starts from another checkpoint than the one that is named",
         rule="branches",
         file=_BRANCHING,
-        old="if known.checkpoint_id == checkpoint_id]",
-        new="if known.checkpoint_id >= checkpoint_id]",
+        old="checkpoint_id in (None, known.checkpoint_id)",
+        new="(checkpoint_id is None or known.checkpoint_id >= checkpoint_id)",
     ),
     Mutant(
         name="branch of another checkpoint is taken for the one that is asked for",
