@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol.status import StopKind
 from tests.simulation.echo import echo
 from tests.simulation.errand import brancher, collector
 from tests.simulation.fiber import Call, Fate
@@ -58,7 +59,8 @@ class Disturbances:
             Event.COLLECT: self._collect,
             Event.BRANCH: self._branch,
             Event.DELETE: self._delete,
-            Event.STOP: lambda: self._note(stop_run(self._any_run(), self._coordinator())),
+            Event.STOP: lambda: self._note(stop_run(self._any_run(), self._coordinator(), StopKind.STOP)),
+            Event.DRAIN: lambda: self._note(stop_run(self._any_run(), self._coordinator(), StopKind.DRAIN)),
             Event.RESUME: lambda: self._note(resume_run(self._any_run(), self._coordinator())),
         }
 

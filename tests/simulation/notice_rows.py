@@ -22,7 +22,7 @@ class NoticeOracle(Checks):
         super().__init__(violate)
         listeners = program.graph.listeners
         self._final = {known.listener_id for known in listeners if known.event is ListenerEvent.TERMINATED}
-        self._reference = reference
+        self.reference = reference
         self._counters = counters
         self._effect_ids: dict[tuple[str, int], str | None] = {}
 
@@ -35,7 +35,7 @@ class NoticeOracle(Checks):
             self._heard(change, listener_id, epoch)
         if change.after.run["status"] == "FINISHED" != change.before.run["status"]:
             origin = origin_epoch(change.after)
-            heard, wanted = sorted(after), sorted(key for key in self._reference.effects if key[1] > origin)
+            heard, wanted = sorted(after), sorted(key for key in self.reference.effects if key[1] > origin)
             self._require(heard == wanted, "I16", "the run is FINISHED, and heard was {}", heard)
 
     def called(
@@ -74,5 +74,5 @@ class NoticeOracle(Checks):
         else:
             first = epoch == origin_epoch(change.after) + 1 or (listener_id, epoch - 1) in change.after.notices
             self._require(first, "I16", "{}: epoch {} comes first", what, epoch - 1)
-        effect = self._reference.effects.get((listener_id, epoch))
+        effect = self.reference.effects.get((listener_id, epoch))
         self._require(notice["effect"] == effect, "I16", "{}: {} instead of {}", what, notice["effect"], effect)

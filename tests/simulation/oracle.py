@@ -26,11 +26,11 @@ from tests.simulation.lease_rows import LeaseOracle
 from tests.simulation.manifests import STRAY_POINTER, ManifestOracle
 from tests.simulation.notice_rows import NoticeOracle
 from tests.simulation.person_rows import PersonOracle
-from tests.simulation.reference import Reference
+from tests.simulation.reference import reference
 from tests.simulation.retention_rows import RetentionOracle, kept_of_origin
 from tests.simulation.rows import RowOracle
 from tests.simulation.sinking import SinkOracle
-from tests.simulation.stop_rows import StopOracle
+from tests.simulation.stop_rows import StopOracle, drained_in
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
@@ -56,23 +56,25 @@ class Life:
 class Oracle:
     """Watches one run."""
 
-    def __init__(self, run: SimulatedRun, reference: Reference) -> None:
+    def __init__(self, run: SimulatedRun) -> None:
         world = run.world
-        self.reference = reference
+        self.reference = whole = reference(run.program.name)
+        self._drained = {epoch: reference(run.program.name, drained_in=epoch) for epoch in range(whole.last_epoch + 1)}
+        self._expected = whole
         self._run = run
         self._world = world
         self.counters: Counter[str] = world.counters
         self._program = run.program
-        self._rows = RowOracle(reference, self.violate, world.counters)
-        self._checkpoints = CheckpointOracle(reference, self.violate, world.counters)
+        self._rows = RowOracle(whole, self.violate, world.counters)
+        self._checkpoints = CheckpointOracle(whole, self.violate, world.counters)
         self._edges = EdgeOracle(run.program, self.violate, world.counters)
-        self._notices = NoticeOracle(run.program, reference, self.violate, world.counters)
-        self.sinks = SinkOracle(run.program, reference, self.violate, world.counters)
-        self._stops = StopOracle(self.violate, world.counters)
+        self._notices = NoticeOracle(run.program, whole, self.violate, world.counters)
+        self.sinks = SinkOracle(run.program, whole, self.violate, world.counters)
+        self._stops = StopOracle(whole, self.violate, world.counters)
         self._leases = LeaseOracle(self.violate, world.counters)
         self._persons = PersonOracle(self.violate)
-        self._retention = RetentionOracle(run, reference, self.violate)
-        self._manifests = ManifestOracle(run, reference, self.violate)
+        self._retention = RetentionOracle(run, whole, self.violate)
+        self._manifests = ManifestOracle(run, whole, self.violate)
         self._known: MemoryRun = run.rows
         self.lives: dict[SimulatedAttempt, Life] = {}
         self._from_origin = kept_of_origin(run)
@@ -116,6 +118,7 @@ class Oracle:
         self._retention.check(change, keeping)
         if change.only_discards or isinstance(said, RunDeleted):
             return
+        self._expect(drained_in(after))
         if said is not None and not isinstance(said, StopRequested | RunResumed):
             self._persons.check(change)
         for part in (self._rows, self._leases, self._checkpoints, self._edges, self._notices, self.sinks, self._stops):
@@ -128,6 +131,15 @@ class Oracle:
         for name in after.pins.keys() - before.pins.keys():
             self._pinned[name] = after.run["fencing_token"]
         self._taken_over(before, after)
+
+    def _expect(self, drained_in: int | None) -> None:
+        """Expect what the program gives, or only what it gives up to an epoch, which may be voided yet."""
+        expected = self.reference if drained_in is None else self._drained.get(drained_in, self.reference)
+        if expected is self._expected:
+            return
+        self._expected = expected
+        for part in (self._rows, self._checkpoints, self._notices, self.sinks, self._manifests):
+            part.reference = expected
 
     def _taken_over(self, before: MemoryRun, after: MemoryRun) -> None:
         """See that a branch takes over what it keeps of its origin, as copies of its own, and nothing else."""

@@ -38,6 +38,7 @@ class Event(enum.Enum):
     BRANCH = "a person branches a run"
     DELETE = "a person deletes a run"
     STOP = "a person stops a run"
+    DRAIN = "a person drains a run"
     RESUME = "a person resumes a run"
 
     __hash__ = object.__hash__
@@ -90,6 +91,7 @@ _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
 _BRANCH_RATES = (0.02, 0.06)
 _STOP_RATES, _RESUME_RATE = (0.005, 0.02), 0.05
 _STOPS = 0.15  # how likely a seed has persons who stop and resume runs
+_DRAINS = 0.06  # how likely a seed has persons who drain runs, after which little is left to happen
 _LETS_GO, _BRANCHES = 0.12, 0.15  # how likely a seed has any of these
 _MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
@@ -141,6 +143,8 @@ def draw_swarm(random: Random) -> Swarm:
             events[event] = random.choice(choices)
     if random.random() < _STOPS:
         events |= {Event.STOP: random.choice(_STOP_RATES), Event.RESUME: _RESUME_RATE}
+    if random.random() < _DRAINS:
+        events[Event.DRAIN] = random.choice(_STOP_RATES)
     fates = _draw_fates(random, enabled)
     if any(Fate.HANG in rates for rates in fates.values()):
         events[Event.RECOVER] = _RECOVERY_RATE

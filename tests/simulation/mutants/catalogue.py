@@ -18,6 +18,7 @@ from tests.simulation.mutants.publishing import PUBLISHING
 from tests.simulation.mutants.retentions import RETENTIONS
 from tests.simulation.mutants.shells import SHELLS
 from tests.simulation.mutants.sinks import SINKS
+from tests.simulation.mutants.stops import STOPS
 
 MUTANTS: tuple[Mutant, ...] = (
     *LEASES,
@@ -31,5 +32,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *PUBLISHING,
     *SINKS,
     *RETENTIONS,
+    *STOPS,
 )
 SHORT = tuple(mutant for mutant in MUTANTS if mutant.in_short)
