@@ -70,6 +70,8 @@ SOMETIMES: tuple[str, ...] = (
     "preempted",
     "a person comes too late",
     "a person cannot stop a run and drain it",
+    "fell back",
+    "fallback refused",
     "run drained",
     "drained epoch voided",
     "asked to drain as it ended by itself",

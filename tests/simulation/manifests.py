@@ -117,6 +117,19 @@ class ManifestOracle:
         """Tell whether a path is the manifest of a checkpoint that was discarded."""
         return path in self._manifests and rows.checkpoints[self._manifests[path]]["status"] == "DISCARDED"
 
+    def files_of(self, checkpoint_id: int) -> list[str]:
+        """Return the files that a checkpoint names, its manifest among them."""
+        return self._holders.named_in(checkpoint_id)
+
+    def is_broken(self, checkpoint_id: int) -> bool:
+        """Tell whether a file that a checkpoint names is not there, whole."""
+        paths, disk = set(self.files_of(checkpoint_id)), self._disk
+        return not paths.isdisjoint(disk.damaged.keys() | disk.torn.keys()) or not paths <= disk.files.keys()
+
+    def was_broken(self, checkpoint_id: int) -> bool:
+        """Tell whether it is or ever was: a disk that is healed holds again what was damaged."""
+        return self.is_broken(checkpoint_id) or not self._disk.spoilt.isdisjoint(self.files_of(checkpoint_id))
+
     def needed_by(self, path: str, rows: MemoryRun) -> str | None:
         """Return who needs a file; None where nobody does."""
         return self._holders.needed_by(path, rows)

@@ -45,12 +45,13 @@ class NoticeOracle(Checks):
         key = (listener_id, epoch)
         what = f"listener {listener_id} is called of epoch {epoch} by attempt {attempt.number}"
         last = rows.run["last_durable_epoch"]
-        self._require(epoch <= last, "I16", "{}, and {} is the last durable one", what, last)
-        ended = rows.run["terminated_by"] is not None and epoch == last
-        self._require(listener_id not in self._final or ended, "I16", "{}, and the run goes on", what)
         live = [
             row for row in rows.attempts.values() if row["attempt_id"] == attempt.attempt_id and not row["ended_at"]
         ]
+        is_given_up = bool(rows.fallbacks) and not live
+        self._require(epoch <= last or is_given_up, "I16", "{}, and {} is the last durable one", what, last)
+        ended = rows.run["terminated_by"] is not None and epoch == last
+        self._require(listener_id not in self._final or ended, "I16", "{}, and the run goes on", what)
         if key in rows.notices:
             self._require(not live, "I16", "{}, and has heard of it", what)
         elif key in self._effect_ids:

@@ -21,6 +21,7 @@ from tests.simulation.change import Change, is_same, live_attempts
 from tests.simulation.checkpoint_rows import CheckpointOracle
 from tests.simulation.edge_rows import FOR_GOOD, EdgeOracle, finished_buckets
 from tests.simulation.ends import check_end
+from tests.simulation.fallback_rows import FallbackOracle
 from tests.simulation.fiber import current_attempt, current_fiber
 from tests.simulation.lease_rows import LeaseOracle
 from tests.simulation.manifests import STRAY_POINTER, ManifestOracle
@@ -75,6 +76,7 @@ class Oracle:
         self._persons = PersonOracle(self.violate)
         self._retention = RetentionOracle(run, whole, self.violate)
         self._manifests = ManifestOracle(run, whole, self.violate)
+        self.fallbacks = FallbackOracle(run, self._manifests, self.violate)
         self._known: MemoryRun = run.rows
         self.lives: dict[SimulatedAttempt, Life] = {}
         self._from_origin = kept_of_origin(run)
@@ -115,6 +117,9 @@ class Oracle:
             self.counters["commit without a change"] += 1
             return
         change = Change(before=before, after=after, attempt=attempt, said=said, now=self._world.clock.now())
+        if len(after.fallbacks) > len(before.fallbacks):
+            self._fell_back(change)
+            return
         self._retention.check(change, keeping)
         if change.only_discards or isinstance(said, RunDeleted):
             return
@@ -140,6 +145,18 @@ class Oracle:
         self._expected = expected
         for part in (self._rows, self._checkpoints, self._notices, self.sinks, self._manifests):
             part.reference = expected
+
+    def _fell_back(self, change: Change) -> None:
+        """Check a fallback: nothing else is in such a commit; what is given up is run again by who is in force."""
+        self.fallbacks.check(change)
+        life = self.lives.get(change.attempt) if change.attempt is not None else None
+        if life is not None:
+            life.durable = change.after.run["last_durable_epoch"]
+            life.kept = frozenset(self._kept(change.after, life.durable + 1, life.token))
+
+    def files_of(self, checkpoint_id: int) -> list[str]:
+        """Return the files that a checkpoint names."""
+        return self._manifests.files_of(checkpoint_id)
 
     def _taken_over(self, before: MemoryRun, after: MemoryRun) -> None:
         """See that a branch takes over what it keeps of its origin, as copies of its own, and nothing else."""
@@ -271,7 +288,8 @@ class Oracle:
     def epoch_was_called_durable(self, attempt: SimulatedAttempt, epoch: int) -> None:
         """See that an epoch is durable when the driver says so."""
         row = self.rows.epochs.get((epoch, self.lives[attempt].token))
-        if row is None or row["status"] != "DURABLE":
+        is_given_up = max(self.rows.fallbacks, default=0) > self.lives[attempt].token
+        if (row is None or row["status"] != "DURABLE") and not is_given_up:
             self.violate("I6", f"attempt {attempt.number} calls epoch {epoch} durable, which is not")
 
     def attempt_ended(self, attempt: SimulatedAttempt) -> None:
@@ -295,7 +313,9 @@ class Oracle:
     def _file_read(self, path: str) -> None:
         """See that no attempt in force restores what was discarded; what reads beside it removes files."""
         fiber, attempt = current_fiber(), current_attempt()
-        if fiber is None or attempt is None or fiber is not attempt.main or not self.is_in_force(attempt):
+        if fiber is None or attempt is None or fiber is not attempt.main or attempt.verifies:
+            return
+        if not self.is_in_force(attempt):
             return
         if self._manifests.is_discarded(path, self.rows):
             self.violate("I18", f"attempt {attempt.number} reads {path}, which was discarded")

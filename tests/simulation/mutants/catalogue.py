@@ -11,6 +11,7 @@ from tests.simulation.mutants.besides import BESIDES
 from tests.simulation.mutants.checkpoints import CHECKPOINTS
 from tests.simulation.mutants.drivers import DRIVERS
 from tests.simulation.mutants.edges import EDGES
+from tests.simulation.mutants.fallbacks import FALLBACKS
 from tests.simulation.mutants.holds import HOLDS
 from tests.simulation.mutants.leases import LEASES
 from tests.simulation.mutants.mutant import Mutant
@@ -33,5 +34,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *SINKS,
     *RETENTIONS,
     *STOPS,
+    *FALLBACKS,
 )
 SHORT = tuple(mutant for mutant in MUTANTS if mutant.in_short)
