@@ -13,6 +13,7 @@ from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.sinks import OpenSink
+from iteration_lib.fallback import fall_back
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol.state import AttemptId, Holder
 from iteration_lib.protocol.status import RunStatus
@@ -44,6 +45,7 @@ class SimulatedAttempt(SimulatedProcess):
         publishes: bool = True,
         parallelism: int = 1,
         pace: Pace | None = None,
+        allows_fallback: bool = False,
     ) -> None:
         super().__init__(run, number, f"attempt {number}")
         self.right = right
@@ -51,6 +53,9 @@ class SimulatedAttempt(SimulatedProcess):
         self.publishes = publishes
         self.parallelism = parallelism
         self.pace = pace or Pace()
+        self.allows_fallback = allows_fallback
+        self.damages_before = 0  # of files, when it began to verify some
+        self.verifies = False
         self.attempt_id = AttemptId(f"{number:08x}-0000-4000-8000-000000000000")
         self.holder = Holder(host="here", pid=number, process_started=f"{number}.00")
         self.claim: Claim | None = None
@@ -133,9 +138,17 @@ class SimulatedAttempt(SimulatedProcess):
                 observer=self.run.oracle.observer(self),
                 crash_plan=plan,
             )
+            if self.allows_fallback:
+                context = self._fall_back(store, context)
             driven = drive_epochs(context, until_epoch=self.until_epoch)
             if self.publishes:
                 publish_outputs(context, driven)
+
+    def _fall_back(self, store: StoreWithHistory, context: RunContext) -> RunContext:
+        self.damages_before, self.verifies = self.world.damages, True
+        context = fall_back(store, context)
+        self.verifies = False
+        return context
 
     def _claim(self, store: StoreWithHistory) -> Claim:
         """Claim the run, naming its live attempt as gone where that is this attempt's right."""

@@ -29,7 +29,7 @@ class CheckpointOracle(Checks):
 
     def __init__(self, reference: Reference, violate: Violate, counters: Counter[str]) -> None:
         super().__init__(violate)
-        self._reference = reference
+        self.reference = reference
         self._counters = counters
         self.failures: Counter[int] = Counter()
         self.most_failures: Counter[int] = Counter()
@@ -86,7 +86,7 @@ class CheckpointOracle(Checks):
 
     def _due(self, change: Change, epoch: int, covered: int) -> str | None:
         """Return the kind of checkpoint that an aligned epoch has to get, before anything else of the commit."""
-        if epoch == self._reference.last_epoch:
+        if epoch == self.reference.last_epoch:
             return "FINAL"
         is_asked = any(request["checkpoint_id"] is None for request in change.before.requests.values())
         if is_asked or is_asked_to_stop(change.before):

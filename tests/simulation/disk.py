@@ -35,6 +35,7 @@ class Disk:
         self.written_by: dict[str, SimulatedAttempt | None] = {}
         self.torn: dict[str, int] = {}  # to the length that was meant
         self.damaged: dict[str, bytes] = {}  # to what it held
+        self.spoilt: set[str] = set()  # what was ever damaged
         self.whole_puts: set[str] = set()
         self.on_write: Callable[[str, bytes, bytes | None], None] = lambda _path, _content, _before: None
         self.on_remove: Callable[[str], None] = lambda _path: None
@@ -103,6 +104,7 @@ class Disk:
         """Change a byte, or take the file away where it has none."""
         content = self.files[path]
         self.damaged[path] = content
+        self.spoilt.add(path)
         self.files[path] = bytes([content[0] ^ 1]) + content[1:] if content else b"x"
 
     def mend(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol.status import StopKind
+from tests.simulation.change import of_status
 from tests.simulation.echo import echo
 from tests.simulation.errand import brancher, collector
 from tests.simulation.fiber import Call, Fate
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _GRACE_CALLS = (1, 5, 20, 60)
 _JUMPS_SECONDS = (-3600, -60, -31, 31, 60, 3600)
 _MOST_BRANCHES = 2
+_BREAKS_TWO = 0.5  # how often the checkpoint before the newest one breaks as well
+_POWER_CUT = 0.5  # how often that ends the attempts
 _TOO_EARLY = 0.1  # how often somebody branches a run that has no completed checkpoint yet
 _DELETES_THE_ORIGIN = 0.8
 _BYSTANDS = 0.7  # how often what comes from outside comes from a process that has looked at the run before
@@ -58,7 +62,8 @@ class Disturbances:
             Event.COLLECT: self._collect,
             Event.BRANCH: self._branch,
             Event.DELETE: self._delete,
-            Event.STOP: lambda: self._note(stop_run(self._any_run(), self._coordinator())),
+            Event.STOP: lambda: self._note(stop_run(self._any_run(), self._coordinator(), StopKind.STOP)),
+            Event.DRAIN: lambda: self._note(stop_run(self._any_run(), self._coordinator(), StopKind.DRAIN)),
             Event.RESUME: lambda: self._note(resume_run(self._any_run(), self._coordinator())),
         }
 
@@ -103,13 +108,28 @@ class Disturbances:
         self._note(f"probe that {probe(self._any_run(), self._coordinator())}")
 
     def _damage(self) -> None:
-        disk = self._any_run().disk
-        paths = sorted(disk.files.keys() - disk.damaged.keys() - disk.torn.keys())
-        if paths:
-            path = self._random.choice(paths)
+        run = self._any_run()
+        self._damage_one(run, run.disk.files)
+
+    def _damage_one(self, run: SimulatedRun, paths: Iterable[str]) -> None:
+        disk = run.disk
+        whole = sorted(disk.files.keys() & set(paths) - disk.damaged.keys() - disk.torn.keys())
+        if whole:
+            path = self._random.choice(whole)
             disk.damage(path)
             self._world.damages += 1
             self._note(f"{path} is damaged")
+
+    def break_newest(self, run: SimulatedRun) -> None:
+        """Damage files of a run's newest checkpoint, and now and then of the one before, as a rule by a power cut."""
+        there = sorted(row["checkpoint_id"] for row in of_status(run.rows.checkpoints, "COMPLETED", "SUBSUMED"))
+        if len(there) < 2 or not run.goes_on:
+            return
+        breaks_two = len(there) > 2 and self._random.random() < _BREAKS_TWO
+        for checkpoint_id in there[-2:] if breaks_two else there[-1:]:
+            self._damage_one(run, run.oracle.files_of(checkpoint_id))
+        for attempt in self._processes.active_attempts if self._random.random() < _POWER_CUT else ():
+            self._processes.crash(attempt)
 
     def _preempt(self) -> None:
         """Tell any attempt to end."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from iteration_lib.errors import (
     CheckpointFailedError,
     ExecutionLostError,
+    FallbackRefusedError,
     InputError,
     LeaseHeldError,
     OperatorFailedError,
@@ -59,6 +60,8 @@ def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
             oracle.violate(
                 "errors", f"attempt {attempt.number} was told {error}, and it is {oracle.rows.run['status']}"
             )
+    elif isinstance(error, FallbackRefusedError):
+        _was_refused(oracle, attempt, error)
     elif isinstance(error, ProtocolViolationError) or type(error) not in {*_DUE_TO, LeaseHeldError}:
         oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}")
     elif not isinstance(error, LeaseHeldError) and not _is_due(oracle, world, attempt, error):
@@ -82,6 +85,17 @@ def _was_superseded(oracle: Oracle, attempt: SimulatedAttempt) -> None:
         return
     state = "is in force" if row["ended_at"] is None else f"has ended as {row['outcome']} by itself"
     oracle.violate("errors", f"attempt {attempt.number} took itself for superseded, and {state}")
+
+
+def _was_refused(oracle: Oracle, attempt: SimulatedAttempt, error: FallbackRefusedError) -> None:
+    """See that a fallback was refused with reason: as far as the attempt could read, and nobody came after it."""
+    oracle.counters["fallback refused"] += 1
+    row = _row_of(oracle, attempt)
+    is_last = row is not None and row["fencing_token"] == oracle.rows.run["fencing_token"]
+    can_tell = is_last and "get" not in attempt.hurt and not attempt.run.branches
+    is_right = attempt.allows_fallback and oracle.fallbacks.is_refused_rightly(oracle.rows)
+    if can_tell and not is_right:
+        oracle.violate("I21", f"attempt {attempt.number} ended with {error!r}, and may fall back")
 
 
 def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: BaseException) -> bool:
@@ -129,7 +143,7 @@ def _ended_well(oracle: Oracle, attempt: SimulatedAttempt) -> None:
     if row["outcome"] not in ("RELEASED", "FINISHED", *(("SUPERSEDED",) if is_ended else ())):
         oracle.violate("errors", f"attempt {attempt.number} ended well, but its row says {row['outcome']}")
     until = attempt.until_epoch
-    reached = was_stopped(oracle.rows) or run["terminated_by"] is not None
+    reached = was_stopped(oracle.rows) or bool(oracle.rows.fallbacks) or run["terminated_by"] is not None
     reached = reached or (until is not None and run["last_durable_epoch"] >= until - 1)
     if not reached:
         oracle.violate("I6", f"attempt {attempt.number} ended well, and its last epoch is not durable")

@@ -34,6 +34,11 @@ class Holders:
         """Note that a row names a file."""
         self._by_path.setdefault(path, []).append(holder)
 
+    def named_in(self, checkpoint_id: int) -> list[str]:
+        """Return the files that a checkpoint names, its manifest among them."""
+        row = ("checkpoints", checkpoint_id)
+        return [path for path, known in self._by_path.items() if any((of.table, of.key) == row for of in known)]
+
     def named_by(self, path: str) -> str | None:
         """Return who was the first to name a file, whether or not that counts still."""
         return self._by_path[path][0].what if path in self._by_path else None

@@ -37,7 +37,7 @@ class ManifestOracle:
         self._disk = run.disk
         self._root = run.location.uri
         self._program = run.program
-        self._reference = reference
+        self.reference = reference
         self._violate = violate
         self._holders = Holders()
         self._manifests: dict[str, int] = {}  # by path, of which checkpoint
@@ -52,7 +52,7 @@ class ManifestOracle:
             if operator["output"] is not None and before.operators[operator_id]["output"] is None:
                 holder = Holder("operators", operator_id, f"the output of {operator_id}, finished for good")
                 self._edge(operator["output"], (FOR_GOOD, operator_id), holder, operator["fencing_token"], after)
-                self._equal(operator["output"], self._reference.finished[operator_id], holder.what)
+                self._equal(operator["output"], self.reference.finished[operator_id], holder.what)
         for place in range(len(before.parts), len(after.parts)):
             self._part(place, after)
         for name, pin in after.pins.items():
@@ -71,7 +71,7 @@ class ManifestOracle:
         epoch, operator_id = part["epoch"], part["operator_id"]
         first, end = part["first_bucket"], part["end_bucket"]
         what = f"buckets {first} to {end} of {operator_id} in epoch {epoch}"
-        expected = self._reference.finished if epoch == FOR_GOOD else self._reference.results[epoch]
+        expected = self.reference.finished if epoch == FOR_GOOD else self.reference.results[epoch]
         if not part["output"]["files"]:
             return  # it was used up: see edge_rows
         self._files(part["output"]["files"], Holder("parts", place, what), part["fencing_token"], rows)
@@ -96,11 +96,11 @@ class ManifestOracle:
             self._program.graph.operator(name).operator_id: (epoch, self._program.graph.operator(tail).operator_id)
             for name, tail in tails.items()
         }
-        is_last = epoch == self._reference.last_epoch
-        outputs = self._reference.outputs if is_last else {}
+        is_last = epoch == self.reference.last_epoch
+        outputs = self.reference.outputs if is_last else {}
         streams = (
-            ("variables", self._reference.variables[epoch], edges),
-            ("states", self._reference.states[epoch], edges),
+            ("variables", self.reference.variables[epoch], edges),
+            ("states", self.reference.states[epoch], edges),
         )
         for table, wanted, of in (*streams, ("outputs", outputs, {})):
             self._streams(manifest[table], wanted, holder.of(f"{table} of {what}"), token, rows, of)
@@ -117,6 +117,19 @@ class ManifestOracle:
         """Tell whether a path is the manifest of a checkpoint that was discarded."""
         return path in self._manifests and rows.checkpoints[self._manifests[path]]["status"] == "DISCARDED"
 
+    def files_of(self, checkpoint_id: int) -> list[str]:
+        """Return the files that a checkpoint names, its manifest among them."""
+        return self._holders.named_in(checkpoint_id)
+
+    def is_broken(self, checkpoint_id: int) -> bool:
+        """Tell whether a file that a checkpoint names is not there, whole."""
+        paths, disk = set(self.files_of(checkpoint_id)), self._disk
+        return not paths.isdisjoint(disk.damaged.keys() | disk.torn.keys()) or not paths <= disk.files.keys()
+
+    def was_broken(self, checkpoint_id: int) -> bool:
+        """Tell whether it is or ever was: a disk that is healed holds again what was damaged."""
+        return self.is_broken(checkpoint_id) or not self._disk.spoilt.isdisjoint(self.files_of(checkpoint_id))
+
     def needed_by(self, path: str, rows: MemoryRun) -> str | None:
         """Return who needs a file; None where nobody does."""
         return self._holders.needed_by(path, rows)
@@ -132,12 +145,12 @@ class ManifestOracle:
         self._require(pointer["outputs"] == folders, "the pointer", "names {}, not {}", pointer["outputs"], folders)
         for key in ("checkpoint_id", "epoch"):
             self._require(pointer[key] == manifest[key], "the pointer", "says {} {}", key, pointer[key])
-        digests = {pointer["state_digest"], rows.run["state_digest"], _digest(self._reference.outputs)}
+        digests = {pointer["state_digest"], rows.run["state_digest"], _digest(self.reference.outputs)}
         self._require(len(digests) == 1, "the pointer", "has another digest: {}", sorted(digests))
         outputs = {name: f"{self._root}/{folder}" for name, folder in folders.items()}
         self._require(rows.run["outputs"] == outputs, "the run", "names {}, not {}", rows.run["outputs"], outputs)
         for name, stream in manifest["outputs"].items():
-            self._equal(stream, self._reference.outputs[name], f"output {name}")
+            self._equal(stream, self.reference.outputs[name], f"output {name}")
             there = sorted(path for path in self._disk.files if path.startswith(f"{folders[name]}/"))
             named = sorted(file["path"] for file in stream["files"])
             self._require(there == named, f"output {name}", "has the files {}, not {}", there, named)

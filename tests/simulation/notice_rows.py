@@ -22,7 +22,7 @@ class NoticeOracle(Checks):
         super().__init__(violate)
         listeners = program.graph.listeners
         self._final = {known.listener_id for known in listeners if known.event is ListenerEvent.TERMINATED}
-        self._reference = reference
+        self.reference = reference
         self._counters = counters
         self._effect_ids: dict[tuple[str, int], str | None] = {}
 
@@ -35,7 +35,7 @@ class NoticeOracle(Checks):
             self._heard(change, listener_id, epoch)
         if change.after.run["status"] == "FINISHED" != change.before.run["status"]:
             origin = origin_epoch(change.after)
-            heard, wanted = sorted(after), sorted(key for key in self._reference.effects if key[1] > origin)
+            heard, wanted = sorted(after), sorted(key for key in self.reference.effects if key[1] > origin)
             self._require(heard == wanted, "I16", "the run is FINISHED, and heard was {}", heard)
 
     def called(
@@ -45,12 +45,13 @@ class NoticeOracle(Checks):
         key = (listener_id, epoch)
         what = f"listener {listener_id} is called of epoch {epoch} by attempt {attempt.number}"
         last = rows.run["last_durable_epoch"]
-        self._require(epoch <= last, "I16", "{}, and {} is the last durable one", what, last)
-        ended = rows.run["terminated_by"] is not None and epoch == last
-        self._require(listener_id not in self._final or ended, "I16", "{}, and the run goes on", what)
         live = [
             row for row in rows.attempts.values() if row["attempt_id"] == attempt.attempt_id and not row["ended_at"]
         ]
+        is_given_up = bool(rows.fallbacks) and not live
+        self._require(epoch <= last or is_given_up, "I16", "{}, and {} is the last durable one", what, last)
+        ended = rows.run["terminated_by"] is not None and epoch == last
+        self._require(listener_id not in self._final or ended, "I16", "{}, and the run goes on", what)
         if key in rows.notices:
             self._require(not live, "I16", "{}, and has heard of it", what)
         elif key in self._effect_ids:
@@ -74,5 +75,5 @@ class NoticeOracle(Checks):
         else:
             first = epoch == origin_epoch(change.after) + 1 or (listener_id, epoch - 1) in change.after.notices
             self._require(first, "I16", "{}: epoch {} comes first", what, epoch - 1)
-        effect = self._reference.effects.get((listener_id, epoch))
+        effect = self.reference.effects.get((listener_id, epoch))
         self._require(notice["effect"] == effect, "I16", "{}: {} instead of {}", what, notice["effect"], effect)

@@ -21,16 +21,17 @@ from tests.simulation.change import Change, is_same, live_attempts
 from tests.simulation.checkpoint_rows import CheckpointOracle
 from tests.simulation.edge_rows import FOR_GOOD, EdgeOracle, finished_buckets
 from tests.simulation.ends import check_end
+from tests.simulation.fallback_rows import FallbackOracle
 from tests.simulation.fiber import current_attempt, current_fiber
 from tests.simulation.lease_rows import LeaseOracle
 from tests.simulation.manifests import STRAY_POINTER, ManifestOracle
 from tests.simulation.notice_rows import NoticeOracle
 from tests.simulation.person_rows import PersonOracle
-from tests.simulation.reference import Reference
+from tests.simulation.reference import reference
 from tests.simulation.retention_rows import RetentionOracle, kept_of_origin
 from tests.simulation.rows import RowOracle
 from tests.simulation.sinking import SinkOracle
-from tests.simulation.stop_rows import StopOracle
+from tests.simulation.stop_rows import StopOracle, drained_in
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
@@ -56,23 +57,26 @@ class Life:
 class Oracle:
     """Watches one run."""
 
-    def __init__(self, run: SimulatedRun, reference: Reference) -> None:
+    def __init__(self, run: SimulatedRun) -> None:
         world = run.world
-        self.reference = reference
+        self.reference = whole = reference(run.program.name)
+        self._drained = {epoch: reference(run.program.name, drained_in=epoch) for epoch in range(whole.last_epoch + 1)}
+        self._expected = whole
         self._run = run
         self._world = world
         self.counters: Counter[str] = world.counters
         self._program = run.program
-        self._rows = RowOracle(reference, self.violate, world.counters)
-        self._checkpoints = CheckpointOracle(reference, self.violate, world.counters)
+        self._rows = RowOracle(whole, self.violate, world.counters)
+        self._checkpoints = CheckpointOracle(whole, self.violate, world.counters)
         self._edges = EdgeOracle(run.program, self.violate, world.counters)
-        self._notices = NoticeOracle(run.program, reference, self.violate, world.counters)
-        self.sinks = SinkOracle(run.program, reference, self.violate, world.counters)
-        self._stops = StopOracle(self.violate, world.counters)
+        self._notices = NoticeOracle(run.program, whole, self.violate, world.counters)
+        self.sinks = SinkOracle(run.program, whole, self.violate, world.counters)
+        self._stops = StopOracle(whole, self.violate, world.counters)
         self._leases = LeaseOracle(self.violate, world.counters)
         self._persons = PersonOracle(self.violate)
-        self._retention = RetentionOracle(run, reference, self.violate)
-        self._manifests = ManifestOracle(run, reference, self.violate)
+        self._retention = RetentionOracle(run, whole, self.violate)
+        self._manifests = ManifestOracle(run, whole, self.violate)
+        self.fallbacks = FallbackOracle(run, self._manifests, self.violate)
         self._known: MemoryRun = run.rows
         self.lives: dict[SimulatedAttempt, Life] = {}
         self._from_origin = kept_of_origin(run)
@@ -113,9 +117,13 @@ class Oracle:
             self.counters["commit without a change"] += 1
             return
         change = Change(before=before, after=after, attempt=attempt, said=said, now=self._world.clock.now())
+        if len(after.fallbacks) > len(before.fallbacks):
+            self._fell_back(change)
+            return
         self._retention.check(change, keeping)
         if change.only_discards or isinstance(said, RunDeleted):
             return
+        self._expect(drained_in(after))
         if said is not None and not isinstance(said, StopRequested | RunResumed):
             self._persons.check(change)
         for part in (self._rows, self._leases, self._checkpoints, self._edges, self._notices, self.sinks, self._stops):
@@ -128,6 +136,27 @@ class Oracle:
         for name in after.pins.keys() - before.pins.keys():
             self._pinned[name] = after.run["fencing_token"]
         self._taken_over(before, after)
+
+    def _expect(self, drained_in: int | None) -> None:
+        """Expect what the program gives, or only what it gives up to an epoch, which may be voided yet."""
+        expected = self.reference if drained_in is None else self._drained.get(drained_in, self.reference)
+        if expected is self._expected:
+            return
+        self._expected = expected
+        for part in (self._rows, self._checkpoints, self._notices, self.sinks, self._manifests):
+            part.reference = expected
+
+    def _fell_back(self, change: Change) -> None:
+        """Check a fallback: nothing else is in such a commit; what is given up is run again by who is in force."""
+        self.fallbacks.check(change)
+        life = self.lives.get(change.attempt) if change.attempt is not None else None
+        if life is not None:
+            life.durable = change.after.run["last_durable_epoch"]
+            life.kept = frozenset(self._kept(change.after, life.durable + 1, life.token))
+
+    def files_of(self, checkpoint_id: int) -> list[str]:
+        """Return the files that a checkpoint names."""
+        return self._manifests.files_of(checkpoint_id)
 
     def _taken_over(self, before: MemoryRun, after: MemoryRun) -> None:
         """See that a branch takes over what it keeps of its origin, as copies of its own, and nothing else."""
@@ -259,7 +288,8 @@ class Oracle:
     def epoch_was_called_durable(self, attempt: SimulatedAttempt, epoch: int) -> None:
         """See that an epoch is durable when the driver says so."""
         row = self.rows.epochs.get((epoch, self.lives[attempt].token))
-        if row is None or row["status"] != "DURABLE":
+        is_given_up = max(self.rows.fallbacks, default=0) > self.lives[attempt].token
+        if (row is None or row["status"] != "DURABLE") and not is_given_up:
             self.violate("I6", f"attempt {attempt.number} calls epoch {epoch} durable, which is not")
 
     def attempt_ended(self, attempt: SimulatedAttempt) -> None:
@@ -283,7 +313,9 @@ class Oracle:
     def _file_read(self, path: str) -> None:
         """See that no attempt in force restores what was discarded; what reads beside it removes files."""
         fiber, attempt = current_fiber(), current_attempt()
-        if fiber is None or attempt is None or fiber is not attempt.main or not self.is_in_force(attempt):
+        if fiber is None or attempt is None or fiber is not attempt.main or attempt.verifies:
+            return
+        if not self.is_in_force(attempt):
             return
         if self._manifests.is_discarded(path, self.rows):
             self.violate("I18", f"attempt {attempt.number} reads {path}, which was discarded")

@@ -1,6 +1,6 @@
 """What may a person do to a run, from a process of their own, in one call? At any time:
 
-abort checkpoints, ask for one, discard those that nobody needs, stop the run, resume it, delete it.
+abort checkpoints, ask for one, discard those that nobody needs, stop the run or drain it, resume it, delete it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from iteration_lib.protocol.event import (
 from iteration_lib.protocol.state import AttemptId
 from iteration_lib.protocol.status import StopKind
 from tests.simulation.change import live_attempts
+from tests.simulation.stop_rows import is_asked_otherwise
 from tests.simulation.swarm import draw_retention
 
 if TYPE_CHECKING:
@@ -79,15 +80,16 @@ def delete_run(run: SimulatedRun, coordinator: Coordinator) -> str:
     return what
 
 
-def stop_run(run: SimulatedRun, coordinator: Coordinator) -> str:
-    """Ask a run to stop: anew, as a rule, or once more, because nothing came of it yet."""
+def stop_run(run: SimulatedRun, coordinator: Coordinator, kind: StopKind) -> str:
+    """Ask a run to stop or to drain: anew, as a rule, or once more, because nothing came of it yet."""
     live = live_attempts(run.rows)
     gone = AttemptId(live[0]["attempt_id"]) if live and run.world.random.random() < _PROVES else None
     known = list(run.rows.stops)
     number = f"{run.world.runs.index(run):04d}{len(known):08d}"
     is_new = not known or run.world.random.random() > _REPEATS
     stop_id = f"00000000-0000-4000-8002-{number}" if is_new else known[-1]
-    event = StopRequested(stop_id=stop_id, kind=StopKind.STOP, requested_by="ann", gone_attempt_id=gone)
+    kind = kind if is_new else StopKind(run.rows.stops[stop_id]["kind"])
+    event = StopRequested(stop_id=stop_id, kind=kind, requested_by="ann", gone_attempt_id=gone)
     return _send(run, coordinator, event)
 
 
@@ -107,11 +109,13 @@ def _send(run: SimulatedRun, coordinator: Coordinator, event: OpenEvent) -> str:
         is_late = is_late or (isinstance(err, RunDeletedError) and run.status == "DELETED")
         is_late = is_late or (isinstance(err, RunStoppedError) and run.status == "STOPPED")
         is_late = is_late or (isinstance(err, RunNotStoppedError) and run.status != "STOPPED")
-        is_late = is_late or (isinstance(err, StopRefusedError) and run.status == "FAILED")
+        is_other = isinstance(event, StopRequested) and is_asked_otherwise(run.rows, event.kind.value)
+        is_late = is_late or (isinstance(err, StopRefusedError) and (is_other or run.status == "FAILED"))
         is_kept = isinstance(event, CheckpointRequested) and event.request_id in run.rows.requests
         if is_kept or not is_late:
             run.oracle.violate("errors", f"{what}, and is refused with {err!r}")
         run.world.counters["a person comes too late"] += 1
+        run.world.counters["a person cannot stop a run and drain it"] += is_other and isinstance(err, StopRefusedError)
         return f"{what}: {type(err).__name__}"
     run.oracle.observe(None, said=event)
     _check_answered(run, event)
@@ -128,7 +132,9 @@ def _check_answered(run: SimulatedRun, event: OpenEvent) -> None:
         kept = not any(known <= event.checkpoint_id for known in pending)
         kept = kept and event.checkpoint_id <= max(rows.run["last_checkpoint_id"], rows.run["aborted_through"])
     elif isinstance(event, StopRequested):
-        kept = any(row["resumed_at"] is None for row in rows.stops.values()) or event.stop_id in rows.stops
+        kept = event.stop_id in rows.stops or any(
+            (row["resumed_at"], row["kind"]) == (None, event.kind.value) for row in rows.stops.values()
+        )
     elif isinstance(event, RunResumed):
         kept = rows.stops[event.stop_id]["resumed_at"] is not None
     if not kept:

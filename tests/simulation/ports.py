@@ -163,6 +163,11 @@ class SimulatedStore:
         self._read("what is not committed")
         return self._inner.list_uncommitted(run_id)
 
+    def list_committables(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
+        """See History."""
+        self._read("what is to be committed")
+        return self._inner.list_committables(run_id)
+
     def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
         """See History."""
         self._read("all parts")
@@ -230,6 +235,15 @@ class SimulatedCoordinator(Coordinator):
             return super().discard(run_id, policy)
         finally:
             fiber.keeping = None
+
+    def fall_back(
+        self, run_id: RunId, attempt_id: AttemptId, fencing_token: int, *, checkpoint_id: int, reason: str
+    ) -> RunState:
+        """See Coordinator."""
+        fiber = current_fiber()
+        if fiber is not None:
+            fiber.saying = None
+        return super().fall_back(run_id, attempt_id, fencing_token, checkpoint_id=checkpoint_id, reason=reason)
 
     def _say(self, run_id: RunId, events: tuple[Event, ...]) -> RunState:
         fiber = current_fiber()

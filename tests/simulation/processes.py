@@ -68,6 +68,7 @@ class Processes:
             publishes=not in_parts or self._random.random() < 0.3,
             parallelism=self._random.randint(1, 3),
             pace=pace.patient() if self.is_healed else pace,
+            allows_fallback=self._swarm.falls_back > 0 and self._random.random() < self._swarm.falls_back,
         )
         run.attempts += 1
         self.note(f"attempt {attempt.number} of {run.name} starts by {right.value}, {attempt.pace}")

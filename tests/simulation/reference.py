@@ -56,8 +56,8 @@ class Reference:
 
 
 @functools.cache
-def reference(name: str) -> Reference:
-    """Return what an undisturbed run of a program gives."""
+def reference(name: str, *, drained_in: int | None = None) -> Reference:
+    """Return what an undisturbed run of a program gives; one that is drained ends with the epoch in progress."""
     program = next(program for program in programs() if program.name == name)
     graph = program.graph
     start: dict[str, Buckets] = {}
@@ -67,8 +67,10 @@ def reference(name: str) -> Reference:
         elif operator.role is Role.VARIABLE or operator.finishes:
             start[operator.name] = _call(operator, start, None)
     passes = list(_passes(program, start))
+    by = _ends(program, len(passes) - 1, passes[-1].streams) or ""
+    if drained_in is not None:
+        passes, by = passes[: drained_in + 1], "drained"
     last = passes[-1].streams
-    by = _ends(program, len(passes) - 1, last) or ""
     ids = {operator.name: operator.operator_id for operator in graph.operators}
     return Reference(
         start={ids[name]: buckets for name, buckets in start.items()},

@@ -43,7 +43,7 @@ class RowOracle(Checks):
 
     def __init__(self, reference: Reference, violate: Violate, counters: Counter[str]) -> None:
         super().__init__(violate)
-        self._reference = reference
+        self.reference = reference
         self._counters = counters
 
     def check(self, change: Change) -> None:
@@ -104,7 +104,7 @@ class RowOracle(Checks):
         )
         self._require((new["failure"] is not None) == (new["status"] == "FAILED"), "I10", "failure without FAILED")
         if new["status"] in ("TERMINATING", "FINISHED"):
-            self._require(by == self._reference.terminated_by, "I5", "terminated by {}", by)
+            self._require(by == self.reference.terminated_by, "I5", "terminated by {}", by)
             self._require(
                 not of_status(after.epochs, "OPEN", "ALIGNED"), "I10", "{} with an epoch not durable", new["status"]
             )
@@ -114,7 +114,7 @@ class RowOracle(Checks):
         if new["status"] == "FINISHED":
             self._require(not live_attempts(after), "I10", "the run is FINISHED and an attempt lives on")
             self._require(
-                set(new["outputs"] or ()) == set(self._reference.outputs), "I10", "FINISHED without its outputs"
+                set(new["outputs"] or ()) == set(self.reference.outputs), "I10", "FINISHED without its outputs"
             )
         else:
             self._require(new["outputs"] is None, "I10", "outputs are named in a run that is {}", new["status"])
@@ -171,10 +171,10 @@ class RowOracle(Checks):
     def _alignment(self, epoch: Row, what: str, change: Change) -> None:
         """I4 and I5: what was reported is what was fed back; the decision follows from it."""
         number, records = epoch["epoch"], epoch["records"]
-        if number > self._reference.last_epoch:
-            self._violate("I9", f"{what} is opened, but epoch {self._reference.last_epoch} terminates the run")
+        if number > self.reference.last_epoch:
+            self._violate("I9", f"{what} is opened, but epoch {self.reference.last_epoch} terminates the run")
             return
-        expected = self._reference.records[number]
+        expected = self.reference.records[number]
         self._require(set(records) == set(expected), "I4", "{} has the heads {}", what, sorted(records))
         is_full = all(count is not None for counts in records.values() for count in counts)
         self._require(is_full or epoch["status"] == "OPEN", "I4", "{} is {} with {}", what, epoch["status"], records)
@@ -185,12 +185,12 @@ class RowOracle(Checks):
             same = any(all(c in (None, w) for c, w in zip(counts, one, strict=True)) for one in wanted)
             self._require(same, "I4", "{}: {} reported {}, but fed back {}", what, head, counts, wanted)
         if is_full:
-            metrics = self._reference.metrics[number]
+            metrics = self.reference.metrics[number]
             self._require(epoch["metrics"] == metrics, "I5", "{} measured {}", what, epoch["metrics"])
         if epoch["status"] == "OPEN":
             self._require(epoch["decision"] is None, "I5", "{} is open and decided", what)
             return
-        by = self._reference.terminated_by if number == self._reference.last_epoch else None
+        by = self.reference.terminated_by if number == self.reference.last_epoch else None
         decided = {"records": {head: sum(counts) for head, counts in expected.items()}, "terminated_by": by}
         self._require(epoch["decision"] == decided, "I5", "{} decided {}, not {}", what, epoch["decision"], decided)
 
@@ -202,7 +202,7 @@ class RowOracle(Checks):
             self._require(known["finished_at"] is None, "I11", "operator {} finished for good, twice", operator_id)
             token = after.run["fencing_token"]
             self._require(operator["fencing_token"] == token, "I2", "operator {}: another token", operator_id)
-            self._require(operator_id in self._reference.finished, "I11", "operator {} never finishes", operator_id)
+            self._require(operator_id in self.reference.finished, "I11", "operator {} never finishes", operator_id)
 
 
 def _reports(records: tuple[int, ...], *, over: int, is_restored: bool) -> list[tuple[int, ...]]:

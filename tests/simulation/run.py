@@ -11,7 +11,6 @@ from tests.simulation.change import Row, origin_epoch
 from tests.simulation.disk import STATE_URI, SimulatedFileSystem
 from tests.simulation.oracle import Oracle
 from tests.simulation.programs import Program
-from tests.simulation.reference import reference
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -29,7 +28,7 @@ class SimulatedRun:
         self.name = f"branch {int(run_id[-12:]) - 1}" if origin is not None else "the run"
         self.disk = SimulatedFileSystem.disk_of(run_id)
         self.location = StateLocation(STATE_URI).below(run_id)
-        self.oracle = Oracle(self, reference(program.name))
+        self.oracle = Oracle(self)
 
     @property
     def rows(self) -> MemoryRun:

@@ -46,6 +46,13 @@ _MORE_OFTEN = {
     ),
 }
 _BESIDE = 2.5  # the same of the fate of a file that is put beside the epochs: there are few
+# How often the newest checkpoint breaks here, where any does: before and after anybody has had something of it, and
+# when it is needed.
+_BREAKS_AT = {
+    CrashPoint.CHECKPOINT_COMPLETED: 0.5,
+    CrashPoint.LISTENER_NOTIFIED: 0.5,
+    CrashPoint.ATTEMPT_OPENED: 0.3,
+}
 _COLLECTS_THEN = 0.15  # how often somebody collects as soon as a checkpoint is completed, where anybody does
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
 
@@ -198,6 +205,10 @@ class Schedule:
             return
         if what is CrashPoint.CHECKPOINT_COMPLETED and self._is_collected_now():
             self._processes.send(collector, process.run)
+        if isinstance(what, CrashPoint) and self._is_broken_at(what):
+            self._disturbances.break_newest(process.run)
+            if not process.is_active:
+                return
         fate = self._fate(fiber)
         if fate is Fate.HANG:
             fiber.is_hanging = True
@@ -236,6 +247,11 @@ class Schedule:
         """Tell whether somebody comes for what a new checkpoint lets go: older ones may be pending still."""
         may_be = self._swarm.collects and not self._processes.is_healed
         return may_be and self._random.random() < _COLLECTS_THEN
+
+    def _is_broken_at(self, point: CrashPoint) -> bool:
+        """Tell whether files of the newest checkpoint break: there are few epochs to wait for that in."""
+        may_be = self._swarm.falls_back > 0 and not self._processes.is_healed
+        return may_be and self._random.random() < _BREAKS_AT.get(point, 0.0)
 
     def _fate(self, fiber: Fiber) -> Fate:
         call = fiber.waiting_for[0]

@@ -34,7 +34,7 @@ class SinkOracle(Checks):
         self._operators = {
             output: program.graph.operator(program.graph.outputs[output]).operator_id for output in self._sinks
         }
-        self._reference = reference
+        self.reference = reference
         self._counters = counters
         self._prepared: dict[tuple[int, str, int], tuple[Rows, bool]] = {}  # and whether by whom was in force
         self._shown: dict[Key, tuple[int, Rows]] = {}
@@ -69,7 +69,7 @@ class SinkOracle(Checks):
     def finished(self, rows: MemoryRun) -> None:
         """See that everything is shown, and that nothing lies about but what superseded attempts prepared late."""
         first = rows.branch["epoch"] + 1 if rows.branch is not None else 0
-        epochs = range(first, self._reference.last_epoch + 1)
+        epochs = range(first, self.reference.last_epoch + 1)
         wanted = {(epoch, output) for epoch in epochs for output in self._published_in(epoch)}
         self._require(set(self._shown) == wanted, "I19", "shown is {}", sorted(self._shown))
         left = [key for key, (_, was_in_force) in self._prepared.items() if was_in_force]
@@ -95,7 +95,7 @@ class SinkOracle(Checks):
         if found is None:
             self._violate("I19", f"{key} is committed, and is not prepared any more")
             return
-        expected = flat(self._reference.results[key[0]][self._operators[key[1]]])
+        expected = flat(self.reference.results[key[0]][self._operators[key[1]]])
         self._require(found[0] == expected, "I19", "{} shows {}, not {}", key, found[0], expected)
         self._shown[key] = (token, found[0])
 
@@ -108,7 +108,7 @@ class SinkOracle(Checks):
         self._counters["prepared and aborted"] += found is not None
 
     def _published_in(self, epoch: int) -> list[str]:
-        is_last = epoch == self._reference.last_epoch
+        is_last = epoch == self.reference.last_epoch
         return [output for output, each_epoch in self._sinks.items() if each_epoch or is_last]
 
 

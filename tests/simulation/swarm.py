@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from random import Random
 from typing import TypeVar
@@ -38,6 +39,7 @@ class Event(enum.Enum):
     BRANCH = "a person branches a run"
     DELETE = "a person deletes a run"
     STOP = "a person stops a run"
+    DRAIN = "a person drains a run"
     RESUME = "a person resumes a run"
 
     __hash__ = object.__hash__
@@ -77,7 +79,7 @@ _FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
     (Fate.HANG, (Call.SINK, Call.SINK_DONE)): (0.05, 0.2),
 }
 _ENABLED = 0.35  # how likely a fault is part of a seed's
-_ENABLED_WITH_BRANCHES = 0.15
+_ENABLED_IF_LONG = 0.15
 _OFTEN_ENABLED = 0.6
 _CRASH_AT_POINT_RATES = (0.0, 0.0, 0.02, 0.08)
 # The same, for seeds whose runs let things go; only of those that are branched one is deleted.
@@ -90,6 +92,10 @@ _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
 _BRANCH_RATES = (0.02, 0.06)
 _STOP_RATES, _RESUME_RATE = (0.005, 0.02), 0.05
 _STOPS = 0.15  # how likely a seed has persons who stop and resume runs
+_DRAINS = 0.06  # how likely a seed has persons who drain runs, after which little is left to happen
+_BREAKS = 0.06  # how likely a seed has checkpoints that break, and attempts that may fall back behind them
+_STEPS_TO_BREAK = (300, 500, 700)  # it takes two checkpoints, and another attempt after them
+_BRANCHES_TO_BREAK = 0.4  # the same of branches where checkpoints break: they pin some
 _LETS_GO, _BRANCHES = 0.12, 0.15  # how likely a seed has any of these
 _MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
@@ -125,14 +131,17 @@ class Swarm:
     paces: tuple[Pace, ...]  # each attempt has one of them
     survivors_go_on: bool  # after the healing, or are they ended by it
     drives_in_parts: bool  # as Airflow's tasks do, some epochs each
+    falls_back: float  # how likely an attempt may fall back to an older checkpoint
     collects: bool  # is garbage collected once every run has ended
 
 
 def draw_swarm(random: Random) -> Swarm:
-    """Draw the faults of one seed. Where runs are branched there are fewer, and longer: a branch needs a checkpoint."""
-    branches = random.random() < _BRANCHES
+    """Draw the faults of one seed. Where it takes checkpoints, to branch or to fall back, there are fewer."""
+    breaks = random.random() < _BREAKS
+    branches = random.random() < (_BRANCHES_TO_BREAK if breaks else _BRANCHES)
     lets_go = branches or random.random() < _LETS_GO
-    enabled = _ENABLED_WITH_BRANCHES if branches else _ENABLED
+    is_long = branches or breaks
+    enabled = _ENABLED_IF_LONG if is_long else _ENABLED
     events = {event: random.choice(rates) for event, rates in _EVENT_RATES.items() if random.random() < enabled}
     if branches:
         events[Event.BRANCH] = random.choice(_BRANCH_RATES)
@@ -141,11 +150,13 @@ def draw_swarm(random: Random) -> Swarm:
             events[event] = random.choice(choices)
     if random.random() < _STOPS:
         events |= {Event.STOP: random.choice(_STOP_RATES), Event.RESUME: _RESUME_RATE}
+    if random.random() < _DRAINS:
+        events[Event.DRAIN] = random.choice(_STOP_RATES)
     fates = _draw_fates(random, enabled)
     if any(Fate.HANG in rates for rates in fates.values()):
         events[Event.RECOVER] = _RECOVERY_RATE
     told_late = random.choice(_TOLD_LATE_RATES)
-    paces = random.choice((1, 1, 2))
+    draw_pace = partial(_draw_pace, random, is_told_late=told_late > 0, lets_go=lets_go, breaks=breaks)
     return Swarm(
         events=_cumulative(events),
         fates={call: _cumulative(rates) for call, rates in fates.items()},
@@ -153,12 +164,13 @@ def draw_swarm(random: Random) -> Swarm:
         told_late=told_late,
         stickiness=random.choice((0.0, 0.5, 0.9)),
         splits=random.choice((0.0, 0.0, 0.3)),
-        steps=random.choice((120, 200, 300) if branches else (60, 120, 200, 300)),
-        most_attempts=random.choice((2, 3, 5, 8)),
-        paces=tuple(_draw_pace(random, is_told_late=told_late > 0, lets_go=lets_go) for _ in range(paces)),
+        steps=random.choice(_STEPS_TO_BREAK if breaks else (120, 200, 300) if branches else (60, 120, 200, 300)),
+        most_attempts=random.choice((5, 8) if breaks else (2, 3, 5, 8)),
+        paces=tuple(draw_pace() for _ in range(random.choice((1, 1, 2)))),
         survivors_go_on=random.random() < 0.5,
         drives_in_parts=random.random() < 0.3,
         collects=lets_go,
+        falls_back=random.choice((0.5, 0.9)) if breaks else 0.0,
     )
 
 
@@ -177,6 +189,7 @@ def undisturbed() -> Swarm:
         survivors_go_on=True,
         drives_in_parts=False,
         collects=True,
+        falls_back=0.0,
     )
 
 
@@ -202,15 +215,15 @@ def _draw_fates(random: Random, enabled: float) -> dict[Call, dict[Fate, float]]
     return fates
 
 
-def _draw_pace(random: Random, *, is_told_late: bool, lets_go: bool) -> Pace:
+def _draw_pace(random: Random, *, is_told_late: bool, lets_go: bool, breaks: bool) -> Pace:
     """Draw a pace; who is told late has left nothing before, as a rule, and computes operators inside others."""
     timeouts = (None, None, None, None, 0.0) if is_told_late else (None, None, 0.0, 0.0, 3.0)
     policy = draw_retention(random) if lets_go and random.random() < 0.7 else CheckpointPolicy()
     return Pace(
         policy=replace(
             policy,
-            every_epochs=random.choice((1, 1, 1, 2, 3, 4)),
-            min_pause_seconds=random.choice((0.0, 0.0, 0.0, 4.0, 60.0)),
+            every_epochs=1 if breaks else random.choice((1, 1, 1, 2, 3, 4)),
+            min_pause_seconds=0.0 if breaks else random.choice((0.0, 0.0, 0.0, 4.0, 60.0)),
             max_pending=random.choice((1, 2, 3) if lets_go else (1, 1, 2, 3)),
             timeout_seconds=random.choice((1.0, 4.0, 600.0, 600.0)),
             tolerable_failures=random.choice((0, 0, 1, 3)),

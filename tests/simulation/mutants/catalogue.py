@@ -11,6 +11,7 @@ from tests.simulation.mutants.besides import BESIDES
 from tests.simulation.mutants.checkpoints import CHECKPOINTS
 from tests.simulation.mutants.drivers import DRIVERS
 from tests.simulation.mutants.edges import EDGES
+from tests.simulation.mutants.fallbacks import FALLBACKS
 from tests.simulation.mutants.holds import HOLDS
 from tests.simulation.mutants.leases import LEASES
 from tests.simulation.mutants.mutant import Mutant
@@ -18,6 +19,7 @@ from tests.simulation.mutants.publishing import PUBLISHING
 from tests.simulation.mutants.retentions import RETENTIONS
 from tests.simulation.mutants.shells import SHELLS
 from tests.simulation.mutants.sinks import SINKS
+from tests.simulation.mutants.stops import STOPS
 
 MUTANTS: tuple[Mutant, ...] = (
     *LEASES,
@@ -31,5 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *PUBLISHING,
     *SINKS,
     *RETENTIONS,
+    *STOPS,
+    *FALLBACKS,
 )
 SHORT = tuple(mutant for mutant in MUTANTS if mutant.in_short)

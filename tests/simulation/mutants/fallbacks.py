@@ -1,0 +1,112 @@
+"""Runs that fall back to an older checkpoint: when they may, to which one, and what is given up.
+
+Of the programs only one has listeners and no sink that shows every epoch, and it has three epochs: that nobody falls
+back behind what a listener has heard is too rare here, and left to tests/unit/protocol/test_fallback.py.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.mutant import Mutant
+
+_FALLBACK = "fallback.py"
+_PROTOCOL = "protocol/fallback.py"
+_STORE = "store/memory_write.py"
+
+FALLBACKS = (
+    Mutant(
+        name="run falls back though nothing is broken",
+        rule="I21",
+        file=_FALLBACK,
+        old="    if problem is None:\n        return context\n",
+        new="    problem = problem or 'nothing'\n",
+        in_short=True,
+    ),
+    Mutant(
+        name="run falls back to its oldest checkpoint",
+        rule="I21",
+        file=_FALLBACK,
+        old="for known in reversed(older) if",
+        new="for known in older if",
+    ),
+    Mutant(
+        name="run falls back to a checkpoint that nobody has verified",
+        rule="I21",
+        file=_FALLBACK,
+        old="reversed(older) if problem_of(store, run, known) is None)",
+        new="reversed(older))",
+    ),
+    Mutant(
+        name="run never falls back",
+        rule="I21",
+        file=_FALLBACK,
+        old="    if older is None:\n",
+        new="    if True:\n",
+    ),
+    Mutant(
+        name="attempt falls back, and goes on as if it had not",
+        rule="I21",
+        file=_FALLBACK,
+        old="    return replace(context, attempt=replace(context.attempt, opened=state))\n",
+        new="    return context\n",
+    ),
+    Mutant(
+        name="run falls back though it terminates",
+        rule="I21",
+        file=_FALLBACK,
+        old="    if opened.status is not RunStatus.RUNNING or newest is None:\n",
+        new="    if newest is None:\n",
+    ),
+    Mutant(
+        name="run falls back behind what a sink has shown",
+        rule="I21",
+        file=_FALLBACK,
+        old="    if published:  #",
+        new="    if False:  #",
+        also=(
+            (_PROTOCOL, "    if published:\n", "    if False:\n"),
+            (_STORE, "any(epoch > command.epoch for epoch, _ in run.committables)", "False"),
+        ),
+    ),
+    Mutant(
+        name="run falls back behind a checkpoint that a branch needs",
+        rule="I21",
+        file=_PROTOCOL,
+        old="    if pinned:\n",
+        new="    if False:\n",
+    ),
+    Mutant(
+        name="checkpoint that is given up is kept",
+        rule="I21",
+        file=_STORE,
+        old='            row["status"] = "DISCARDED"\n    older["status"]',
+        new='            row["status"] = "SUBSUMED"\n    older["status"]',
+    ),
+    Mutant(
+        name="epoch that is given up stays durable",
+        rule="I21",
+        file=_STORE,
+        old='        if number > command.epoch and epoch["status"] != "VOIDED":\n',
+        new='        if number > command.epoch + 1 and epoch["status"] != "VOIDED":\n',
+    ),
+    Mutant(
+        name="edges of what is given up are kept",
+        rule="I21",
+        file=_STORE,
+        old='    run.void_parts(lambda part: part["epoch"] > command.epoch, now)\n    run.run["last_durable_epoch"]',
+        new='    run.run["last_durable_epoch"]',
+    ),
+    Mutant(
+        name="last durable epoch is that of the broken checkpoint",
+        rule="I21",
+        file=_PROTOCOL,
+        old="        last_durable_epoch=older.epoch,\n",
+        new="",
+    ),
+    Mutant(
+        name="fallback that is repeated is refused",
+        rule="I21",
+        file=_PROTOCOL,
+        old="    if newest is not None and newest.checkpoint_id == older.checkpoint_id:\n        return state, ()\n",
+        new="",
+    ),
+)
