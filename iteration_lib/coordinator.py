@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from iteration_lib.errors import RunLockedError
+from iteration_lib.errors import FallbackRefusedError, RunLockedError
 from iteration_lib.protocol import Command, Event, RunState, decide
 from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import (
@@ -82,10 +82,15 @@ class Coordinator:
     def fall_back(
         self, run_id: RunId, attempt_id: AttemptId, fencing_token: int, *, checkpoint_id: int, reason: str
     ) -> RunState:
-        """Let a run go on from an older checkpoint; see FellBack. Raises as `apply` does."""
+        """Let a run go on from an older checkpoint; see FellBack.
+
+        Raises as `apply` does, and FallbackRefusedError where the checkpoint is not there any more.
+        """
 
         def choose(transaction: Transaction, _state: RunState) -> tuple[Event, ...]:
             found = transaction.read_checkpoint(checkpoint_id)
+            if found is None:
+                raise FallbackRefusedError(run_id, f"checkpoint {checkpoint_id} is not there any more")
             event = FellBack(attempt_id=attempt_id, fencing_token=fencing_token, checkpoint=found, reason=reason)
             return (event,)
 

@@ -432,11 +432,14 @@ class OperatorFailedError(IterationError):
 
 
 class StateCorruptedError(IterationError):
-    """A state file is missing or its digest is not the one in the manifest."""
+    """A state file is missing or its digest is not the one in the manifest; or nobody can read it to tell."""
 
-    def __init__(self, uri: str, problem: str, *, way_out: str = "nothing was changed") -> None:
+    def __init__(
+        self, uri: str, problem: str, *, is_unreadable: bool = False, way_out: str = "nothing was changed"
+    ) -> None:
         self.uri = without_user(uri)
         self.problem = without_user(problem)
+        self.is_unreadable = is_unreadable
         super().__init__(f"state file {self.uri} {self.problem}; restore the file, {way_out}")
 
 

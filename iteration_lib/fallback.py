@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 
 from iteration_lib.driver.context import RunContext
-from iteration_lib.errors import FallbackRefusedError
+from iteration_lib.errors import FallbackRefusedError, StateCorruptedError
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
@@ -23,7 +23,7 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
     """Return an attempt's context as it goes on: behind the newest checkpoint that can be verified.
 
     Where that is the run's newest nothing is changed. Raises FallbackRefusedError where there is none, and where
-    somebody has had something of what would be given up.
+    somebody has had something of what would be given up; StateCorruptedError where nobody can tell which are broken.
     """
     opened = context.attempt.opened
     newest = store.find_completed(opened.run_id)
@@ -67,9 +67,14 @@ def newest_verified(store: History, run: RunRecord, newest: CheckpointRecord) ->
 
 
 def problem_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> str | None:
-    """Say what is wrong with a checkpoint's files, None if nothing is."""
+    """Say what is wrong with a checkpoint's files, None if nothing is.
+
+    Raises StateCorruptedError where the worst of it is that files cannot be read: they may be whole.
+    """
     bad = [file for file in verify_run(store, run, checkpoint_id=checkpoint.checkpoint_id) if file.problem is not None]
     if not bad:
         return None
+    if all(file.is_unreadable for file in bad):
+        raise StateCorruptedError(bad[0].path, str(bad[0].problem), way_out="nothing was given up for it")
     more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
     return f"{bad[0].path} {bad[0].problem}{more}"

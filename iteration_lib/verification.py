@@ -28,12 +28,16 @@ from iteration_lib.store.seam import History
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedFile:
-    """One file and whose it is; `problem` says what is wrong with it, None if nothing is."""
+    """One file and whose it is; `problem` says what is wrong with it, None if nothing is.
+
+    Of one that `is_unreadable` nobody can tell whether it is whole.
+    """
 
     owner: str
     path: str
     size_bytes: int
     problem: str | None = None
+    is_unreadable: bool = False
 
 
 def verify_run(store: History, run: RunRecord, *, checkpoint_id: int | None = None) -> tuple[CheckedFile, ...]:
@@ -101,7 +105,7 @@ class _Check:
             size_bytes = len(content)
             manifest = Manifest.from_bytes(content, path=path)
         except StateCorruptedError as err:
-            self._add(owner, path, size_bytes, err.problem)
+            self._add(owner, path, size_bytes, err.problem, is_unreadable=err.is_unreadable)
             return None
         self._add(owner, path, size_bytes, None)
         for streams in (manifest.variables, manifest.states, manifest.finished):
@@ -116,14 +120,14 @@ class _Check:
 
     def file(self, owner: str, path: str, *, size_bytes: int, sha256: str) -> None:
         """Verify a file, unless it was before."""
-        problem = None
         if path in self._seen:
             return
         try:
             verify_file(self.location, path, size_bytes=size_bytes, sha256=sha256)
         except StateCorruptedError as err:
-            problem = err.problem
-        self._add(owner, path, size_bytes, problem)
+            self._add(owner, path, size_bytes, err.problem, is_unreadable=err.is_unreadable)
+        else:
+            self._add(owner, path, size_bytes, None)
 
     def _published(self, manifest: Manifest) -> None:
         """Verify what readers of the outputs see: the pointer, and folders without files that nobody published."""
@@ -139,9 +143,11 @@ class _Check:
                 if path not in self._seen:
                     self._add("outputs", path, 0, "lies among the published files, but was not published")
 
-    def _add(self, owner: str, path: str, size_bytes: int, problem: str | None) -> None:
+    def _add(self, owner: str, path: str, size_bytes: int, problem: str | None, *, is_unreadable: bool = False) -> None:
         self._seen.add(path)
-        self.files.append(CheckedFile(owner=owner, path=path, size_bytes=size_bytes, problem=problem))
+        self.files.append(
+            CheckedFile(owner=owner, path=path, size_bytes=size_bytes, problem=problem, is_unreadable=is_unreadable)
+        )
 
 
 def _find(run: RunRecord, checkpoints: tuple[CheckpointRecord, ...], checkpoint_id: int) -> CheckpointRecord:

@@ -264,4 +264,6 @@ def _readable(full: str) -> Iterator[None]:
 
 
 def _unreadable(full: str, err: OSError) -> StateCorruptedError:
-    return StateCorruptedError(full, "is missing" if isinstance(err, FileNotFoundError) else f"cannot be read ({err})")
+    if isinstance(err, FileNotFoundError):
+        return StateCorruptedError(full, "is missing")
+    return StateCorruptedError(full, f"cannot be read ({err})", is_unreadable=True)

@@ -297,11 +297,11 @@ class MemoryTransaction:
             if row["status"] in ("COMPLETED", "SUBSUMED")
         )
 
-    def read_checkpoint(self, checkpoint_id: int) -> CheckpointState:
+    def read_checkpoint(self, checkpoint_id: int) -> CheckpointState | None:
         """Return a checkpoint that is there; see Transaction."""
         row = self._run.checkpoints.get(checkpoint_id, {"status": None})
         is_there = row["status"] in ("COMPLETED", "SUBSUMED")
-        return rows.one_checkpoint_state([row] if is_there else [], checkpoint_id)
+        return rows.one_checkpoint_state([row] if is_there else [])
 
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""

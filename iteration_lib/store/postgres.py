@@ -299,10 +299,10 @@ class PostgresTransaction:
         call = Call("list_retained", {"run_id": self._run_id, "metric": metric})
         return tuple(rows.retained_checkpoint(row) for row in self._dialogue.fetch(call))
 
-    def read_checkpoint(self, checkpoint_id: int) -> CheckpointState:
+    def read_checkpoint(self, checkpoint_id: int) -> CheckpointState | None:
         """Return a checkpoint that is there; see Transaction."""
         call = Call("select_checkpoint_state", {"run_id": self._run_id, "checkpoint_id": checkpoint_id})
-        return rows.one_checkpoint_state(self._dialogue.fetch(call), checkpoint_id)
+        return rows.one_checkpoint_state(self._dialogue.fetch(call))
 
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""

@@ -155,11 +155,9 @@ def checkpoint_state(row: Row) -> CheckpointState:
     )
 
 
-def one_checkpoint_state(found: Sequence[Row], checkpoint_id: int) -> CheckpointState:
-    """Rebuild the one checkpoint that was looked for; raises ProtocolViolationError where there is none."""
-    if not found:
-        raise ProtocolViolationError(f"checkpoint {checkpoint_id} is not there; this is a bug, please report it")
-    return checkpoint_state(found[0])
+def one_checkpoint_state(found: Sequence[Row]) -> CheckpointState | None:
+    """Rebuild the checkpoint that was looked for; None where there is none."""
+    return checkpoint_state(found[0]) if found else None
 
 
 def decision_json(decision: Decision) -> dict[str, object]:

@@ -55,8 +55,8 @@ class Transaction(Protocol):
         """Return the checkpoints that were completed and are not discarded, by id, with one metric of their epochs."""
         ...
 
-    def read_checkpoint(self, checkpoint_id: int) -> CheckpointState:
-        """Return a checkpoint that was completed and is not discarded; raises ProtocolViolationError for any other."""
+    def read_checkpoint(self, checkpoint_id: int) -> CheckpointState | None:
+        """Return a checkpoint that was completed and is not discarded; None for any other."""
         ...
 
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:

@@ -64,9 +64,9 @@ class FallbackOracle(Checks):
         return best is None or bool(self.had_by(rows, best, older[best]))
 
     def _is_broken_enough(self, change: Change, checkpoint_id: int) -> None:
-        """See that all that is given up is broken, and that what is left is not, as far as the attempt could read."""
+        """See that all that is given up is broken, and that what is left is not."""
         attempt = change.attempt
-        if attempt is None or "get" in attempt.hurt:
+        if attempt is None:
             return
         there = [c["checkpoint_id"] for c in of_status(change.before.checkpoints, "COMPLETED", "SUBSUMED")]
         whole = [known for known in there if known > checkpoint_id and not self._manifests.was_broken(known)]

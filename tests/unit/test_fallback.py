@@ -125,6 +125,22 @@ def test_whole_newest_checkpoint_is_not_given_up(bench: InMemory) -> None:
     assert ["SUBSUMED", "SUBSUMED", "COMPLETED"] == statuses(bench)
 
 
+@pytest.mark.parametrize("number", [2, 1], ids=["the newest", "an older one"])
+def test_checkpoint_that_cannot_be_read_is_not_given_up_for_it(bench: InMemory, number: int) -> None:
+    """It may be whole: what keeps it from being read may pass."""
+    unreadable = state_file(bench, number)
+    unreadable.unlink()
+    unreadable.symlink_to(unreadable)
+    if number == 1:
+        state_file(bench, 2).unlink()
+
+    with pytest.raises(StateCorruptedError, match="cannot be read") as caught:
+        bench.drive(allow_fallback=True)
+
+    assert str(unreadable.relative_to(bench.state)) in str(caught.value)
+    assert ["SUBSUMED", "COMPLETED"] == statuses(bench)
+
+
 def test_run_without_any_whole_checkpoint_says_so_and_changes_none(bench: InMemory) -> None:
     for number in (1, 2):
         state_file(bench, number).unlink()

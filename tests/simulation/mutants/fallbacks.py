@@ -36,6 +36,13 @@ FALLBACKS = (
         new="reversed(older))",
     ),
     Mutant(
+        name="checkpoint that cannot be read just now is given up",
+        rule="I21",
+        file=_FALLBACK,
+        old="    if all(file.is_unreadable for file in bad):\n",
+        new="    if False:\n",
+    ),
+    Mutant(
         name="run never falls back",
         rule="I21",
         file=_FALLBACK,
