@@ -267,16 +267,14 @@ def _choose(
 
     Asked again, it is the one that the branch started from: its origin may have gone on, or have discarded it.
     """
+
+    def is_meant(known: CheckpointRecord) -> bool:
+        return checkpoint_id in (None, known.checkpoint_id) and request.epoch in (None, known.epoch)
+
+    begun_from = [known for known in _begun_from(store, run, request.run_key) if is_meant(known)]
     there = checkpoints_with_files(store, run)
-    meant = [
-        [
-            known
-            for known in found
-            if checkpoint_id in (None, known.checkpoint_id) and request.epoch in (None, known.epoch)
-        ]
-        for found in (_begun_from(store, run, request.run_key), there)
-    ]
-    return newest_of(meant[0] or meant[1], run, there, problem="has no such checkpoint")
+    meant = begun_from or [known for known in there if is_meant(known)]
+    return newest_of(meant, run, there, problem="has no such checkpoint")
 
 
 def _begun_from(store: StoreWithHistory, run: RunRecord, run_key: str) -> Sequence[CheckpointRecord]:
