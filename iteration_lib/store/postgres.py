@@ -177,79 +177,81 @@ class PostgresStore:
 
     def find_run(self, run: str) -> RunRecord | None:
         """Return a run; see History."""
-        found = self._read("select_run", rows.run_record, run=run)
+        found = self.read("select_run", rows.run_record, run=run)
         return found[0] if found else None
 
     def list_runs(self) -> tuple[RunRecord, ...]:
         """Return every run; see History."""
-        return self._read("list_runs", rows.run_record)
+        return self.read("list_runs", rows.run_record)
 
     def list_attempts(self, run_id: RunId) -> tuple[AttemptRecord, ...]:
         """Return a run's attempts; see History."""
-        return self._read("list_attempts", rows.attempt_record, run_id=run_id)
+        return self.read("list_attempts", rows.attempt_record, run_id=run_id)
 
     def list_epochs(self, run_id: RunId, first_epoch: int = 0) -> tuple[EpochRecord, ...]:
         """Return a run's epochs; see History."""
-        return self._read("list_epochs", rows.epoch_record, run_id=run_id, first_epoch=first_epoch)
+        return self.read("list_epochs", rows.epoch_record, run_id=run_id, first_epoch=first_epoch)
 
     def list_operators(self, run_id: RunId) -> tuple[OperatorRecord, ...]:
         """Return a run's operators; see History."""
-        return self._read("list_operators", rows.operator_record, run_id=run_id)
+        return self.read("list_operators", rows.operator_record, run_id=run_id)
 
     def list_pins(self, run_id: RunId) -> tuple[PinRecord, ...]:
         """Return a run's pins; see History."""
-        return self._read("list_pins", rows.pin_record, run_id=run_id)
+        return self.read("list_pins", rows.pin_record, run_id=run_id)
 
     def list_checkpoints(self, run_id: RunId, ids: Sequence[int] | None = None) -> tuple[CheckpointRecord, ...]:
         """Return a run's checkpoints; see History."""
         chosen = None if ids is None else list(ids)
-        return self._read("list_checkpoints", rows.checkpoint_record, run_id=run_id, ids=chosen)
+        return self.read("list_checkpoints", rows.checkpoint_record, run_id=run_id, ids=chosen)
 
     def find_completed(self, run_id: RunId) -> CheckpointRecord | None:
         """Return a run's completed checkpoint; see History."""
-        return next(iter(self._read("select_completed", rows.checkpoint_record, run_id=run_id)), None)
+        return next(iter(self.read("select_completed", rows.checkpoint_record, run_id=run_id)), None)
 
     def find_branch(self, run_id: RunId) -> BranchRecord | None:
         """Return which checkpoint a run started from; see History."""
-        return next(iter(self._read("select_branch", rows.branch_record, run_id=run_id)), None)
+        return next(iter(self.read("select_branch", rows.branch_record, run_id=run_id)), None)
 
     def list_branches(self, run_id: RunId) -> tuple[BranchRecord, ...]:
         """Return the runs that started from a run's checkpoints; see History."""
-        return self._read("list_branches", rows.branch_record, run_id=run_id)
+        return self.read("list_branches", rows.branch_record, run_id=run_id)
 
     def list_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
         """Return the parts of a run's durable edges; see History."""
-        return self._read("list_parts", rows.part_record, run_id=run_id)
+        return self.read("list_parts", rows.part_record, run_id=run_id)
 
     def list_live_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
         """Return the parts that whoever drives a run finds; see History."""
-        return self._read("list_live_parts", rows.part_record, run_id=run_id)
+        return self.read("list_live_parts", rows.part_record, run_id=run_id)
 
     def list_requests(self, run_id: RunId) -> tuple[RequestRecord, ...]:
         """Return which checkpoints persons asked for; see History."""
-        return self._read("list_requests", rows.request_record, run_id=run_id)
+        return self.read("list_requests", rows.request_record, run_id=run_id)
 
     def list_committables(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
         """Return what sinks prepared; see History."""
-        return self._read("list_committables", rows.committable_record, run_id=run_id)
+        return self.read("list_committables", rows.committable_record, run_id=run_id)
 
     def list_uncommitted(self, run_id: RunId) -> tuple[CommittableRecord, ...]:
         """Return what may not be committed yet; see History."""
-        return self._read("list_uncommitted", rows.committable_record, run_id=run_id)
+        return self.read("list_uncommitted", rows.committable_record, run_id=run_id)
 
     def list_stops(self, run_id: RunId) -> tuple[StopRecord, ...]:
         """Return who asked a run to stop or to drain; see History."""
-        return self._read("list_stops", rows.stop_record, run_id=run_id)
+        return self.read("list_stops", rows.stop_record, run_id=run_id)
 
     def list_fallbacks(self, run_id: RunId) -> tuple[FallbackRecord, ...]:
         """Return when a run fell back; see History."""
-        return self._read("list_fallbacks", rows.fallback_record, run_id=run_id)
+        return self.read("list_fallbacks", rows.fallback_record, run_id=run_id)
 
     def list_notices(self, run_id: RunId, listener_id: str | None = None) -> tuple[NoticeRecord, ...]:
         """Return what listeners have heard; see History."""
-        return self._read("list_notices", rows.notice_record, run_id=run_id, listener_id=listener_id)
+        return self.read("list_notices", rows.notice_record, run_id=run_id, listener_id=listener_id)
 
-    def _read(self, name: str, shape: Callable[[rows.Row], T], **parameters: object) -> tuple[T, ...]:
+    def read(self, name: str, shape: Callable[[rows.Row], T], **parameters: object) -> tuple[T, ...]:
+        """Return what a named query finds, each row in its shape; tried again when the connection is lost."""
+
         def read() -> tuple[T, ...]:
             with self._connect() as connection:
                 found = connection.execute(queries()[name], parameters).mappings()

@@ -119,6 +119,44 @@ SELECT epochs.epoch, epochs.fencing_token, epochs.status, epochs.decision, epoch
 FROM epochs WHERE run_id = :run_id AND epoch >= :first_epoch
 ORDER BY epochs.epoch, epochs.fencing_token;
 
+-- list_spans: the epochs of a run counted together, so many at a time; a metric as [least, greatest, last]
+SELECT counted.first_epoch, counted.last_epoch, counted.durable, counted.going_on, counted.voided, counted.seconds,
+    counted.first_attempt, counted.last_attempt, coalesce(measured.metrics, '{}') AS metrics
+FROM (
+    SELECT epoch / :width AS span, min(epoch) AS first_epoch, max(epoch) AS last_epoch,
+        count(*) FILTER (WHERE status = 'DURABLE') AS durable,
+        count(*) FILTER (WHERE status IN ('OPEN', 'ALIGNED')) AS going_on,
+        count(*) FILTER (WHERE status = 'VOIDED') AS voided,
+        coalesce(sum(seconds) FILTER (WHERE status <> 'VOIDED'), 0) AS seconds,
+        min(fencing_token) AS first_attempt, max(fencing_token) AS last_attempt
+    FROM epochs WHERE run_id = :run_id GROUP BY span
+) AS counted
+LEFT JOIN (
+    SELECT span, jsonb_object_agg(name, jsonb_build_array(least, greatest, last)) AS metrics
+    FROM (
+        SELECT epoch / :width AS span, key AS name, min(CAST(value AS double precision)) AS least,
+            max(CAST(value AS double precision)) AS greatest,
+            (array_agg(CAST(value AS double precision) ORDER BY epoch DESC))[1] AS last
+        FROM epochs, jsonb_each_text(metrics) WHERE run_id = :run_id AND status <> 'VOIDED' GROUP BY span, key
+    ) AS of_one
+    GROUP BY span
+) AS measured USING (span)
+ORDER BY span;
+
+-- list_edge_spans: in how many epochs of a span an operator left a durable edge, and how many went on from one
+SELECT epochs.epoch / :width * :width AS first_epoch, edge_parts.operator_id,
+    count(DISTINCT epochs.epoch) AS edges,
+    count(DISTINCT epochs.epoch) FILTER (WHERE edge_parts.fencing_token < epochs.fencing_token) AS restored
+FROM edge_parts JOIN epochs ON (epochs.run_id, epochs.epoch) = (edge_parts.run_id, edge_parts.epoch)
+WHERE edge_parts.run_id = :run_id AND edge_parts.voided_at IS NULL AND epochs.status <> 'VOIDED'
+GROUP BY epochs.epoch / :width, edge_parts.operator_id
+ORDER BY first_epoch, edge_parts.operator_id COLLATE "C";
+
+-- list_attempt_spans: which epochs each attempt opened
+SELECT fencing_token AS attempt, min(epoch) AS first_epoch, max(epoch) AS last_epoch,
+    count(*) FILTER (WHERE status = 'DURABLE') AS durable
+FROM epochs WHERE run_id = :run_id GROUP BY fencing_token ORDER BY fencing_token;
+
 -- list_operators: the operators of a run, in running order
 SELECT operator_id, position, name, role, kind, finished_epoch, fencing_token, output, finished_at
 FROM operators WHERE run_id = :run_id ORDER BY position;

@@ -1,0 +1,84 @@
+"""What does a page show of a run that has more epochs than it has room for? Spans of epochs, counted by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iteration_lib.protocol.state import RunId
+from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.store.row import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSpan:
+    """What a metric was in the epochs of a span that measured it: its extremes, and its value in the last of them."""
+
+    least: float
+    greatest: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Consecutive epochs counted together.
+
+    `durable`, `going_on` (open, or aligned) and `voided` are numbers of epochs, each under the attempt that had opened
+    it; `seconds` is what those took that are not voided. The attempts are the first and the last that opened any.
+    """
+
+    first_epoch: int
+    last_epoch: int
+    durable: int
+    going_on: int
+    voided: int
+    seconds: float
+    first_attempt: int
+    last_attempt: int
+    metrics: Mapping[str, MetricSpan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeSpan:
+    """In how many epochs of a span an operator left a durable edge, and how many of these another attempt went on from.
+
+    The span is the one that begins with `first_epoch`, whether or not the run has that epoch.
+    """
+
+    first_epoch: int
+    operator_id: str
+    edges: int
+    restored: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptSpan:
+    """The epochs that one attempt opened, from the first to the last; `durable` counts those that became so."""
+
+    attempt: int
+    first_epoch: int
+    last_epoch: int
+    durable: int
+
+
+def read_spans(store: PostgresStore, run_id: RunId, *, width: int) -> tuple[Span, ...]:
+    """Return a run's epochs, `width` at a time from epoch 0 on; spans without any are left out."""
+    return store.read("list_spans", _span, run_id=run_id, width=width)
+
+
+def read_edge_spans(store: PostgresStore, run_id: RunId, *, width: int) -> tuple[EdgeSpan, ...]:
+    """Return where a run's operators left durable edges, by span and operator."""
+    return store.read("list_edge_spans", lambda row: EdgeSpan(**row), run_id=run_id, width=width)
+
+
+def read_attempt_spans(store: PostgresStore, run_id: RunId) -> tuple[AttemptSpan, ...]:
+    """Return which epochs each attempt opened; one that opened none is left out."""
+    return store.read("list_attempt_spans", lambda row: AttemptSpan(**row), run_id=run_id)
+
+
+def _span(row: Row) -> Span:
+    metrics = {
+        name: MetricSpan(least=float(least), greatest=float(greatest), last=float(last))
+        for name, (least, greatest, last) in row["metrics"].items()
+    }
+    return Span(**{**row, "metrics": metrics})
