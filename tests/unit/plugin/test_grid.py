@@ -1,0 +1,87 @@
+"""What does a grid show of each operator in each epoch?"""
+
+from __future__ import annotations
+
+import pytest
+
+from iteration_lib.store.overview import EdgeSpan, Span
+from iteration_lib.store.record import OperatorRecord
+from iteration_ui.grid import MAX_COLUMNS, CellKind, Grid, make_grid, width_for
+
+
+def operator(operator_id: str, *, role: str = "operator", finished_epoch: int | None = None) -> OperatorRecord:
+    return OperatorRecord(
+        operator_id=operator_id, name=operator_id, role=role, kind="value", finished_epoch=finished_epoch, output=None
+    )
+
+
+def span(first: int, last: int, *, durable: int = 1, going_on: int = 0, voided: int = 0) -> Span:
+    return Span(
+        first_epoch=first,
+        last_epoch=last,
+        durable=durable,
+        going_on=going_on,
+        voided=voided,
+        seconds=1.0,
+        first_attempt=1,
+        last_attempt=1,
+        metrics={},
+    )
+
+
+def kinds(grid: Grid) -> list[list[str]]:
+    return [[cell.kind.value for cell in row.cells] for row in grid.rows]
+
+
+def test_grid_shows_what_became_of_each_operator() -> None:
+    spans = [span(0, 0), span(1, 1), span(2, 2), span(3, 3, durable=0, going_on=1)]
+    edges = [
+        EdgeSpan(first_epoch=1, operator_id="sums", edges=1, restored=0),
+        EdgeSpan(first_epoch=2, operator_id="sums", edges=1, restored=1),
+    ]
+
+    grid = make_grid([operator("scaled", finished_epoch=0), operator("sums")], spans, edges, width=1)
+
+    assert ["epoch 0", "epoch 1", "epoch 2", "epoch 3"] == list(grid.columns)
+    assert [["run", "skipped", "skipped", "skipped"], ["run", "edge", "restored", "run"]] == kinds(grid)
+    assert "sums, epoch 2: not run again, an attempt found its durable edge" == grid.rows[1].cells[2].title
+    assert "scaled, epoch 1: skipped, finished in epoch 0" == grid.rows[0].cells[1].title
+
+
+def test_operator_that_failed_is_shown_where_it_did() -> None:
+    grid = make_grid([operator("a"), operator("b")], [span(0, 0), span(1, 1)], [], width=1, failed=("b", 1))
+
+    assert [["run", "run"], ["run", "failed"]] == kinds(grid)
+    assert CellKind.FAILED is grid.rows[1].cells[1].kind
+
+
+def test_epoch_that_was_given_up_is_empty_until_it_is_run_again() -> None:
+    grid = make_grid([operator("a")], [span(0, 0, durable=0, voided=2)], [], width=1)
+
+    assert [["none"]] == kinds(grid)
+
+
+def test_span_of_epochs_says_in_how_many() -> None:
+    edges = [EdgeSpan(first_epoch=10, operator_id="a", edges=3, restored=2)]
+
+    grid = make_grid([operator("a")], [span(0, 9, durable=10), span(12, 19, durable=8)], edges, width=10)
+
+    assert ["epochs 0 to 9", "epochs 12 to 19"] == list(grid.columns)
+    assert [["run", "restored"]] == kinds(grid)
+    assert grid.rows[0].cells[1].title.endswith("found its durable edge, in 2 epochs")
+
+
+def test_data_and_variables_are_no_rows() -> None:
+    grid = make_grid(
+        [operator("points", role="data"), operator("centroids", role="variable")], [span(0, 0)], [], width=1
+    )
+
+    assert () == grid.rows
+
+
+@pytest.mark.parametrize(
+    ("epochs", "width"), [(0, 1), (1, 1), (MAX_COLUMNS, 1), (MAX_COLUMNS + 1, 2), (10_000, 100), (1_000_000, 10_000)]
+)
+def test_width_leaves_room_for_all_epochs(epochs: int, width: int) -> None:
+    assert width == width_for(epochs)
+    assert epochs <= width * MAX_COLUMNS
