@@ -1,13 +1,26 @@
-"""What does the tab of one run show? Pure: records in, a page of texts and numbers out."""
+"""What does the tab of one run show? Pure: what was read goes in, a page of texts, numbers and drawings comes out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from iteration_lib.protocol.status import RunStatus
-from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, RunRecord
+from iteration_lib.protocol.status import EpochStatus, RunStatus
+from iteration_lib.store.overview import Span
+from iteration_lib.store.record import EpochRecord, RunRecord
+from iteration_ui.chart import Chart, Mark, Point, draw_chart
+from iteration_ui.grid import Grid, make_grid
+from iteration_ui.reading import RunReading
+from iteration_ui.show import show_rate, show_seconds
+from iteration_ui.tables import (
+    AttemptRow,
+    CheckpointRow,
+    EpochRow,
+    attempt_rows,
+    checkpoint_rows,
+    epoch_rows,
+)
 
 LIVE_SECONDS = 3
 _LIVE = (RunStatus.RUNNING, RunStatus.TERMINATING)
@@ -17,43 +30,17 @@ _REASONS = {
     "max_epochs": "it reached max_epochs",
     "drained": "somebody asked it to drain",
 }
+_RATED_EPOCHS = 20  # the newest, by which the rate is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochRow:
-    """One epoch under one attempt; `metrics` in the order of the page's `metric_names`."""
+class Progress:
+    """How far a run has come. `rate` and `left` are empty where nothing tells them."""
 
-    epoch: int
-    status: str
-    attempt: int
-    seconds: str
-    records: str
-    metrics: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRow:
-    """One attempt."""
-
-    attempt: int
-    holder: str
-    started: str
-    lasted: str
-    outcome: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointRow:
-    """One checkpoint."""
-
-    checkpoint_id: int
-    epoch: int
-    kind: str
-    status: str
-    size: str
-    seconds: str
-    age: str
+    durable: int
+    of: int | None
+    rate: str
+    left: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,70 +52,49 @@ class RunPage:
     reference: str
     status: str
     summary: str
+    progress: Progress
     refresh_seconds: int | None
+    origin: str
     params: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
     state_digest: str | None
     failure: str | None
+    charts: tuple[Chart, ...]
+    grid: Grid
     metric_names: tuple[str, ...]
     epochs: tuple[EpochRow, ...]
     epochs_left_out: int
     attempts: tuple[AttemptRow, ...]
     checkpoints: tuple[CheckpointRow, ...]
+    checkpoints_left_out: int
 
 
-def make_run_page(
-    run: RunRecord,
-    *,
-    epochs: Sequence[EpochRecord],
-    attempts: Sequence[AttemptRecord],
-    checkpoints: Sequence[CheckpointRecord],
-    now: datetime,
-) -> RunPage:
-    """Return the page of a run as it is now; `epochs` may leave out the oldest."""
-    metric_names = tuple(dict.fromkeys(name for epoch in epochs for name in epoch.metrics))
+def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
+    """Return the page of a run as it is now."""
+    run = reading.run
+    metric_names = tuple(dict.fromkeys(name for epoch in reading.epochs for name in epoch.metrics))
     return RunPage(
         run_id=run.run_id,
         run_key=run.run_key,
         reference=run.reference,
         status=run.status.value,
         summary=_summary(run),
+        progress=_progress(run, reading.epochs),
         refresh_seconds=LIVE_SECONDS if run.status in _LIVE else None,
+        origin=_origin(reading),
         params=tuple((name, str(value)) for name, value in run.params.items()),
         outputs=tuple(sorted((run.outputs or {}).items())),
         state_digest=run.state_digest,
         failure=run.failure,
+        charts=tuple(_charts(reading)),
+        grid=make_grid(reading.operators, reading.spans, reading.edge_spans, width=reading.width),
         metric_names=metric_names,
-        epochs=tuple(_epoch_row(epoch, metric_names) for epoch in reversed(epochs)),
-        epochs_left_out=min((epoch.epoch for epoch in epochs), default=0),
-        attempts=tuple(_attempt_row(attempt, now) for attempt in reversed(attempts)),
-        checkpoints=tuple(_checkpoint_row(checkpoint, now) for checkpoint in reversed(checkpoints)),
+        epochs=epoch_rows(reading.epochs, metric_names),
+        epochs_left_out=min((epoch.epoch for epoch in reading.epochs), default=0),
+        attempts=attempt_rows(reading.attempts, reading.attempt_spans, now),
+        checkpoints=checkpoint_rows(reading.checkpoints, now),
+        checkpoints_left_out=min((known.checkpoint_id for known in reading.checkpoints), default=1) - 1,
     )
-
-
-def show_seconds(seconds: float | None) -> str:
-    """Return a duration as people read it: 0.25 s, 12 s, 3 min 5 s, 2 h 4 min, 3 d 1 h."""
-    if seconds is None:
-        return ""
-    if seconds < 60:  # noqa: PLR2004  (a minute)
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004  (digits that matter)
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
-    first = next(place for place, (value, _) in enumerate(parts) if value)
-    return " ".join(f"{value} {unit}" for value, unit in parts[first : first + 2] if value)
-
-
-def show_bytes(size: int | None) -> str:
-    """Return a size as people read it, in powers of 1,000."""
-    if size is None:
-        return ""
-    shown, units = float(size), iter(("B", "kB", "MB", "GB", "TB"))
-    unit = next(units)
-    while shown >= 1000 and unit != "TB":  # noqa: PLR2004  (a power of 1,000)
-        shown, unit = shown / 1000, next(units)
-    return f"{shown:.0f} {unit}" if unit == "B" else f"{shown:.1f} {unit}"
 
 
 def _summary(run: RunRecord) -> str:
@@ -141,36 +107,59 @@ def _summary(run: RunRecord) -> str:
     return planned if run.asked_to is None else f"{planned}; asked to {run.asked_to.value.lower()} after this epoch"
 
 
-def _epoch_row(epoch: EpochRecord, metric_names: Sequence[str]) -> EpochRow:
-    return EpochRow(
-        epoch=epoch.epoch,
-        status=epoch.status.value,
-        attempt=epoch.fencing_token,
-        seconds=show_seconds(epoch.seconds),
-        records=", ".join(f"{head} {sum(c or 0 for c in counts):,}" for head, counts in epoch.records.items()),
-        metrics=tuple(f"{epoch.metrics[name]:.8g}" if name in epoch.metrics else "" for name in metric_names),
+def _progress(run: RunRecord, epochs: Sequence[EpochRecord]) -> Progress:
+    """Tell the rate by the newest durable epochs of one attempt: between two attempts nothing goes on."""
+    durable = [epoch for epoch in epochs if epoch.status is EpochStatus.DURABLE]
+    newest = [epoch for epoch in durable if epoch.fencing_token == durable[-1].fencing_token][-_RATED_EPOCHS:]
+    times = [epoch.aligned_at for epoch in newest if epoch.aligned_at is not None]
+    seconds = (times[-1] - times[0]).total_seconds() if times else 0.0
+    rate = (len(times) - 1) / seconds if seconds > 0 else None
+    is_going = run.status is RunStatus.RUNNING and run.terminated_by is None
+    left = (run.max_epochs - run.epochs) / rate if rate and run.max_epochs is not None and is_going else None
+    return Progress(
+        durable=run.epochs,
+        of=run.max_epochs,
+        rate=show_rate(rate) if rate else "",
+        left=show_seconds(left),
     )
 
 
-def _attempt_row(attempt: AttemptRecord, now: datetime) -> AttemptRow:
-    return AttemptRow(
-        attempt=attempt.fencing_token,
-        holder=attempt.holder.describe(),
-        started=attempt.started_at.strftime("%Y-%m-%d %H:%M:%S UTC"),
-        lasted=show_seconds(((attempt.ended_at or now) - attempt.started_at).total_seconds()),
-        outcome=attempt.outcome.value if attempt.outcome is not None else "LIVE",
-        reason=attempt.reason or "",
+def _origin(reading: RunReading) -> str:
+    branch = reading.branch
+    if branch is None:
+        return ""
+    where = f"checkpoint {branch.origin_checkpoint_id} of run {branch.origin_run_id}"
+    place = where if branch.origin_run_id is not None else f"the savepoint {branch.uri}"
+    return f"began behind epoch {branch.epoch}, from {place}"
+
+
+def _charts(reading: RunReading) -> Iterator[Chart]:
+    """Draw each metric that was measured, in the order in which they first were."""
+    marks = list(_marks(reading))
+    for name in dict.fromkeys(name for span in reading.spans for name in span.metrics):
+        points = [_point(span, name) for span in reading.spans if name in span.metrics]
+        chart = draw_chart(name, {name: points}, marks)
+        if chart is not None:
+            yield chart
+
+
+def _point(span: Span, name: str) -> Point:
+    found = span.metrics[name]
+    return Point(
+        first_epoch=span.first_epoch,
+        last_epoch=span.last_epoch,
+        least=found.least,
+        greatest=found.greatest,
+        last=found.last,
     )
 
 
-def _checkpoint_row(checkpoint: CheckpointRecord, now: datetime) -> CheckpointRow:
-    pending = (checkpoint.ended_at - checkpoint.triggered_at).total_seconds() if checkpoint.ended_at else None
-    return CheckpointRow(
-        checkpoint_id=checkpoint.checkpoint_id,
-        epoch=checkpoint.epoch,
-        kind=checkpoint.kind.value,
-        status=checkpoint.status.value,
-        size=show_bytes(checkpoint.size_bytes),
-        seconds=show_seconds(pending),
-        age=show_seconds((now - checkpoint.triggered_at).total_seconds()),
-    )
+def _marks(reading: RunReading) -> Iterator[Mark]:
+    """Mark where attempts after the first began, and where the run fell back."""
+    fallen = {fell.fencing_token: fell for fell in reading.fallbacks}
+    for opened in reading.attempt_spans[1:]:
+        fell = fallen.get(opened.attempt)
+        what = f", fell back to checkpoint {fell.to_checkpoint_id}" if fell is not None else ""
+        yield Mark(
+            epoch=opened.first_epoch, label=f"attempt {opened.attempt} began with epoch {opened.first_epoch}{what}"
+        )

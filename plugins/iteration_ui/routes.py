@@ -20,10 +20,9 @@ from jinja2 import Environment, FileSystemLoader
 from iteration_lib.airflow.hook import IterationStoreHook
 from iteration_lib.errors import IterationError
 from iteration_lib.store.postgres import PostgresStore
-from iteration_lib.store.seam import History
-from iteration_ui.page import RunPage, make_run_page
+from iteration_ui.page import make_run_page
+from iteration_ui.reading import read_run
 
-EPOCHS_SHOWN = 200
 PROBLEM_SECONDS = 5
 _ANY_DAG = "~"  # Airflow's authorisation takes it for all DAGs together, which no page of ours shows
 
@@ -46,7 +45,7 @@ def _history(url: str) -> PostgresStore:
     return PostgresStore(url)
 
 
-def open_history() -> History:
+def open_history() -> PostgresStore:
     """Return the store, for reading; raises UsageError when nothing leads to it, or nothing answers there."""
     return _history(IterationStoreHook().get_url())
 
@@ -61,26 +60,13 @@ def show_run(dag_id: str, dag_run_id: str) -> HTMLResponse:
     if dag_id == _ANY_DAG:
         return _problem("There is no such DAG.", status=404)
     try:
-        page = read_run_page(open_history(), run_key=f"{dag_id}/{dag_run_id}", now=datetime.now(tz=UTC))
+        reading = read_run(open_history(), f"{dag_id}/{dag_run_id}")
     except IterationError as error:
         return _problem(str(error), status=503)
-    if page is None:
+    if reading is None:
         return _problem("This DAG run has opened no iteration yet; its first task does.", status=404)
+    page = make_run_page(reading, now=datetime.now(tz=UTC))
     return _html("run.html", status=200, page=page, title=page.run_key, refresh=page.refresh_seconds)
-
-
-def read_run_page(history: History, *, run_key: str, now: datetime) -> RunPage | None:
-    """Return what the store knows of a run, or None."""
-    run = history.find_run(run_key)
-    if run is None or run.run_key != run_key:
-        return None
-    return make_run_page(
-        run,
-        epochs=history.list_epochs(run.run_id, max(0, run.last_durable_epoch + 1 - EPOCHS_SHOWN)),
-        attempts=history.list_attempts(run.run_id),
-        checkpoints=history.list_checkpoints(run.run_id)[-EPOCHS_SHOWN:],
-        now=now,
-    )
 
 
 def _problem(message: str, *, status: int) -> HTMLResponse:
@@ -88,9 +74,10 @@ def _problem(message: str, *, status: int) -> HTMLResponse:
 
 
 def _html(template: str, *, status: int, **values: object) -> HTMLResponse:
-    """Render a page that runs no script, loads nothing and is framed by Airflow alone."""
+    """Render a page that runs no script but its own, asks this server alone, and is framed by Airflow alone."""
     nonce = secrets.token_urlsafe(16)
     text = _templates.get_template(template).render(nonce=nonce, **values)
-    policy = f"default-src 'none'; style-src 'nonce-{nonce}'; {_FRAMING}"
+    own = f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'"
+    policy = f"default-src 'none'; {own}; {_FRAMING}"
     headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     return HTMLResponse(text, status_code=status, headers=headers)

@@ -13,12 +13,24 @@ from iteration_lib.protocol.status import (
     CheckpointKind,
     CheckpointStatus,
     EpochStatus,
+    RestoreMode,
     RunStatus,
     StopKind,
     TerminatedBy,
 )
-from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, RunRecord
-from iteration_ui.page import AttemptRow, CheckpointRow, EpochRow, make_run_page, show_bytes, show_seconds
+from iteration_lib.store.overview import AttemptSpan, MetricSpan, Span
+from iteration_lib.store.record import (
+    AttemptRecord,
+    BranchRecord,
+    CheckpointRecord,
+    EpochRecord,
+    FallbackRecord,
+    RunRecord,
+)
+from iteration_ui.page import Progress, make_run_page
+from iteration_ui.reading import RunReading
+from iteration_ui.show import show_bytes, show_rate, show_seconds
+from iteration_ui.tables import AttemptRow, CheckpointRow, EpochRow
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RUN = RunRecord(
@@ -69,10 +81,17 @@ CHECKPOINT = CheckpointRecord(
     triggered_at=NOW - timedelta(hours=2),
     ended_at=NOW - timedelta(hours=2) + timedelta(seconds=1.5),
 )
+READING = RunReading(
+    run=RUN,
+    epochs=[EPOCH],
+    attempts=[ATTEMPT],
+    checkpoints=[CHECKPOINT],
+    attempt_spans=[AttemptSpan(attempt=2, first_epoch=0, last_epoch=1, durable=2)],
+)
 
 
 def test_live_run_refreshes_and_says_how_far_it_is() -> None:
-    page = make_run_page(RUN, epochs=[EPOCH], attempts=[ATTEMPT], checkpoints=[CHECKPOINT], now=NOW)
+    page = make_run_page(READING, now=NOW)
 
     assert ("RUNNING", "2 durable epochs of at most 50", 3) == (page.status, page.summary, page.refresh_seconds)
     assert (
@@ -91,6 +110,8 @@ def test_live_run_refreshes_and_says_how_far_it_is() -> None:
             holder="kmeans/manual/epochs.e000/1 (process 7 on node)",
             started="2026-03-01 11:58:45 UTC",
             lasted="1 min 15 s",
+            epochs="0 to 1",
+            durable=2,
             outcome="LIVE",
             reason="",
         ),
@@ -104,6 +125,8 @@ def test_live_run_refreshes_and_says_how_far_it_is() -> None:
             size="1.2 MB",
             seconds="1.50 s",
             age="2 h",
+            needed_by="its run",
+            reason="",
         ),
     ) == page.checkpoints
 
@@ -120,7 +143,7 @@ def test_live_run_refreshes_and_says_how_far_it_is() -> None:
 def test_finished_run_says_why_it_terminated_and_stays_as_it_is(terminated_by: TerminatedBy, reason: str) -> None:
     run = replace(RUN, status=RunStatus.FINISHED, terminated_by=terminated_by, last_durable_epoch=0)
 
-    page = make_run_page(run, epochs=[], attempts=[], checkpoints=[], now=NOW)
+    page = make_run_page(RunReading(run=run), now=NOW)
 
     assert (f"1 durable epoch; terminated because {reason}", None) == (page.summary, page.refresh_seconds)
 
@@ -137,7 +160,7 @@ def test_run_that_is_asked_to_stop_or_has_stopped_says_so(
 ) -> None:
     run = replace(RUN, status=status, asked_to=StopKind.STOP)
 
-    page = make_run_page(run, epochs=[], attempts=[], checkpoints=[], now=NOW)
+    page = make_run_page(RunReading(run=run), now=NOW)
 
     assert (f"2 durable epochs of at most 50; {said}", refresh_seconds) == (page.summary, page.refresh_seconds)
 
@@ -146,7 +169,7 @@ def test_epochs_without_a_metric_leave_its_column_empty_and_newest_come_first() 
     first = replace(EPOCH, epoch=0, metrics={})
     second = replace(EPOCH, epoch=1, metrics={"inertia": 2.0, "shift": 0.125})
 
-    page = make_run_page(RUN, epochs=[first, second], attempts=[], checkpoints=[], now=NOW)
+    page = make_run_page(RunReading(run=RUN, epochs=[first, second]), now=NOW)
 
     assert ("inertia", "shift") == page.metric_names
     assert [(1, ("2", "0.125")), (0, ("", ""))] == [(row.epoch, row.metrics) for row in page.epochs]
@@ -155,7 +178,7 @@ def test_epochs_without_a_metric_leave_its_column_empty_and_newest_come_first() 
 def test_superseded_attempt_says_why_it_ended() -> None:
     ended = replace(ATTEMPT, ended_at=NOW, outcome=AttemptOutcome.SUPERSEDED, reason="taken over")
 
-    page = make_run_page(RUN, epochs=[], attempts=[ended], checkpoints=[], now=NOW + timedelta(days=1))
+    page = make_run_page(RunReading(run=RUN, attempts=[ended]), now=NOW + timedelta(days=1))
 
     assert [("SUPERSEDED", "taken over", "1 min 15 s")] == [
         (row.outcome, row.reason, row.lasted) for row in page.attempts
@@ -184,3 +207,120 @@ def test_durations_are_shown_in_the_two_units_that_matter(seconds: float | None,
 )
 def test_sizes_are_shown_in_powers_of_a_thousand(size: int | None, shown: str) -> None:
     assert shown == show_bytes(size)
+
+
+# Progress
+
+
+def test_rate_is_that_of_the_newest_attempt_and_tells_how_long_the_rest_takes_at_most() -> None:
+    """Two attempts, an hour between them."""
+    run = replace(RUN, last_durable_epoch=4, max_epochs=14)
+    epochs = [
+        replace(EPOCH, epoch=epoch, fencing_token=token, aligned_at=NOW + timedelta(seconds=seconds))
+        for epoch, token, seconds in ((0, 1, 0), (1, 1, 1), (2, 2, 3600), (3, 2, 3630), (4, 2, 3660))
+    ]
+
+    page = make_run_page(RunReading(run=run, epochs=epochs), now=NOW)
+
+    assert Progress(durable=5, of=14, rate="2 epochs/min", left="4 min 30 s") == page.progress
+
+
+@pytest.mark.parametrize("epochs", [[], [EPOCH]], ids=["none", "one"])
+def test_rate_is_not_told_before_there_are_two_epochs(epochs: list[EpochRecord]) -> None:
+    page = make_run_page(RunReading(run=RUN, epochs=epochs), now=NOW)
+
+    assert ("", "") == (page.progress.rate, page.progress.left)
+
+
+def test_open_ended_run_has_a_rate_and_no_end() -> None:
+    epochs = [replace(EPOCH, epoch=epoch, aligned_at=NOW + timedelta(seconds=epoch / 4)) for epoch in range(5)]
+
+    page = make_run_page(RunReading(run=replace(RUN, max_epochs=None), epochs=epochs), now=NOW)
+
+    assert Progress(durable=2, of=None, rate="4 epochs/s", left="") == page.progress
+
+
+@pytest.mark.parametrize(
+    ("per_second", "shown"),
+    [(3.21, "3.21 epochs/s"), (0.5, "30 epochs/min"), (0.001, "3.6 epochs/h"), (1e-5, "0.864 epochs/d")],
+)
+def test_rate_is_shown_in_a_unit_that_gives_one_at_least(per_second: float, shown: str) -> None:
+    assert shown == show_rate(per_second)
+
+
+# Drawings
+
+
+def span(first: int, last: int, **metrics: float) -> Span:
+    return Span(
+        first_epoch=first,
+        last_epoch=last,
+        durable=last - first + 1,
+        going_on=0,
+        voided=0,
+        seconds=1.0,
+        first_attempt=1,
+        last_attempt=1,
+        metrics={name: MetricSpan(least=value, greatest=value, last=value) for name, value in metrics.items()},
+    )
+
+
+def test_each_metric_has_a_chart_and_attempts_and_fallbacks_are_marked_in_it() -> None:
+    fell = FallbackRecord(
+        fencing_token=3, from_checkpoint_id=4, to_checkpoint_id=2, epoch=1, reason="a file is missing", fell_back_at=NOW
+    )
+    reading = RunReading(
+        run=RUN,
+        spans=[span(0, 0, cost=3.0), span(1, 1, cost=2.0, shift=0.5), span(2, 2, cost=1.0)],
+        attempt_spans=[
+            AttemptSpan(attempt=number, first_epoch=first, last_epoch=2, durable=1)
+            for number, first in ((1, 0), (2, 1), (3, 2))
+        ],
+        fallbacks=[fell],
+    )
+
+    page = make_run_page(reading, now=NOW)
+
+    assert ["cost", "shift"] == [chart.name for chart in page.charts]
+    assert [
+        "attempt 2 began with epoch 1",
+        "attempt 3 began with epoch 2, fell back to checkpoint 2",
+    ] == [mark.label for mark in page.charts[0].marks]
+
+
+def test_checkpoint_that_nobody_needs_says_so_and_one_that_branches_need_says_how_many() -> None:
+    safe = replace(CHECKPOINT, checkpoint_id=2, status=CheckpointStatus.SUBSUMED, safe_to_delete=True)
+    pinned = replace(
+        CHECKPOINT, checkpoint_id=3, status=CheckpointStatus.SUBSUMED, by_branches=(RunId("b"), RunId("c"))
+    )
+
+    page = make_run_page(RunReading(run=RUN, checkpoints=[safe, pinned, CHECKPOINT]), now=NOW)
+
+    assert ["its run", "2 branches", ""] == [row.needed_by for row in page.checkpoints]
+    assert 1 == page.checkpoints_left_out
+
+
+@pytest.mark.parametrize(
+    ("origin_run_id", "said"),
+    [
+        (RunId("0a0a"), "began behind epoch 6, from checkpoint 7 of run 0a0a"),
+        (None, "began behind epoch 6, from the savepoint /saved"),
+    ],
+)
+def test_branch_says_where_it_began(origin_run_id: RunId | None, said: str) -> None:
+    branch = BranchRecord(
+        run_id=RUN.run_id,
+        origin_run_id=origin_run_id,
+        origin_checkpoint_id=7 if origin_run_id is not None else None,
+        epoch=6,
+        uri="/saved",
+        manifest_path="m",
+        manifest_sha256="0",
+        mode=RestoreMode.NO_CLAIM,
+        keeps=(),
+        branched_by="ann",
+        branched_at=NOW,
+        released_at=None,
+    )
+
+    assert said == make_run_page(RunReading(run=RUN, branch=branch), now=NOW).origin
