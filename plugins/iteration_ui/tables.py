@@ -39,7 +39,7 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRow:
-    """One checkpoint; `needed_by` says who needs it, and is empty where it is safe to delete."""
+    """One checkpoint; `needed_by` says who needs its files: nobody where it is safe to delete, empty without files."""
 
     checkpoint_id: int
     epoch: int
@@ -109,8 +109,10 @@ def _checkpoint_row(checkpoint: CheckpointRecord, now: datetime) -> CheckpointRo
 
 
 def _needed_by(checkpoint: CheckpointRecord) -> str:
-    if checkpoint.safe_to_delete:
+    if not checkpoint.has_files:
         return ""
+    if checkpoint.safe_to_delete:
+        return "nobody: safe to delete"
     branches = len(checkpoint.by_branches)
     if not branches:
         return "its run"

@@ -296,7 +296,7 @@ def test_checkpoint_that_nobody_needs_says_so_and_one_that_branches_need_says_ho
 
     page = make_run_page(RunReading(run=RUN, checkpoints=[safe, pinned, CHECKPOINT]), now=NOW)
 
-    assert ["its run", "2 branches", ""] == [row.needed_by for row in page.checkpoints]
+    assert ["its run", "2 branches", "nobody: safe to delete"] == [row.needed_by for row in page.checkpoints]
     assert 1 == page.checkpoints_left_out
 
 
