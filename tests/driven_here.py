@@ -42,6 +42,7 @@ from iteration_lib.store.record import CheckpointRecord, EpochRecord, NewRun, Pa
 from iteration_lib.store.seam import StoreWithHistory
 
 DEADLINE_SECONDS = 30
+TIMER = "timer"  # the name of threads that wait for the clock in the hand
 MAX_BUCKETS = 4
 
 # What happens where: at a crash point (`point@epoch`, or `point` where it is reached first), before a job of that name,
@@ -138,7 +139,7 @@ class HastyThreads(Threads):
                     work()
                     break
 
-        threading.Thread(target=watch, daemon=True).start()
+        threading.Thread(target=watch, name=TIMER, daemon=True).start()
         return cancelled.set
 
 

@@ -145,6 +145,8 @@ class Boundary:
         except BaseException:
             self._uploads.settle()
             raise
+        finally:
+            self._uploads.forget_all()
 
     def _aligned(self, epoch: int) -> EpochState:
         found = self.state.epoch_state(epoch)

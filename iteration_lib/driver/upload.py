@@ -8,6 +8,7 @@ raised where the driver next looks.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from iteration_lib.crash_point import CrashPoint
@@ -41,6 +42,7 @@ class _Upload:
     snapshot: Snapshot
     job: Job
     started_seconds: float
+    stop_timing: Callable[[], None]
 
 
 class Uploads:
@@ -57,11 +59,18 @@ class Uploads:
         self._failure: Exception | None = None
 
     def start(self, snapshot: Snapshot) -> None:
-        """Write a pending checkpoint beside what comes next."""
-        name = f"checkpoint-{snapshot.checkpoint_id}"
-        started = self._context.clock.monotonic_seconds()
-        job = self._context.background.start(name, lambda: self._write(snapshot, started_seconds=started))
-        self._uploads.append(_Upload(snapshot=snapshot, job=job, started_seconds=started))
+        """Write a pending checkpoint beside what comes next; it expires on time, however long that takes."""
+        started, background = self._context.clock.monotonic_seconds(), self._context.background
+        stop_timing = background.after(self._context.policy.timeout_seconds, lambda: self._expire(snapshot))
+
+        def write() -> RunState:
+            try:
+                return self._write(snapshot, started_seconds=started)
+            finally:
+                stop_timing()
+
+        job = background.start(f"checkpoint-{snapshot.checkpoint_id}", write)
+        self._uploads.append(_Upload(snapshot=snapshot, job=job, started_seconds=started, stop_timing=stop_timing))
 
     def wait(self) -> RunState:
         """Wait until something may have changed, here or by another process, and return the run as it is then."""
@@ -95,11 +104,12 @@ class Uploads:
         self._raise_errors()
         pending = {known.checkpoint_id for known in state.pending}
         is_committing = bool(state.uncommitted)
-        self._uploads = [
+        given_up = [
             upload
             for upload in self._uploads
-            if upload.job.done() or upload.snapshot.checkpoint_id in pending or is_committing
+            if not (upload.job.done() or upload.snapshot.checkpoint_id in pending or is_committing)
         ]
+        self._forget(given_up)
         if has_failed(state):
             failure = self._failure
             if isinstance(failure, IterationError):
@@ -109,7 +119,7 @@ class Uploads:
 
     def _raise_errors(self) -> None:
         ended = [upload for upload in self._uploads if upload.job.done()]
-        self._uploads = [upload for upload in self._uploads if upload not in ended]
+        self._forget(ended)
         for upload in ended:
             upload.job.result()
 
@@ -120,11 +130,30 @@ class Uploads:
         """
         writing = [upload for upload in self._uploads if not upload.job.done()]
         late = [upload for upload in writing if self._is_late(self._since(upload))]
-        self._uploads = [upload for upload in self._uploads if upload not in late]
+        self._forget(late)
         declined = [upload for upload in late if upload.snapshot.checkpoint_id not in self._committing]
         if declined:
             self._failure = None  # of an earlier one, which was tolerated
         return [self._expiry(upload.snapshot) for upload in declined]
+
+    def forget_all(self) -> None:
+        """Leave what is being written to itself, and time it no more: the attempt's epochs are over."""
+        self._forget(self._uploads)
+
+    def _forget(self, forgotten: Sequence[_Upload]) -> None:
+        self._uploads = [upload for upload in self._uploads if upload not in forgotten]
+        for upload in forgotten:
+            upload.stop_timing()
+
+    def _expire(self, snapshot: Snapshot) -> None:
+        """Decline a checkpoint whose time is over, also while the driver looks at nothing: in a long operator, say."""
+        if snapshot.checkpoint_id in self._committing:
+            return
+        self._failure = None  # of an earlier one, which was tolerated
+        try:
+            self._attempt.apply(self._expiry(snapshot))
+        except IterationError as err:  # the driver declines it, or hears of it, at its own next step
+            _logger.warning("event=not_expired checkpoint_id=%s error=%s", snapshot.checkpoint_id, err)
 
     def _since(self, upload: _Upload) -> float:
         return self._committing.get(upload.snapshot.checkpoint_id, upload.started_seconds)
