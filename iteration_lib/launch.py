@@ -322,6 +322,7 @@ def open_context(
             clock=SystemClock(),
             parallelism=drive.parallelism,
             alignment_timeout_seconds=checkpointing.alignment_timeout_seconds,
+            termination_grace_seconds=settings.termination_grace_seconds,
             sinks=sinks,
             observer=drive.observer,
             crash_plan=settings.crash_plan,

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+from iteration_lib.config import DEFAULT_TERMINATION_GRACE_SECONDS
 from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.attempt import Claim, open_attempt
@@ -246,6 +247,7 @@ class Here:
         runner_class: type[SlowRunner] = SlowRunner,
         jobs: list[Job] | None = None,
         ignore_edges: bool = False,
+        termination_grace_seconds: float = DEFAULT_TERMINATION_GRACE_SECONDS,
         **checkpointing: object,
     ) -> RunRecord:
         """Take the run over and drive it, to the end or up to `until_epoch`; return it as it is then."""
@@ -276,6 +278,7 @@ class Here:
                 clock=self.clock,
                 parallelism=parallelism,
                 alignment_timeout_seconds=settings.alignment_timeout_seconds,
+                termination_grace_seconds=termination_grace_seconds,
                 sinks=open_sinks(graph, params, store_url=self.store.url),
                 background=background,
                 crash_plan=ScriptedPoints(script, coordinator.kill),

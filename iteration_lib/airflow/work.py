@@ -17,7 +17,7 @@ from iteration_lib.airflow.chain import Action, Progress, decide_action
 from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
-from iteration_lib.airflow.submission import TaskIdentity, make_submission
+from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
@@ -154,7 +154,7 @@ def _store_of(
     operator: IterationOperator, *, state_uri: str | None = None
 ) -> Iterator[tuple[StoreWithHistory, Settings]]:
     url = IterationStoreHook(operator.store_conn_id).get_url()
-    settings = read_settings(os.environ, store_url=url, state_uri=state_uri)
+    settings = read_settings(os.environ, store_url=url, state_uri=state_uri, termination_grace_seconds=GRACE_SECONDS)
     with open_store(settings) as store:
         yield store, settings
 

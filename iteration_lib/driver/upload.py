@@ -33,7 +33,8 @@ from iteration_lib.protocol.status import CheckpointFailure
 _logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5  # how soon an abort from another process is noticed
-_SETTLE_SECONDS = 2.0  # within the grace that Airflow gives a task that it ends
+_SETTLE_SECONDS = 2.0  # what an attempt has in any case; within the grace that Airflow gives a task that it ends
+_LAST_WORD_SECONDS = 1.0  # of a grace period, for the attempt to end in order
 _ENDS_THE_ATTEMPT = (SupersededError, OutcomeUnknownError, ProtocolViolationError)
 
 
@@ -91,13 +92,29 @@ class Uploads:
             raise CheckpointFailedError(state.run_id, state.last_durable_epoch, reason)
         return state
 
-    def settle(self) -> None:
-        """Wait a moment for what is being written, without looking at how it went: the attempt ends anyway."""
-        jobs = [upload.job for upload in self._uploads]
-        deadline = self._context.clock.monotonic_seconds() + _SETTLE_SECONDS
-        while any(not job.done() for job in jobs) and self._context.clock.monotonic_seconds() < deadline:
-            waited_for = [job for job in jobs if not job.done()]
-            self._context.background.wait(waited_for, timeout_seconds=_SETTLE_SECONDS)
+    def settle(self, *, told_seconds: float | None) -> None:
+        """Wait a moment for what is being written, without looking at how it went: the attempt ends anyway.
+
+        A process that was told to end, at `told_seconds`, waits for what is pending as long as its grace period allows:
+        with a checkpoint go the epochs that it covers, and the durable edges of the open one.
+        """
+        self._settle(self._context.clock.monotonic_seconds() + _SETTLE_SECONDS, only_pending=False)
+        if told_seconds is not None:
+            grace_seconds = self._context.termination_grace_seconds
+            self._settle(told_seconds + grace_seconds - _LAST_WORD_SECONDS, only_pending=True)
+
+    def _settle(self, deadline: float, *, only_pending: bool) -> None:
+        while True:
+            awaited = [upload.job for upload in self._uploads if self._is_pending(upload) or not only_pending]
+            jobs = [job for job in awaited if not job.done()]
+            left = deadline - self._context.clock.monotonic_seconds()
+            if not jobs or left <= 0:
+                return
+            self._context.background.wait(jobs, timeout_seconds=min(_POLL_SECONDS, left))
+
+    def _is_pending(self, upload: _Upload) -> bool:
+        is_completed = upload.snapshot.checkpoint_id in self._committing
+        return not (is_completed or self._is_late(upload.started_seconds))
 
     def check(self, state: RunState) -> None:
         """Forget what has ended; raise what ended the attempt, or CheckpointFailedError when too many have failed."""
@@ -188,8 +205,8 @@ class Uploads:
         except SinkTargetError as refused:  # of a table in the store's database: nothing was stored, nothing shows
             self._failure = refused
             return self._decline(snapshot, refused)
-        self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
         self._committing[snapshot.checkpoint_id] = self._context.clock.monotonic_seconds()
+        self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
         state = self._sinks.commit(state)
         self._retention.discard()
         return state

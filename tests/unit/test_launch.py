@@ -12,8 +12,10 @@ import pytest
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import OperatorFailedError, ParameterError, RunMismatchError, StateLocationError
-from iteration_lib.launch import max_epochs_of, new_run
+from iteration_lib.launch import Drive, max_epochs_of, new_run, open_context
+from iteration_lib.model.definition import load_iteration
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus
@@ -41,6 +43,22 @@ def heard(epoch, params):
         log.write(f"{epoch} ")
 """
 )
+
+
+def test_driver_knows_how_long_the_process_has_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration()
+    run = bench.open()
+    iteration = load_iteration(run.reference)
+    settings = Settings(store_url=None, state_uri=run.state_uri, termination_grace_seconds=120.0)
+    drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=1)
+
+    with open_context(bench.store, settings, run, drive, graph=iteration.graph(), params=None) as context:
+        seconds = context.termination_grace_seconds
+
+    assert 120.0 == seconds
 
 
 class StoreThatIsWrittenMeanwhile(MemoryStore):
