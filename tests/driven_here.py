@@ -34,7 +34,7 @@ from iteration_lib.model.iteration import Iteration
 from iteration_lib.model.params import params_json, parse_params
 from iteration_lib.process import this_holder
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.state import AttemptId, RunId
+from iteration_lib.protocol.state import AttemptId, Holder, RunId
 from iteration_lib.protocol.status import EpochStatus
 from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.seam import Invocation, Stream
@@ -247,6 +247,7 @@ class Here:
         runner_class: type[SlowRunner] = SlowRunner,
         jobs: list[Job] | None = None,
         ignore_edges: bool = False,
+        holder: Holder | None = None,
         termination_grace_seconds: float = DEFAULT_TERMINATION_GRACE_SECONDS,
         **checkpointing: object,
     ) -> RunRecord:
@@ -259,7 +260,7 @@ class Here:
         runner.clock, runner.seconds = self.clock, seconds
         claim = Claim(
             attempt_id=AttemptId(str(uuid.uuid4())),
-            holder=this_holder(),
+            holder=holder or this_holder(),
             takeover=True,
             ignore_edges=ignore_edges,
             policy=settings.policy,
