@@ -84,6 +84,12 @@ BEGIN
             RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
                 USING ERRCODE = 'check_violation';
         END IF;
+        IF OLD.status <> NEW.status AND NEW.status = 'TERMINATING' AND NOT EXISTS (SELECT FROM epochs
+               WHERE epochs.run_id = OLD.run_id AND epochs.epoch = NEW.last_durable_epoch
+               AND epochs.status = 'DURABLE' AND epochs.decision ->> 'terminated_by' = NEW.terminated_by) THEN
+            RAISE EXCEPTION 'the last durable epoch of run % did not decide that it terminates', OLD.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
         IF NEW.status IN ('STOPPED', 'DELETED') AND EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
                AND attempts.ended_at IS NULL) THEN
             RAISE EXCEPTION 'run % is driven and cannot be stopped or deleted', OLD.run_id
@@ -218,7 +224,7 @@ CREATE TABLE operators (
 
 COMMENT ON TABLE operators IS 'The operators of a run; one that finished for good names the files of its output (I11).';
 
--- An operator is itself by its id alone, and what it left when it finished stays (I11).
+-- An operator is itself by its id alone; who drives the run marks it as finished (I2), and what it left stays (I11).
 CREATE FUNCTION operators_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF (NEW.run_id, NEW.operator_id) IS DISTINCT FROM (OLD.run_id, OLD.operator_id) THEN
@@ -227,6 +233,12 @@ BEGIN
     IF OLD.finished_at IS NOT NULL AND (NEW.finished_epoch, NEW.fencing_token, NEW.output, NEW.finished_at)
        IS DISTINCT FROM (OLD.finished_epoch, OLD.fencing_token, OLD.output, OLD.finished_at) THEN
         RAISE EXCEPTION 'operator % has finished and cannot change', OLD.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL AND NOT EXISTS (SELECT FROM attempts
+           WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token
+           AND attempts.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, who would finish operator %', NEW.run_id,
+            NEW.fencing_token, NEW.operator_id USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
@@ -260,6 +272,17 @@ CREATE TABLE pins (
     CONSTRAINT pins_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts
 );
 
+-- What is read is pinned by whoever drives the run (I2).
+CREATE FUNCTION pins_insert_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+           AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, who would pin %', NEW.run_id, NEW.fencing_token, NEW.name
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER pins_insert_guard BEFORE INSERT ON pins FOR EACH ROW EXECUTE FUNCTION pins_insert_guard();
 CREATE TRIGGER pins_guard BEFORE UPDATE ON pins FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a pin');
 
 COMMENT ON TABLE pins IS 'What each data stream of a run reads, fixed when the run started.';
@@ -292,11 +315,19 @@ CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
 
 COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DURABLE, or VOIDED when superseded.';
 
--- An epoch follows one that is aligned or durable and does not end the run (I3, I9); what it was decided from stays (I5).
+-- An epoch follows one that is aligned or durable and does not end the run (I3, I9), and is opened and aligned by whoever
+-- drives the run (I2), who opens no other one while a person asks the run to stop (I20); what it was decided from
+-- stays, and is what was reported (I5); a completed checkpoint alone makes it durable (I6).
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
+    previous bigint;
 BEGIN
+    IF NEW.status IN ('OPEN', 'ALIGNED') AND NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+           AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, who would write its epoch %', NEW.run_id,
+            NEW.fencing_token, NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
     IF TG_OP = 'INSERT' OR NEW.records <> OLD.records THEN
         IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
            OR jsonb_path_exists(NEW.records, 'strict $.*[*] ? (@.type() != "null" && @.type() != "number"
@@ -317,13 +348,19 @@ BEGIN
         RAISE EXCEPTION 'the reports of epoch % are counted, not told', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
     IF TG_OP = 'INSERT' THEN
-        IF (NEW.epoch > 0 OR EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id))
-           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
-               AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
-               AND epochs.decision ->> 'terminated_by' IS NULL)
+        SELECT epochs.fencing_token INTO previous FROM epochs WHERE epochs.run_id = NEW.run_id
+            AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
+            AND epochs.decision ->> 'terminated_by' IS NULL;
+        IF previous IS NULL
+           AND (NEW.epoch > 0 OR EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id))
            AND NOT EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id
                AND branches.epoch = NEW.epoch - 1) THEN
             RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
+        END IF;
+        IF previous = NEW.fencing_token AND EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id
+               AND stops.kind = 'STOP' AND stops.resumed_at IS NULL) THEN
+            RAISE EXCEPTION 'a person asks run % to stop before epoch %', NEW.run_id, NEW.epoch
+                USING ERRCODE = 'check_violation';
         END IF;
     ELSE
         IF (NEW.run_id, NEW.epoch, NEW.fencing_token) IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token) THEN
@@ -335,6 +372,18 @@ BEGIN
                JOIN runs USING (run_id, fencing_token)
                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch)) THEN
             RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF (OLD.status, NEW.status) = ('ALIGNED', 'DURABLE') AND NOT EXISTS (SELECT FROM checkpoints
+               WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'COMPLETED'
+               AND checkpoints.epoch >= OLD.epoch) THEN
+            RAISE EXCEPTION 'no completed checkpoint covers epoch %', OLD.epoch USING ERRCODE = 'check_violation';
+        END IF;
+        IF (OLD.status, NEW.status) = ('OPEN', 'ALIGNED') AND NEW.decision -> 'records' <> (
+               SELECT jsonb_object_agg(head.key, (SELECT coalesce(sum(CAST(told.count AS numeric)), 0)
+                   FROM jsonb_array_elements_text(head.value) AS told (count)))
+               FROM jsonb_each(NEW.records) AS head) THEN
+            RAISE EXCEPTION 'epoch % was decided from what was not reported', OLD.epoch
                 USING ERRCODE = 'check_violation';
         END IF;
         IF OLD.decision IS NOT NULL AND NEW.decision IS DISTINCT FROM OLD.decision THEN
@@ -398,10 +447,19 @@ CREATE UNIQUE INDEX checkpoints_epoch_key ON checkpoints (epoch, run_id, fencing
 
 COMMENT ON TABLE checkpoints IS 'Pending, completed, aborted, subsumed, discarded; at most one of a run is COMPLETED (I8).';
 
+-- A checkpoint is triggered by whoever drives the run (I2), of an aligned epoch, under the last id that was issued (I7).
 CREATE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
 BEGIN
+    IF TG_OP = 'INSERT' AND NOT EXISTS (SELECT FROM runs JOIN attempts USING (run_id, fencing_token)
+           JOIN epochs USING (run_id, fencing_token)
+           WHERE runs.run_id = NEW.run_id AND runs.fencing_token = NEW.fencing_token
+           AND runs.last_checkpoint_id = NEW.checkpoint_id AND attempts.ended_at IS NULL
+           AND epochs.epoch = NEW.epoch AND epochs.status = 'ALIGNED') THEN
+        RAISE EXCEPTION 'checkpoint % of epoch % is not triggered by whoever drives run %', NEW.checkpoint_id,
+            NEW.epoch, NEW.run_id USING ERRCODE = 'check_violation';
+    END IF;
     IF TG_OP = 'INSERT' OR NEW.acknowledgements <> OLD.acknowledgements THEN
         IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
            OR jsonb_path_exists(NEW.acknowledgements, 'strict $.*[*] ? (@.type() != "null" && @.type() != "number"
@@ -604,6 +662,11 @@ BEGIN
            AND epochs.status = 'OPEN' AND epochs.unaligned_by IS NOT NULL) THEN
         RAISE EXCEPTION 'epoch % is not open and unaligned', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+           AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, who would mark operator %', NEW.run_id,
+            NEW.fencing_token, NEW.operator_id USING ERRCODE = 'check_violation';
+    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER edge_parts_guard BEFORE INSERT ON edge_parts FOR EACH ROW EXECUTE FUNCTION edge_parts_guard();
@@ -634,10 +697,30 @@ CREATE TABLE listener_notices (
 
 COMMENT ON TABLE listener_notices IS 'Which durable epochs a listener has heard of, and what it returned (I16).';
 
+-- A listener hears of durable epochs by whoever drives the run (I2), of each in turn, or of the last, when the run
+-- terminates (I16).
 CREATE FUNCTION listener_notices_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run runs;
+    heard bigint;
 BEGIN
-    IF NEW.epoch > (SELECT last_durable_epoch FROM runs WHERE runs.run_id = NEW.run_id) THEN
+    SELECT * INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+    IF NEW.epoch > run.last_durable_epoch THEN
         RAISE EXCEPTION 'epoch % is not durable', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT max(listener_notices.epoch) INTO heard FROM listener_notices
+    WHERE listener_notices.run_id = NEW.run_id AND listener_notices.listener_id = NEW.listener_id;
+    IF heard IS NULL AND NOT (run.status = 'TERMINATING' AND NEW.epoch = run.last_durable_epoch) THEN
+        SELECT coalesce(max(branches.epoch), -1) INTO heard FROM branches WHERE branches.run_id = NEW.run_id;
+    END IF;
+    IF NEW.epoch <> heard + 1 THEN
+        RAISE EXCEPTION 'listener % has heard of no epoch before %', NEW.listener_id, NEW.epoch
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+           AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, who would tell listener %', NEW.run_id,
+            NEW.fencing_token, NEW.listener_id USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
@@ -665,7 +748,7 @@ CREATE INDEX committables_uncommitted_idx ON committables (run_id) WHERE committ
 COMMENT ON TABLE committables IS
     'What a sink prepared of an output in a durable epoch: a row is the decision to commit it, once (I19).';
 
--- It is stored when its epoch is durable, and changes once, when the sink shows it (I19).
+-- It is stored by whoever made its epoch durable (I2), and changes once, when the sink shows it (I19).
 CREATE FUNCTION committables_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
@@ -676,7 +759,9 @@ BEGIN
         RETURN NEW;
     END IF;
     IF NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch
-                   AND epochs.fencing_token = NEW.fencing_token AND epochs.status = 'DURABLE') THEN
+                   AND epochs.fencing_token = NEW.fencing_token AND epochs.status = 'DURABLE')
+       OR NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                      AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
         RAISE EXCEPTION 'epoch % is not durable, and publishes nothing', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
