@@ -124,9 +124,9 @@ GUARDS = (
         "B1.13",
         "only the size of an input is compared",
         "contract/test_runner.py::test_input_that_changed_after_it_was_pinned_is_named",
-        "iteration_lib/runner/pins.py",
-        "if (size, version) != (file.size_bytes, file.version):",
-        "if size != file.size_bytes:",
+        "iteration_lib/runner/input_file.py",
+        "        if (now.size_bytes, now.version) == (file.size_bytes, file.version):\n",
+        "        if now.size_bytes == file.size_bytes:\n",
     ),
     _guard(
         "B1.14",
