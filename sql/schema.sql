@@ -1,5 +1,6 @@
 -- The store as it is now. Illegal rows and transitions are refused here, by the database itself; the rules behind the
--- constraints are the invariants of iteration_lib/protocol (I1 to I21).
+-- constraints are the invariants of iteration_lib/protocol (I1 to I21). What only the policy or a refusal shows (I12 to
+-- I14) is the coordinator's alone.
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,
@@ -84,12 +85,6 @@ BEGIN
             RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF OLD.status <> NEW.status AND NEW.status = 'TERMINATING' AND NOT EXISTS (SELECT FROM epochs
-               WHERE epochs.run_id = OLD.run_id AND epochs.epoch = NEW.last_durable_epoch
-               AND epochs.status = 'DURABLE' AND epochs.decision ->> 'terminated_by' = NEW.terminated_by) THEN
-            RAISE EXCEPTION 'the last durable epoch of run % did not decide that it terminates', OLD.run_id
-                USING ERRCODE = 'check_violation';
-        END IF;
         IF NEW.status IN ('STOPPED', 'DELETED') AND EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
                AND attempts.ended_at IS NULL) THEN
             RAISE EXCEPTION 'run % is driven and cannot be stopped or deleted', OLD.run_id
@@ -104,6 +99,12 @@ BEGIN
         IF NEW.terminated_by = 'drained' AND OLD.terminated_by IS NULL AND NOT EXISTS (SELECT FROM stops
                WHERE stops.run_id = OLD.run_id AND stops.kind = 'DRAIN') THEN
             RAISE EXCEPTION 'nobody asked run % to drain', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND NEW.status = 'TERMINATING' AND NOT EXISTS (SELECT FROM epochs
+               WHERE epochs.run_id = OLD.run_id AND epochs.epoch = NEW.last_durable_epoch
+               AND epochs.status = 'DURABLE' AND epochs.decision ->> 'terminated_by' = NEW.terminated_by) THEN
+            RAISE EXCEPTION 'the last durable epoch of run % did not decide that it terminates', OLD.run_id
+                USING ERRCODE = 'check_violation';
         END IF;
         IF NEW.status IN ('FINISHED', 'STOPPED', 'DELETED') THEN
             IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'PENDING')
@@ -202,6 +203,18 @@ BEGIN
 END $$;
 CREATE TRIGGER attempts_guard BEFORE INSERT OR UPDATE ON attempts FOR EACH ROW EXECUTE FUNCTION attempts_guard();
 
+-- What a run's driver writes is written under the token of a live attempt (I2); on every table, by its name, the last
+-- guard that is asked.
+CREATE FUNCTION writer_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                   AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, who would write %', NEW.run_id, NEW.fencing_token,
+            TG_ARGV[0] USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE TABLE operators (
     run_id          uuid NOT NULL REFERENCES runs,
     operator_id     text NOT NULL,
@@ -224,7 +237,7 @@ CREATE TABLE operators (
 
 COMMENT ON TABLE operators IS 'The operators of a run; one that finished for good names the files of its output (I11).';
 
--- An operator is itself by its id alone; who drives the run marks it as finished (I2), and what it left stays (I11).
+-- An operator is itself by its id alone, and what it left when it finished stays (I11).
 CREATE FUNCTION operators_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF (NEW.run_id, NEW.operator_id) IS DISTINCT FROM (OLD.run_id, OLD.operator_id) THEN
@@ -234,15 +247,11 @@ BEGIN
        IS DISTINCT FROM (OLD.finished_epoch, OLD.fencing_token, OLD.output, OLD.finished_at) THEN
         RAISE EXCEPTION 'operator % has finished and cannot change', OLD.operator_id USING ERRCODE = 'check_violation';
     END IF;
-    IF OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL AND NOT EXISTS (SELECT FROM attempts
-           WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token
-           AND attempts.ended_at IS NULL) THEN
-        RAISE EXCEPTION 'nobody drives run % under token %, who would finish operator %', NEW.run_id,
-            NEW.fencing_token, NEW.operator_id USING ERRCODE = 'check_violation';
-    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER operators_guard BEFORE UPDATE ON operators FOR EACH ROW EXECUTE FUNCTION operators_guard();
+CREATE TRIGGER operators_writer_guard BEFORE UPDATE ON operators FOR EACH ROW
+    WHEN (OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL) EXECUTE FUNCTION writer_guard('an operator''s marker');
 
 -- Which operators a run has changes only under a live attempt that says what changed, before it opens an epoch.
 CREATE FUNCTION definition_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -272,18 +281,8 @@ CREATE TABLE pins (
     CONSTRAINT pins_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts
 );
 
--- What is read is pinned by whoever drives the run (I2).
-CREATE FUNCTION pins_insert_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
-           AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
-        RAISE EXCEPTION 'nobody drives run % under token %, who would pin %', NEW.run_id, NEW.fencing_token, NEW.name
-            USING ERRCODE = 'check_violation';
-    END IF;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER pins_insert_guard BEFORE INSERT ON pins FOR EACH ROW EXECUTE FUNCTION pins_insert_guard();
 CREATE TRIGGER pins_guard BEFORE UPDATE ON pins FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a pin');
+CREATE TRIGGER pins_writer_guard BEFORE INSERT ON pins FOR EACH ROW EXECUTE FUNCTION writer_guard('a pin');
 
 COMMENT ON TABLE pins IS 'What each data stream of a run reads, fixed when the run started.';
 
@@ -315,19 +314,13 @@ CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
 
 COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DURABLE, or VOIDED when superseded.';
 
--- An epoch follows one that is aligned or durable and does not end the run (I3, I9), and is opened and aligned by whoever
--- drives the run (I2), who opens no other one while a person asks the run to stop (I20); what it was decided from
--- stays, and is what was reported (I5); a completed checkpoint alone makes it durable (I6).
+-- An epoch follows one that is aligned or durable and does not end the run (I3, I9); no attempt opens one after another
+-- while a person asks the run to stop (I20). What it was decided from stays, and is what was reported (I5); only a
+-- completed checkpoint makes it durable (I6).
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
-    previous bigint;
 BEGIN
-    IF NEW.status IN ('OPEN', 'ALIGNED') AND NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
-           AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
-        RAISE EXCEPTION 'nobody drives run % under token %, who would write its epoch %', NEW.run_id,
-            NEW.fencing_token, NEW.epoch USING ERRCODE = 'check_violation';
-    END IF;
     IF TG_OP = 'INSERT' OR NEW.records <> OLD.records THEN
         IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
            OR jsonb_path_exists(NEW.records, 'strict $.*[*] ? (@.type() != "null" && @.type() != "number"
@@ -348,17 +341,18 @@ BEGIN
         RAISE EXCEPTION 'the reports of epoch % are counted, not told', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
     IF TG_OP = 'INSERT' THEN
-        SELECT epochs.fencing_token INTO previous FROM epochs WHERE epochs.run_id = NEW.run_id
-            AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
-            AND epochs.decision ->> 'terminated_by' IS NULL;
-        IF previous IS NULL
-           AND (NEW.epoch > 0 OR EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id))
+        IF (NEW.epoch > 0 OR EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id))
+           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
+               AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
+               AND epochs.decision ->> 'terminated_by' IS NULL)
            AND NOT EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id
                AND branches.epoch = NEW.epoch - 1) THEN
             RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
         END IF;
-        IF previous = NEW.fencing_token AND EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id
-               AND stops.kind = 'STOP' AND stops.resumed_at IS NULL) THEN
+        IF EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id
+                   AND stops.kind = 'STOP' AND stops.resumed_at IS NULL)
+           AND EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch - 1
+               AND epochs.fencing_token = NEW.fencing_token) THEN
             RAISE EXCEPTION 'a person asks run % to stop before epoch %', NEW.run_id, NEW.epoch
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -418,6 +412,8 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
+CREATE TRIGGER epochs_writer_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW
+    WHEN (NEW.status IN ('OPEN', 'ALIGNED')) EXECUTE FUNCTION writer_guard('an epoch');
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
@@ -447,19 +443,10 @@ CREATE UNIQUE INDEX checkpoints_epoch_key ON checkpoints (epoch, run_id, fencing
 
 COMMENT ON TABLE checkpoints IS 'Pending, completed, aborted, subsumed, discarded; at most one of a run is COMPLETED (I8).';
 
--- A checkpoint is triggered by whoever drives the run (I2), of an aligned epoch, under the last id that was issued (I7).
 CREATE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
 BEGIN
-    IF TG_OP = 'INSERT' AND NOT EXISTS (SELECT FROM runs JOIN attempts USING (run_id, fencing_token)
-           JOIN epochs USING (run_id, fencing_token)
-           WHERE runs.run_id = NEW.run_id AND runs.fencing_token = NEW.fencing_token
-           AND runs.last_checkpoint_id = NEW.checkpoint_id AND attempts.ended_at IS NULL
-           AND epochs.epoch = NEW.epoch AND epochs.status = 'ALIGNED') THEN
-        RAISE EXCEPTION 'checkpoint % of epoch % is not triggered by whoever drives run %', NEW.checkpoint_id,
-            NEW.epoch, NEW.run_id USING ERRCODE = 'check_violation';
-    END IF;
     IF TG_OP = 'INSERT' OR NEW.acknowledgements <> OLD.acknowledgements THEN
         IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
            OR jsonb_path_exists(NEW.acknowledgements, 'strict $.*[*] ? (@.type() != "null" && @.type() != "number"
@@ -542,6 +529,22 @@ BEGIN
 END $$;
 CREATE TRIGGER checkpoints_guard BEFORE INSERT OR UPDATE ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION checkpoints_guard();
+
+-- A checkpoint is triggered once its epoch has aligned, under the id that was issued last (I7).
+CREATE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM runs JOIN epochs USING (run_id) WHERE runs.run_id = NEW.run_id
+                   AND runs.last_checkpoint_id = NEW.checkpoint_id AND epochs.epoch = NEW.epoch
+                   AND epochs.fencing_token = NEW.fencing_token AND epochs.status = 'ALIGNED') THEN
+        RAISE EXCEPTION 'checkpoint % of epoch % was not issued, or its epoch has not aligned', NEW.checkpoint_id,
+            NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER checkpoints_issue_guard BEFORE INSERT ON checkpoints
+    FOR EACH ROW EXECUTE FUNCTION checkpoints_issue_guard();
+CREATE TRIGGER checkpoints_writer_guard BEFORE INSERT ON checkpoints
+    FOR EACH ROW EXECUTE FUNCTION writer_guard('a checkpoint');
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,
@@ -662,14 +665,11 @@ BEGIN
            AND epochs.status = 'OPEN' AND epochs.unaligned_by IS NOT NULL) THEN
         RAISE EXCEPTION 'epoch % is not open and unaligned', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
-    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
-           AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
-        RAISE EXCEPTION 'nobody drives run % under token %, who would mark operator %', NEW.run_id,
-            NEW.fencing_token, NEW.operator_id USING ERRCODE = 'check_violation';
-    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER edge_parts_guard BEFORE INSERT ON edge_parts FOR EACH ROW EXECUTE FUNCTION edge_parts_guard();
+CREATE TRIGGER edge_parts_writer_guard BEFORE INSERT ON edge_parts
+    FOR EACH ROW EXECUTE FUNCTION writer_guard('an edge');
 
 CREATE FUNCTION edge_parts_void_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -697,8 +697,7 @@ CREATE TABLE listener_notices (
 
 COMMENT ON TABLE listener_notices IS 'Which durable epochs a listener has heard of, and what it returned (I16).';
 
--- A listener hears of durable epochs by whoever drives the run (I2), of each in turn, or of the last, when the run
--- terminates (I16).
+-- A listener hears of durable epochs, of each in turn, or of the last alone, when the run terminates (I16).
 CREATE FUNCTION listener_notices_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     run runs;
@@ -717,15 +716,12 @@ BEGIN
         RAISE EXCEPTION 'listener % has heard of no epoch before %', NEW.listener_id, NEW.epoch
             USING ERRCODE = 'check_violation';
     END IF;
-    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
-           AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
-        RAISE EXCEPTION 'nobody drives run % under token %, who would tell listener %', NEW.run_id,
-            NEW.fencing_token, NEW.listener_id USING ERRCODE = 'check_violation';
-    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER listener_notices_guard BEFORE INSERT ON listener_notices
     FOR EACH ROW EXECUTE FUNCTION listener_notices_guard();
+CREATE TRIGGER listener_notices_writer_guard BEFORE INSERT ON listener_notices
+    FOR EACH ROW EXECUTE FUNCTION writer_guard('a notice');
 CREATE TRIGGER listener_notices_change_guard BEFORE UPDATE ON listener_notices
     FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a notice');
 
@@ -748,7 +744,7 @@ CREATE INDEX committables_uncommitted_idx ON committables (run_id) WHERE committ
 COMMENT ON TABLE committables IS
     'What a sink prepared of an output in a durable epoch: a row is the decision to commit it, once (I19).';
 
--- It is stored by whoever made its epoch durable (I2), and changes once, when the sink shows it (I19).
+-- It is stored when its epoch is durable, and changes once, when the sink shows it (I19).
 CREATE FUNCTION committables_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
@@ -759,15 +755,15 @@ BEGIN
         RETURN NEW;
     END IF;
     IF NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch
-                   AND epochs.fencing_token = NEW.fencing_token AND epochs.status = 'DURABLE')
-       OR NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
-                      AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
+                   AND epochs.fencing_token = NEW.fencing_token AND epochs.status = 'DURABLE') THEN
         RAISE EXCEPTION 'epoch % is not durable, and publishes nothing', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER committables_guard BEFORE INSERT OR UPDATE ON committables
     FOR EACH ROW EXECUTE FUNCTION committables_guard();
+CREATE TRIGGER committables_writer_guard BEFORE INSERT ON committables
+    FOR EACH ROW EXECUTE FUNCTION writer_guard('a committable');
 
 CREATE TABLE fallbacks (
     run_id              uuid NOT NULL,
