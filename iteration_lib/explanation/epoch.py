@@ -164,6 +164,8 @@ def _ending(history: RunHistory, epoch: EpochRecord, cover: CheckpointRecord | N
             yield f"voided: {who} fell back to checkpoint {fell.to_checkpoint_id} of epoch {fell.epoch}"
         elif stop is not None:
             yield f"voided: no checkpoint covered it when the run stopped, as {stop.requested_by} had asked"
+        elif after is None and history.run.status is RunStatus.DELETED:
+            yield f"voided: no checkpoint covered it when {history.run.deleted_by} deleted the run"
         else:
             who = history.describe_attempt(after.fencing_token) if after is not None else "a newer attempt"
             yield f"voided: no checkpoint covered it when {who} took the run"

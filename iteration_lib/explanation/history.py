@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from iteration_lib.protocol.status import CheckpointStatus
+from iteration_lib.protocol.status import CheckpointStatus, StopKind
 from iteration_lib.store.record import (
     AttemptRecord,
     CheckpointRecord,
@@ -54,6 +55,11 @@ class RunHistory:
             (stop for at, stop in stopped if epoch.opened_at <= at and (after is None or at <= after.started_at)),
             None,
         )
+
+    def stop_at(self, at: datetime) -> StopRecord | None:
+        """Return the request to stop that was in force at an instant."""
+        stops = (stop for stop in self.stops if stop.kind is StopKind.STOP and stop.requested_at <= at)
+        return next((stop for stop in stops if stop.resumed_at is None or at < stop.resumed_at), None)
 
     def covers_of(self, epoch: EpochRecord) -> tuple[CheckpointRecord, ...]:
         """Return the checkpoints that were completed and cover an epoch: its own attempt's, the next one voids it."""

@@ -175,6 +175,8 @@ def _checkpoint(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[s
         yield f"begun because epoch {checkpoint.epoch} terminates the run"
     elif checkpoint.kind is CheckpointKind.PERIODIC:
         yield "begun at its attempt's pace"
+    elif (stop := history.stop_at(checkpoint.triggered_at)) is not None:
+        yield f"begun because {stop.requested_by} asked the run to stop {instant(stop.requested_at)}"
     for request in asked:
         yield f"asked for by {request.requested_by} {instant(request.requested_at)}"
     if checkpoint.status is CheckpointStatus.PENDING:

@@ -10,7 +10,7 @@ from iteration_lib.explanation import RunHistory
 from iteration_lib.explanation.epoch import explain_epoch
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.status import UnalignedBy
-from tests.protocol_script import FIRST, SECOND, Sender, aborts, claim, part, prepared, resumes, stops
+from tests.protocol_script import FIRST, SECOND, Sender, aborts, claim, deletes, part, prepared, resumes, stops
 from tests.told_history import FELL_BACK, at, told
 
 WHO = "process 7 on here"
@@ -149,6 +149,18 @@ def test_epoch_that_was_voided_by_a_stop_says_whose_it_was() -> None:
 
 def test_epoch_that_a_takeover_voided_before_a_stop_says_so() -> None:
     history = told((claim(), FIRST.opens(0)), (claim(2, takeover=True),), (stops(),), (SECOND.ends(),))
+
+    assert f"voided: no checkpoint covered it when attempt 2, {WHO} took the run" == because(history, 0)[-1]
+
+
+def test_epoch_that_was_voided_by_a_deletion_says_whose_it_was() -> None:
+    history = told((claim(), *FIRST.passes(0, 1), FIRST.opens(1)), (deletes(gone=1),))
+
+    assert "voided: no checkpoint covered it when ann deleted the run" == because(history, 1)[-1]
+
+
+def test_epoch_that_a_takeover_voided_before_a_deletion_says_so() -> None:
+    history = told((claim(), FIRST.opens(0)), (claim(2, takeover=True),), (deletes(gone=2),))
 
     assert f"voided: no checkpoint covered it when attempt 2, {WHO} took the run" == because(history, 0)[-1]
 

@@ -171,6 +171,23 @@ def test_checkpoint_that_is_pending_says_since_when() -> None:
     ]
 
 
+def test_checkpoint_that_begins_because_of_a_stop_says_whose_it_was() -> None:
+    """Also beside somebody's request for a checkpoint; a stop that is over, or a later one, is no reason."""
+    begun = (claim(every_epochs=9), FIRST.opens(0))
+    passed = (FIRST.reports(0), FIRST.triggers(0), FIRST.completes(1))
+    resumed = ((FIRST.ends(),), (resumes(),), (claim(2, every_epochs=9), asks(2), *SECOND.passes(1, 2)), (stops(2),))
+
+    stopped = [known["because"] for known in listed(told(begun, (stops(),), passed, *resumed), "checkpoints")]
+    asked = [known["because"] for known in listed(told(begun, (stops(), asks()), passed), "checkpoints")]
+
+    because_of_it = f"begun because ann asked the run to stop {at(1)}"
+    assert [
+        [because_of_it, f"completed {at(2)}", "subsumed by checkpoint 2 of epoch 1"],
+        [f"asked for by ann {at(5)}", f"completed {at(5)}"],
+    ] == stopped
+    assert [[because_of_it, f"asked for by ann {at(1)}", f"completed {at(2)}"]] == asked
+
+
 def given_up(broken: int = 3, *, attempt: int = 4) -> str:
     return (
         f"given up by attempt {attempt}, {WHO}, which fell back to checkpoint 1: checkpoint {broken} was broken, "
