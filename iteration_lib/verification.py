@@ -8,6 +8,7 @@ durable edges in force, inputs that were copied into the run's folder, and what 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from iteration_lib.driver.publish import POINTER, folder_of, pointer_to
@@ -53,6 +54,14 @@ def verify_run(store: History, run: RunRecord, *, checkpoint_id: int | None = No
     named = {file.path: file for file in _verify(store, run, checkpoint_id, passing_over=good)}
     again = (file if file.problem is None else named.get(file.path) for file in files)
     return tuple(file for file in again if file is not None)
+
+
+def verify_streams(location: StateLocation, owner: str, streams: Iterable[SavedStream]) -> tuple[CheckedFile, ...]:
+    """Verify the files of streams, each once."""
+    check = _Check(location=location)
+    for stream in streams:
+        check.stream(owner, stream)
+    return tuple(check.files)
 
 
 def _verify(

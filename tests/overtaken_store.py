@@ -11,21 +11,23 @@ from iteration_lib.store.seam import StoreWithHistory
 
 @dataclasses.dataclass
 class Overtaken:
-    """Passes every call on; behind the first answer of one method the run goes on."""
+    """Passes every call on; behind an answer of one method, the first or a later one, the run goes on."""
 
     store: StoreWithHistory
     method: str
-    go_on: Callable[[], object] | None
+    go_on: Callable[[], object]
+    answers: int = 1
 
     def __getattr__(self, name: str) -> Any:  # Any: whatever the store has
         found = getattr(self.store, name)
-        if name != self.method or self.go_on is None:
+        if name != self.method:
             return found
 
         def overtaken(*args: Any, **options: Any) -> Any:
-            rows, go_on, self.go_on = found(*args, **options), self.go_on, None
-            if go_on is not None:
-                go_on()
+            rows = found(*args, **options)
+            self.answers -= 1
+            if self.answers == 0:
+                self.go_on()
             return rows
 
         return overtaken
