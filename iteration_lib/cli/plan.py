@@ -32,7 +32,7 @@ def plan(run_name: str, store_url: str | None, *, allow_dropped_state: bool, ign
     if as_json:
         print_json(plan_json(planned))
     else:
-        _print(planned)
+        print_plan(planned)
     for refusal in planned.refusals:
         click.echo(f"error: {refusal}", err=True)
     if planned.refusals:
@@ -124,7 +124,8 @@ def _step_json(step: Step) -> Json:
     }
 
 
-def _print(planned: RunPlan) -> None:
+def print_plan(planned: RunPlan) -> None:
+    """Print a plan for a person, but for its refusals."""
     answer = plan_json(planned)
     fields = {name: answer[name] for name in ("run_key", "status", "next", "driven_by")}
     print_fields({**fields, "asked_to": _asked_to(planned.stop), "checkpoint": answer["checkpoint"]})
