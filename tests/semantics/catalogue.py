@@ -340,6 +340,14 @@ GUARDS = (
         "        ),\n        tuple(commands),\n    )\n\n\ndef _check_drivable",
     ),
     _guard(
+        "B3.1",
+        "an epoch opens before what it begins with is restored",
+        "unit/driver/test_drive.py::test_attempt_opens_restores_runs_commits_and_releases_in_this_order",
+        "iteration_lib/driver/drive.py",
+        "    carried = restore_carried(",
+        "    Boundary(context, until_epoch=until_epoch).open_first()\n    carried = restore_carried(",
+    ),
+    _guard(
         "B3.2",
         "no token is checked",
         f"{_UNIT}/test_lease.py::test_superseded_attempt_is_refused_whatever_it_says",
@@ -438,12 +446,45 @@ GUARDS = (
         "",
     ),
     _guard(
+        "B4.7",
+        "an operator whose edge is durable is called again",
+        "integration/test_durable_edges.py::test_nothing_that_was_marked_runs_again_and_the_run_ends_with_the_same_bits",
+        "iteration_lib/driver/epoch.py",
+        "        if edge is not None:\n            _logger.info(",
+        "        if edge is not None and self._epoch < 0:\n            _logger.info(",
+    ),
+    _guard(
+        "B4.7",
+        "an operator that finished for good is called again",
+        "integration/test_killed_run.py::"
+        "test_run_killed_at_any_point_resumes_to_the_same_bits_without_repeating_what_was_durable",
+        "iteration_lib/driver/streams.py",
+        "        if saved is not None:\n            _logger.info(",
+        "        if saved is not None and not saved.files:\n            _logger.info(",
+    ),
+    _guard(
         "B4.8",
         "any input counts as finished",
         f"{_UNIT}/test_legality.py::test_finished_operator_with_an_input_that_is_not_is_refused",
         _LEGALITY,
         "if source is not None and (source.is_variable or markers.status(source) is OperatorStatus.FINISHED):",
         "if source is not None:",
+    ),
+    _guard(
+        "B4.8",
+        "an attempt opens before its markers are looked at",
+        "unit/test_legal_restore.py::test_attempt_behind_an_illegal_marker_is_refused_with_the_names_before_it_opens",
+        "iteration_lib/launch.py",
+        "    _checked_continuation(store, run, graph, drive)  # a refusal must not supersede a live attempt\n",
+        "",
+    ),
+    _guard(
+        "B4.8",
+        "what the attempt before marked until it was superseded is not looked at",
+        "unit/test_launch.py::test_what_the_attempt_before_finished_until_it_was_superseded_is_checked",
+        "iteration_lib/launch.py",
+        "        continuation = _checked_continuation(store, find_run(store, run.run_id), graph, drive)\n",
+        "        continuation = read_continuation(store, find_run(store, run.run_id), graph)\n",
     ),
     _guard(
         "B4.9",
@@ -503,11 +544,12 @@ GUARDS = (
     ),
     _guard(
         "B5.5",
-        "what is never captured is not told apart",
-        f"{_UNIT}/test_resume.py::test_operator_that_is_never_captured_says_so",
-        f"{_PROTOCOL}/resume.py",
-        "if not vertex.is_capturable:",
-        "if vertex.is_capturable:",
+        "what is never captured is an edge",
+        "integration/test_durable_edges.py::"
+        "test_operator_that_may_not_be_captured_holds_back_itself_and_everything_behind_it",
+        "iteration_lib/driver/edge.py",
+        "is_asked = self._is_of_use and operator.capture",
+        "is_asked = self._is_of_use",
     ),
     _guard(
         "B5.5",

@@ -13,6 +13,7 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import CheckpointNotFoundError, UsageError
 from iteration_lib.verification import CheckedFile, verify_run
 from tests.driven_in_memory import SOURCE, InMemory
+from tests.overtaken_store import Overtaken
 from tests.protocol_script import Sender, aborts, claim
 
 
@@ -214,6 +215,53 @@ def test_checkpoint_without_files_is_refused_and_else_passed_over(bench: InMemor
         verify(bench, checkpoint_id=2)
 
     assert {} == bad(bench)
+
+
+def test_checkpoint_that_its_driver_discards_meanwhile_is_no_bad_one(bench: InMemory) -> None:
+    bench.drive(until_epoch=1, checkpointing={"retain_last": 1})
+    store = Overtaken(
+        bench.store, "list_checkpoints", lambda: bench.drive(until_epoch=2, checkpointing={"retain_last": 1})
+    )
+
+    files = verify_run(store, bench.run)
+
+    assert ["DISCARDED", "COMPLETED"] == [c.status.value for c in bench.store.list_checkpoints(bench.run.run_id)]
+    assert [] == [file for file in files if file.problem is not None]
+
+
+def test_edge_whose_epoch_becomes_durable_meanwhile_is_no_bad_one(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    bench.mend()
+
+    def go_on() -> None:
+        bench.drive(until_epoch=2)
+        for path in bench.state.glob("*/epoch-000001/sums/*"):
+            path.unlink()
+
+    assert [] == [f for f in verify_run(Overtaken(bench.store, "list_live_parts", go_on), bench.run) if f.problem]
+
+
+def test_file_that_is_bad_is_named_whatever_its_driver_does_meanwhile(bench: InMemory) -> None:
+    bench.drive(until_epoch=1)
+    scaled = next(bench.state.glob("*/finished/scaled/*"))
+
+    def go_on() -> None:
+        bench.drive(publish=False)
+        spoil(scaled)
+
+    files = verify_run(Overtaken(bench.store, "list_checkpoints", go_on), bench.run)
+
+    assert [str(scaled.relative_to(bench.state))] == [file.path for file in files if file.problem is not None]
+
+
+def test_one_checkpoint_that_is_discarded_meanwhile_is_refused(bench: InMemory) -> None:
+    bench.drive(until_epoch=1, checkpointing={"retain_last": 1})
+    store = Overtaken(
+        bench.store, "list_checkpoints", lambda: bench.drive(until_epoch=2, checkpointing={"retain_last": 1})
+    )
+
+    with pytest.raises(UsageError, match="checkpoint 1 is DISCARDED: it has no files to verify"):
+        verify_run(store, bench.run, checkpoint_id=1)
 
 
 def test_verifying_changes_nothing(finished: InMemory) -> None:
