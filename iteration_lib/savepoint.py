@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
 from iteration_lib.model.params import Scalar
+from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.runner.pins import is_own, move_pin, pinned_from_json
 from iteration_lib.runner.seam import PinnedData
@@ -26,6 +27,7 @@ from iteration_lib.state.copies import copy_checkpoint
 from iteration_lib.state.files import Written, copy_file, read_bytes, read_whole, verify_file, write_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
+from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
 
@@ -68,13 +70,25 @@ def checkpoint_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) 
         raise UsageError(f"{problem}: it has no files; choose another one (see: iteration checkpoints)")
     location = StateLocation(run.state_uri).below(run.run_id)
     content = read_bytes(location, checkpoint.manifest_path, sha256=str(checkpoint.manifest_sha256))
+    manifest = Manifest.from_bytes(content, path=location.path(checkpoint.manifest_path))
     return Savepoint(
         location=location,
-        manifest=Manifest.from_bytes(content, path=location.path(checkpoint.manifest_path)),
+        manifest=dataclasses.replace(manifest, finished=finished_in_force(store, run.run_id, manifest)),
         definition=run.definition,
         params=run.params,
         pins={pin.name: pinned_from_json(pin.pin) for pin in store.list_pins(run.run_id)},
     )
+
+
+def finished_in_force(store: History, run_id: RunId, manifest: Manifest) -> dict[str, SavedStream]:
+    """Return what operators had finished for good with in a checkpoint of a run, as far as the run takes it for that.
+
+    An operator that was removed, and added again with other code, has finished with something else since, or not yet:
+    the run's definition says nothing of the code that left the old output.
+    """
+    found = {known.operator_id: known.output for known in store.list_operators(run_id) if known.output is not None}
+    in_force = {operator_id: SavedStream.from_json(output) for operator_id, output in found.items()}
+    return {name: saved for name, saved in manifest.finished.items() if in_force.get(name) == saved}
 
 
 def copy_pin(source: StateLocation, pin: PinnedData, *, destination: StateLocation, folder: str = "") -> PinnedData:
