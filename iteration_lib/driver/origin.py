@@ -21,7 +21,7 @@ from iteration_lib.protocol.event import DataPinned, OperatorFinished
 from iteration_lib.runner.pins import pinned_from_json
 from iteration_lib.runner.seam import PinnedData
 from iteration_lib.savepoint import copy_pin, finished_in_force, open_savepoint
-from iteration_lib.state.copies import copy_stream
+from iteration_lib.state.copies import ORIGIN, copy_stream
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
@@ -39,7 +39,7 @@ def keep_origin(context: RunContext) -> Manifest:
     if branch is None:
         raise ProtocolViolationError(f"run {context.run.run_id} is no branch; this is a bug, please report it")
     manifest = read_origin_manifest(branch)
-    keeper = _Keeper(context=context, branch=branch, folder=f"{context.attempt.folder}/origin")
+    keeper = _Keeper(context=context, branch=branch, folder=f"{context.attempt.folder}/{ORIGIN}")
     keeper.keep_pins()
     keeper.keep_finished(manifest)
     context.crash_plan.reach(CrashPoint.ORIGIN_KEPT)

@@ -20,8 +20,10 @@ from iteration_lib.launch import Drive, drive_run, read_outputs
 from iteration_lib.model.definition import describe
 from iteration_lib.model.iteration import Iteration
 from iteration_lib.process import this_holder
+from iteration_lib.runner.pins import pinned_from_json
 from iteration_lib.savepoint import open_savepoint
 from iteration_lib.saving import save_run
+from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import BranchRecord, RunRecord
 from iteration_lib.verification import verify_run
@@ -199,3 +201,41 @@ def test_savepoint_holds_what_operators_have_finished_with_as_far_as_the_run_sti
 
     assert [["scaled"], ["extra", "scaled"]] == [sorted(known.manifest.finished) for known in saved]
     assert all(open_savepoint(known.location.uri) == known for known in saved)
+
+
+def test_branch_of_a_branch_names_its_copies_as_shortly_as_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many generations there are: a store of objects and a file system bound the length of a name."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration()
+    bench.open()
+    bench.drive()
+    settings = Settings(store_url=None, state_uri=str(tmp_path / "state"))
+    drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=2)
+    paths: list[list[str]] = []
+
+    for generation in range(1, 4):
+        asked = BranchRequest(
+            checkpoint=bench.run.run_key if generation == 1 else f"child-{generation - 1}",
+            run_key=f"child-{generation}",
+            branched_by="ann",
+            params={"max_epochs": 3 + generation},
+        )
+        branch = drive_run(bench.store, settings, branch_run(bench.store, settings, asked), drive)
+        paths.append(sorted(path for path in kept_paths(bench.store, branch) if "/origin/" in path))
+        assert [] == [file for file in verify_run(bench.store, branch) if file.problem is not None]
+
+    assert [3, 3, 3] == [len(found) for found in paths]  # of the stream `made`, and both parts of `scaled`
+    behind = [[path.split("/", 2)[2] for path in found] for found in paths]
+    assert [behind[0]] * 3 == behind
+
+
+def kept_paths(store: MemoryStore, run: RunRecord) -> set[str]:
+    """Return the files in a run's own folder that it has computed, or taken over, once and for all."""
+    pinned = {file.path for pin in store.list_pins(run.run_id) for file in pinned_from_json(pin.pin).files}
+    outputs = [SavedStream.from_json(known.output) for known in store.list_operators(run.run_id) if known.output]
+    return pinned | {file.path for output in outputs for file in output.files}

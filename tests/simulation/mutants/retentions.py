@@ -258,8 +258,8 @@ RETENTIONS = (
         name="attempts of a branch share their copies",
         rule="manifest",
         file=_ORIGIN,
-        old='folder=f"{context.attempt.folder}/origin"',
-        new='folder="origin"',
+        old='folder=f"{context.attempt.folder}/{ORIGIN}"',
+        new="folder=ORIGIN",
     ),
     Mutant(
         name="newest checkpoint is claimed",
