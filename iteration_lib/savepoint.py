@@ -24,7 +24,15 @@ from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.runner.pins import is_own, move_pin, pinned_from_json
 from iteration_lib.runner.seam import PinnedData
 from iteration_lib.state.copies import copy_checkpoint
-from iteration_lib.state.files import Written, copy_file, read_bytes, read_whole, verify_file, write_bytes
+from iteration_lib.state.files import (
+    Written,
+    copy_file,
+    read_bytes,
+    read_if_there,
+    read_whole,
+    verify_file,
+    write_bytes,
+)
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
@@ -106,7 +114,7 @@ def write_savepoint(savepoint: Savepoint, destination: StateLocation) -> Savepoi
 
     Every file is verified on the way, `savepoint.json` is written last. Repeating the call is harmless, and goes on
     where it was cut short. Raises UsageError when another savepoint lies there, StateCorruptedError that names a bad
-    file of the origin, StateLocationError when the folder cannot be written.
+    file of the origin, StateLocationError when the folder cannot be written, or read to see what lies there.
     """
     copied = dataclasses.replace(savepoint, location=destination)
     if _is_taken(destination, copied.to_bytes()):
@@ -138,10 +146,7 @@ def open_savepoint(uri: str) -> Savepoint:
 
 
 def _is_taken(destination: StateLocation, content: bytes) -> bool:
-    try:
-        return read_whole(destination, SAVEPOINT_FILE) != content
-    except StateCorruptedError:
-        return False
+    return read_if_there(destination, SAVEPOINT_FILE) not in (None, content)
 
 
 def _parse(location: StateLocation, full: str, content: bytes) -> Savepoint:
