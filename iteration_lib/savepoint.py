@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -132,17 +133,28 @@ def open_savepoint(uri: str) -> Savepoint:
     Raises StateCorruptedError that names the file, whatever is wrong: missing, changed, of a newer version, no
     savepoint at all.
     """
-    try:
-        location = StateLocation(uri)
-        full = location.path(SAVEPOINT_FILE)
-        savepoint = _parse(location, full, read_whole(location, SAVEPOINT_FILE))
+    savepoint = read_savepoint(uri)
+    with _as_corrupted(uri):
         for path, size_bytes, sha256 in _files(savepoint):
-            verify_file(location, path, size_bytes=size_bytes, sha256=sha256)
+            verify_file(savepoint.location, path, size_bytes=size_bytes, sha256=sha256)
+    return savepoint
+
+
+def read_savepoint(uri: str) -> Savepoint:
+    """Return what the savepoint in a folder says; see open_savepoint, which looks at the files that it names too."""
+    with _as_corrupted(uri):
+        location = StateLocation(uri)
+        return _parse(location, location.path(SAVEPOINT_FILE), read_whole(location, SAVEPOINT_FILE))
+
+
+@contextmanager
+def _as_corrupted(uri: str) -> Iterator[None]:
+    try:
+        yield
     except StateCorruptedError as err:
-        raise StateCorruptedError(err.uri, err.problem, way_out=_WAY_OUT) from err
+        raise StateCorruptedError(err.uri, err.problem, is_unreadable=err.is_unreadable, way_out=_WAY_OUT) from err
     except StateLocationError as err:  # no such file system, or a path that leads out of the folder
         raise StateCorruptedError(f"{uri}/{SAVEPOINT_FILE}", f"cannot be used ({err})", way_out=_WAY_OUT) from err
-    return savepoint
 
 
 def _is_taken(destination: StateLocation, content: bytes) -> bool:
