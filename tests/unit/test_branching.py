@@ -203,6 +203,28 @@ def test_savepoint_holds_what_operators_have_finished_with_as_far_as_the_run_sti
     assert all(open_savepoint(known.location.uri) == known for known in saved)
 
 
+def test_savepoint_has_the_definition_of_now_though_the_run_was_read_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for a checkpoint has read the run before it: another attempt may run other code since."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration()
+    bench.open()
+    bench.drive(until_epoch=1)
+    read_before = bench.run
+    bench.write_iteration(SOURCE + EXTRA.format(factor=10.0))
+    bench.drive(until_epoch=2)
+
+    saved = save_run(bench.store, read_before).savepoint
+
+    assert read_before.definition != bench.run.definition
+    assert bench.run.definition == saved.definition
+    assert ["extra", "scaled"] == sorted(saved.manifest.finished)
+
+
 def test_branch_of_a_branch_names_its_copies_as_shortly_as_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
