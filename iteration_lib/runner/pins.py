@@ -22,6 +22,7 @@ from iteration_lib.model.source import ParquetSource, RecordsSource
 from iteration_lib.runner.input_file import check_unchanged, describe_file, open_input, reading, with_digest
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.block import batch_of_result
+from iteration_lib.state.copies import moved_path
 from iteration_lib.state.files import verify_file
 from iteration_lib.state.location import FileSystem, StateLocation, filesystem_of
 from iteration_lib.state.saved import FileFormat, SavedFile
@@ -111,7 +112,7 @@ def pinned_from_json(pin: Mapping[str, object]) -> PinnedData:
 
 def move_pin(pinned: PinnedData, folder: str) -> PinnedData:
     """Return a pin whose own files lie below another folder now; the user's own lie where they lay."""
-    files = [replace(file, path=f"{folder}/{file.path}") if is_own(file.path) else file for file in pinned.files]
+    files = [replace(file, path=moved_path(file.path, folder)) if is_own(file.path) else file for file in pinned.files]
     return _pinned(files, pinned.columns)
 
 
