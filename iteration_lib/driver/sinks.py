@@ -17,7 +17,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from iteration_lib.crash_point import CrashPoint
-from iteration_lib.errors import CheckpointFailedError, IterationError, SinkTargetError, UsageError
+from iteration_lib.errors import (
+    CheckpointFailedError,
+    IterationError,
+    SinkTargetError,
+    StateLocationError,
+    UsageError,
+)
 from iteration_lib.protocol.event import Committable, CommittablesCommitted
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus
@@ -109,7 +115,8 @@ class Sinks:
     ) -> tuple[Committable, ...]:
         """Prepare what is in files, each output of an epoch once, and return the committables.
 
-        The files go once they are prepared, but for those that the run `keeps`: the outputs of its last epoch.
+        The files go once they are prepared, but for those that the run `keeps`: the outputs of its last epoch. What
+        cannot be removed is garbage, and no reason to decline a checkpoint.
         """
         with self._lock:
             keys = sorted(key for key in written if key[0] > self._durable)
@@ -119,7 +126,7 @@ class Sinks:
                 self._prepared[key] = self._prepare(*key, written[key])
                 self._context.crash_plan.reach(CrashPoint.SINK_PREPARED, key[0])
                 if written[key] != keeps.get(key[1]):
-                    self._context.location.remove(str(PurePosixPath(written[key].files[0].path).parent))
+                    self._remove(written[key])
             return tuple(self._prepared[key] for key in keys)
 
     def publish(self, committable: Committable, cursor: Any) -> None:  # noqa: ANN401 - psycopg2's
@@ -159,6 +166,13 @@ class Sinks:
                 content=json.loads(json.dumps(dict(content), allow_nan=False)),  # as the store will give it back
                 in_store=found.in_store,
             )
+
+    def _remove(self, prepared: SavedStream) -> None:
+        folder = str(PurePosixPath(prepared.files[0].path).parent)
+        try:
+            self._context.location.remove(folder)
+        except StateLocationError as err:
+            _logger.warning("event=prepared_left folder=%s error=%s", folder, err)
 
     def _commit(self, stored: CommittableRecord) -> None:
         try:
