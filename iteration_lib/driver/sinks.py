@@ -72,6 +72,12 @@ def open_sinks(graph: Graph, params: object, *, store_url: str | None) -> dict[s
     return found
 
 
+def goes_to(sink: Sink, target: str) -> bool:
+    """Whether a sink publishes into the target of which a committable tells; older ones name no database."""
+    is_older = isinstance(sink, PostgresSink) and target == sink.describe_table()
+    return is_older or target == describe_sink(sink)
+
+
 class Sinks:
     """The sinks of one attempt's run. Safe to share between the driver and the checkpoints that are being written."""
 
@@ -185,7 +191,7 @@ class Sinks:
 
     def _show(self, stored: CommittableRecord) -> None:
         found = self._context.sinks.get(stored.output)
-        if found is None or not _goes_to(found.sink, stored.target):
+        if found is None or not goes_to(found.sink, stored.target):
             now = describe_sink(found.sink) if found is not None else "no sink"
             problem = f"waits for output {stored.output!r} of epoch {stored.epoch}, which goes to {now} now"
             way_out = "give the output its sink back until the run has gone on, and change it then"
@@ -216,12 +222,6 @@ class Sinks:
             epoch=epoch,
             fencing_token=fencing_token,
         )
-
-
-def _goes_to(sink: Sink, target: str) -> bool:
-    """Whether a sink publishes into the target of which a committable tells; older ones name no database."""
-    is_older = isinstance(sink, PostgresSink) and target == sink.describe_table()
-    return is_older or target == describe_sink(sink)
 
 
 @contextmanager
