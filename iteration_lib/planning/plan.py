@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from iteration_lib.continuation import Continuation
 from iteration_lib.driver.restore import read_manifest, read_origin_manifest
-from iteration_lib.driver.sinks import OpenSink, open_sinks
+from iteration_lib.driver.sinks import OpenSink, goes_to, open_sinks
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IterationError, RunStoppedError, SinkTargetError
 from iteration_lib.model.definition import load_iteration
@@ -26,6 +26,7 @@ from iteration_lib.planning.rows import PlanRows, is_still, read_rows
 from iteration_lib.protocol.resume import ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
+from iteration_lib.savepoint import finished_in_force
 from iteration_lib.sinks.seam import describe_sink
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
@@ -124,7 +125,7 @@ def _plan(store: StoreWithHistory, rows: PlanRows, params: type | None, *, allow
         *offences,
         *_check_sinks(store, rows, params),
     ]
-    resume = _resume(_as_if_kept(continuation, rows.held)) if rows.runs_epochs else None
+    resume = _resume(_as_if_kept(store, continuation, rows.held)) if rows.runs_epochs else None
     manifest, checkpoint, problems = _checkpoint(rows)
     pins = tuple(_check_pin(*found) for found in _pins(store, rows)) if resume is not None else ()
     if resume is not None:
@@ -179,21 +180,25 @@ def _check_sinks(store: StoreWithHistory, rows: PlanRows, params: type | None) -
 def _other_target(sinks: Mapping[str, OpenSink], stored: CommittableRecord) -> SinkTargetError | None:
     """Return the error of an output that waits to be committed to another target than it goes to now."""
     found = sinks.get(stored.output)
-    now = describe_sink(found.sink) if found is not None else "no sink"
-    if now == stored.target:
+    if found is not None and goes_to(found.sink, stored.target):
         return None
+    now = describe_sink(found.sink) if found is not None else "no sink"
     problem = f"waits for output {stored.output!r} of epoch {stored.epoch}, which goes to {now} now"
     way_out = "give the output its sink back until the run has gone on, and change it then"
     given_up = f"or give output {stored.output!r} of epoch {stored.epoch} up, as docs/sinks.md says"
     return SinkTargetError(stored.target, problem, way_out=f"{way_out} ({given_up})")
 
 
-def _as_if_kept(continuation: Continuation, held: BranchRecord | None) -> Continuation:
+def _as_if_kept(store: History, continuation: Continuation, held: BranchRecord | None) -> Continuation:
     """Return how a branch goes on once its attempt has taken over what its origin had finished for good."""
     if held is None:
         return continuation
     manifest, _ = _tried(lambda: read_origin_manifest(held))
-    finished = set(held.keeps) & set(manifest.finished if manifest is not None else ())
+    if manifest is None:
+        return continuation
+    origin = held.origin_run_id
+    there = manifest.finished if origin is None else finished_in_force(store, origin, manifest)
+    finished = set(held.keeps) & set(there)
     markers = replace(continuation.markers, finished=continuation.markers.finished | finished)
     return replace(continuation, markers=markers)
 
