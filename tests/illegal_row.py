@@ -831,10 +831,11 @@ GUARDS = {
     "a durable epoch without a checkpoint": Illegal(
         "no completed checkpoint covers epoch 1", set_epoch(1, "status = 'DURABLE', durable_at = now()")
     ),
-    "a decision from other reports": Illegal(
-        "was decided from what was not reported",
+    "an end decided from other reports": Illegal(
+        "ended the run by what was not reported",
         "UPDATE epochs SET status = 'ALIGNED', records = '{\"centroids\": [4]}', held_at = now(), aligned_at = now(), "
-        'decision = \'{"records": {"centroids": 9}}\' WHERE run_id = %(fresh)s AND epoch = 0',
+        'decision = \'{"records": {"centroids": 0}, "terminated_by": "empty_feedback"}\' '
+        "WHERE run_id = %(fresh)s AND epoch = 0",
     ),
     "a termination that no epoch decided": Illegal(
         "did not decide that it terminates", set_run("durable", "status = 'TERMINATING', terminated_by = 'criteria'")
@@ -864,7 +865,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
     "I2": tuple(name for name, illegal in GUARDS.items() if illegal.rule == "nobody drives run"),
     "I3": ("an epoch after a gap", "an epoch after an open one", "an epoch twice in force"),
     "I4": ("alignment without every report", "reports of fewer subtasks", "other reports of epoch 1"),
-    "I5": ("another decision", "a decision from other reports", "a termination that no epoch decided"),
+    "I5": ("another decision", "an end decided from other reports", "a termination that no epoch decided"),
     "I6": ("a durable epoch without a checkpoint", "durable epochs without a checkpoint", "a lower last_durable_epoch"),
     "I7": ("a checkpoint's id twice", "a checkpoint's id that was not issued", "a lower last_checkpoint_id"),
     "I8": ("completed without every acknowledgement", "completed without a manifest", "two completed checkpoints"),

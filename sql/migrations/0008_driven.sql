@@ -127,8 +127,8 @@ BEGIN
 END $$;
 
 -- An epoch follows one that is aligned or durable and does not end the run (I3, I9); no attempt opens one after another
--- while a person asks the run to stop (I20). What it was decided from stays, and is what was reported (I5); only a
--- completed checkpoint makes it durable (I6).
+-- while a person asks the run to stop (I20). What it was decided from stays, and is what was reported, which is
+-- looked at once, where it ends the run (I5); only a completed checkpoint makes it durable (I6).
 CREATE OR REPLACE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
@@ -185,11 +185,12 @@ BEGIN
                AND checkpoints.epoch >= OLD.epoch) THEN
             RAISE EXCEPTION 'no completed checkpoint covers epoch %', OLD.epoch USING ERRCODE = 'check_violation';
         END IF;
-        IF (OLD.status, NEW.status) = ('OPEN', 'ALIGNED') AND NEW.decision -> 'records' <> (
+        IF (OLD.status, NEW.status) = ('OPEN', 'ALIGNED') AND NEW.decision ->> 'terminated_by' IS NOT NULL
+           AND NEW.decision -> 'records' <> (
                SELECT jsonb_object_agg(head.key, (SELECT coalesce(sum(CAST(told.count AS numeric)), 0)
                    FROM jsonb_array_elements_text(head.value) AS told (count)))
                FROM jsonb_each(NEW.records) AS head) THEN
-            RAISE EXCEPTION 'epoch % was decided from what was not reported', OLD.epoch
+            RAISE EXCEPTION 'epoch % ended the run by what was not reported', OLD.epoch
                 USING ERRCODE = 'check_violation';
         END IF;
         IF OLD.decision IS NOT NULL AND NEW.decision IS DISTINCT FROM OLD.decision THEN
@@ -234,9 +235,12 @@ BEGIN
     IF NEW.epoch > run.last_durable_epoch THEN
         RAISE EXCEPTION 'epoch % is not durable', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
+    IF run.status = 'TERMINATING' AND NEW.epoch = run.last_durable_epoch THEN
+        RETURN NEW;
+    END IF;
     SELECT max(listener_notices.epoch) INTO heard FROM listener_notices
     WHERE listener_notices.run_id = NEW.run_id AND listener_notices.listener_id = NEW.listener_id;
-    IF heard IS NULL AND NOT (run.status = 'TERMINATING' AND NEW.epoch = run.last_durable_epoch) THEN
+    IF heard IS NULL THEN
         SELECT coalesce(max(branches.epoch), -1) INTO heard FROM branches WHERE branches.run_id = NEW.run_id;
     END IF;
     IF NEW.epoch <> heard + 1 THEN
