@@ -31,18 +31,23 @@ CREATE UNIQUE INDEX runs_run_key_key ON runs (run_key) WHERE status <> 'DELETED'
 
 COMMENT ON TABLE runs IS 'One execution of an iteration; its row is locked first by every transaction that changes it.';
 
--- A run's token, its durable epochs and its checkpoint ids only grow (I1, I6, I7).
+-- A run's token, its durable epochs and its checkpoint ids only grow (I1, I6, I7). In every guard a condition that reads
+-- another table stands alone, behind those that do not: the server evaluates it as a query, whatever comes before AND.
 CREATE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    grows boolean;
 BEGIN
     IF OLD.status IN ('FINISHED', 'STOPPED', 'DELETED') AND NEW.status = OLD.status
        AND to_jsonb(NEW) - 'revision' <> to_jsonb(OLD) - 'revision' THEN
         RAISE EXCEPTION 'run % is over or stopped and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.fencing_token < OLD.fencing_token OR NEW.last_durable_epoch < OLD.last_durable_epoch AND NOT EXISTS (
-           SELECT FROM fallbacks WHERE fallbacks.run_id = OLD.run_id AND fallbacks.fencing_token = OLD.fencing_token
-           AND fallbacks.epoch = NEW.last_durable_epoch)
-       OR NEW.last_checkpoint_id < OLD.last_checkpoint_id OR NEW.aborted_through < OLD.aborted_through
-       OR NEW.revision < OLD.revision THEN
+    grows := NEW.fencing_token >= OLD.fencing_token AND NEW.last_checkpoint_id >= OLD.last_checkpoint_id
+        AND NEW.aborted_through >= OLD.aborted_through AND NEW.revision >= OLD.revision;
+    IF NEW.last_durable_epoch < OLD.last_durable_epoch THEN
+        grows := grows AND EXISTS (SELECT FROM fallbacks WHERE fallbacks.run_id = OLD.run_id
+            AND fallbacks.fencing_token = OLD.fencing_token AND fallbacks.epoch = NEW.last_durable_epoch);
+    END IF;
+    IF NOT grows THEN
         RAISE EXCEPTION 'run %: tokens, durable epochs and checkpoint ids only grow', OLD.run_id
             USING ERRCODE = 'check_violation';
     END IF;
@@ -320,6 +325,8 @@ COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DU
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
+    previous bigint;
+    may_move boolean;
 BEGIN
     IF TG_OP = 'INSERT' OR NEW.records <> OLD.records THEN
         IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
@@ -341,45 +348,51 @@ BEGIN
         RAISE EXCEPTION 'the reports of epoch % are counted, not told', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
     IF TG_OP = 'INSERT' THEN
-        IF (NEW.epoch > 0 OR EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id))
-           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
-               AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
-               AND epochs.decision ->> 'terminated_by' IS NULL)
-           AND NOT EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id
-               AND branches.epoch = NEW.epoch - 1) THEN
-            RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
-        END IF;
-        IF EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id
-                   AND stops.kind = 'STOP' AND stops.resumed_at IS NULL)
-           AND EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch - 1
-               AND epochs.fencing_token = NEW.fencing_token) THEN
-            RAISE EXCEPTION 'a person asks run % to stop before epoch %', NEW.run_id, NEW.epoch
-                USING ERRCODE = 'check_violation';
+        SELECT epochs.fencing_token INTO previous FROM epochs WHERE epochs.run_id = NEW.run_id
+            AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
+            AND epochs.decision ->> 'terminated_by' IS NULL;
+        IF previous IS NULL AND NEW.epoch >= 0 THEN
+            IF NEW.epoch <> (SELECT coalesce(max(branches.epoch), -1) + 1 FROM branches
+                             WHERE branches.run_id = NEW.run_id) THEN
+                RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
+            END IF;
+        ELSIF previous = NEW.fencing_token THEN
+            IF EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id
+                       AND stops.kind = 'STOP' AND stops.resumed_at IS NULL) THEN
+                RAISE EXCEPTION 'a person asks run % to stop before epoch %', NEW.run_id, NEW.epoch
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
     ELSE
         IF (NEW.run_id, NEW.epoch, NEW.fencing_token) IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token) THEN
             RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
         END IF;
-        IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
-            ('OPEN', 'ALIGNED'), ('ALIGNED', 'DURABLE'), ('OPEN', 'VOIDED'), ('ALIGNED', 'VOIDED'))
-           AND NOT ((OLD.status, NEW.status) = ('DURABLE', 'VOIDED') AND EXISTS (SELECT FROM fallbacks
-               JOIN runs USING (run_id, fencing_token)
-               WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch)) THEN
+        may_move := OLD.status = NEW.status OR CASE OLD.status
+            WHEN 'OPEN' THEN NEW.status IN ('ALIGNED', 'VOIDED')
+            WHEN 'ALIGNED' THEN NEW.status IN ('DURABLE', 'VOIDED')
+            ELSE false
+        END;
+        IF OLD.status = 'DURABLE' AND NEW.status = 'VOIDED' THEN
+            may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch);
+        END IF;
+        IF NOT may_move THEN
             RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF (OLD.status, NEW.status) = ('ALIGNED', 'DURABLE') AND NOT EXISTS (SELECT FROM checkpoints
-               WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'COMPLETED'
-               AND checkpoints.epoch >= OLD.epoch) THEN
-            RAISE EXCEPTION 'no completed checkpoint covers epoch %', OLD.epoch USING ERRCODE = 'check_violation';
-        END IF;
-        IF (OLD.status, NEW.status) = ('OPEN', 'ALIGNED') AND NEW.decision ->> 'terminated_by' IS NOT NULL
-           AND NEW.decision -> 'records' <> (
-               SELECT jsonb_object_agg(head.key, (SELECT coalesce(sum(CAST(told.count AS numeric)), 0)
-                   FROM jsonb_array_elements_text(head.value) AS told (count)))
-               FROM jsonb_each(NEW.records) AS head) THEN
-            RAISE EXCEPTION 'epoch % ended the run by what was not reported', OLD.epoch
-                USING ERRCODE = 'check_violation';
+        IF OLD.status = 'ALIGNED' AND NEW.status = 'DURABLE' THEN
+            IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                           AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch >= OLD.epoch) THEN
+                RAISE EXCEPTION 'no completed checkpoint covers epoch %', OLD.epoch USING ERRCODE = 'check_violation';
+            END IF;
+        ELSIF OLD.status = 'OPEN' AND NEW.status = 'ALIGNED' AND NEW.decision ->> 'terminated_by' IS NOT NULL THEN
+            IF NEW.decision -> 'records' <> (
+                   SELECT jsonb_object_agg(head.key, (SELECT coalesce(sum(CAST(told.count AS numeric)), 0)
+                       FROM jsonb_array_elements_text(head.value) AS told (count)))
+                   FROM jsonb_each(NEW.records) AS head) THEN
+                RAISE EXCEPTION 'epoch % ended the run by what was not reported', OLD.epoch
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
         IF OLD.decision IS NOT NULL AND NEW.decision IS DISTINCT FROM OLD.decision THEN
             RAISE EXCEPTION 'the decision of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
@@ -447,6 +460,7 @@ COMMENT ON TABLE checkpoints IS 'Pending, completed, aborted, subsumed, discarde
 CREATE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
+    may_move boolean;
 BEGIN
     IF TG_OP = 'INSERT' OR NEW.acknowledgements <> OLD.acknowledgements THEN
         IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
@@ -475,12 +489,17 @@ BEGIN
             RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
-            ('PENDING', 'COMPLETED'), ('PENDING', 'ABORTED'), ('PENDING', 'SUBSUMED'), ('COMPLETED', 'SUBSUMED'),
-            ('SUBSUMED', 'DISCARDED'), ('COMPLETED', 'DISCARDED'))
-           AND NOT ((OLD.status, NEW.status) = ('SUBSUMED', 'COMPLETED') AND EXISTS (SELECT FROM fallbacks
-               JOIN runs USING (run_id, fencing_token)
-               WHERE fallbacks.run_id = OLD.run_id AND fallbacks.to_checkpoint_id = OLD.checkpoint_id)) THEN
+        may_move := OLD.status = NEW.status OR CASE OLD.status
+            WHEN 'PENDING' THEN NEW.status IN ('COMPLETED', 'ABORTED', 'SUBSUMED')
+            WHEN 'COMPLETED' THEN NEW.status IN ('SUBSUMED', 'DISCARDED')
+            WHEN 'SUBSUMED' THEN NEW.status = 'DISCARDED'
+            ELSE false
+        END;
+        IF OLD.status = 'SUBSUMED' AND NEW.status = 'COMPLETED' THEN
+            may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.to_checkpoint_id = OLD.checkpoint_id);
+        END IF;
+        IF NOT may_move THEN
             RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -515,7 +534,8 @@ BEGIN
         WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
             OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
         WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
-            OR NEW.manifest_sha256 !~ '^[0-9a-f]{64}$' THEN 'checkpoints_manifest_check'
+            OR length(NEW.manifest_sha256) <> 64 OR translate(NEW.manifest_sha256, '0123456789abcdef', '') <> ''
+            THEN 'checkpoints_manifest_check'
         WHEN (NEW.status = 'ABORTED') <> (NEW.reason IS NOT NULL) THEN 'checkpoints_aborted_check'
         WHEN NEW.failure NOT IN ('DECLINED', 'EXPIRED', 'ABORTED_BY_USER', 'SUBSUMED', 'ATTEMPT_ENDED')
             THEN 'checkpoints_failure_check'
