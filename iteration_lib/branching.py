@@ -6,7 +6,9 @@ branch pins the checkpoint, and its first attempt copies what it needs (driver.o
 What the origin computed once and for all (pins of data streams, operators that finished for good) is taken over where
 the branch would have computed the same: same code, same inputs, and no parameter that the operator takes and that is
 another one now. A data stream that takes parameters, where these are other ones, is taken over if it names the same
-Parquet files still; of one that reads by Spark nobody can tell, and whoever branches has to say.
+Parquet files still; of one that reads by Spark nobody can tell, and whoever branches has to say. What code an older
+checkpoint was written with no row says: an output that the origin itself does not take for finished any more is left
+behind when the rest is copied (savepoint.finished_in_force).
 """
 
 from __future__ import annotations

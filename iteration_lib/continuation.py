@@ -1,7 +1,8 @@
 """May a run go on with the iteration as the user's file has it now? Asked before anything is submitted.
 
 Operators are matched by id. What differs is allowed or refused by the rules of model.evolution; what is marked as
-finished has to be legal for the operators as they are now, by the rules of protocol.legality.
+finished has to be legal for the operators as they are now, by the rules of protocol.legality. A listener of the end
+is refused that has heard of epochs: it is marked as having heard.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from iteration_lib.marker import markers_of
 from iteration_lib.model.definition import describe
 from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of
 from iteration_lib.model.graph import Graph
+from iteration_lib.model.listener import ListenerEvent
 from iteration_lib.protocol.legality import Markers, check_restore
 from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import History
 
@@ -26,7 +29,8 @@ class Continuation:
 
     `markers` is what the store says; `kept` what an attempt with this iteration begins with: other operators void what
     the open epoch had left, those that are gone lose what they finished for good. `kept_from_origin` are the operators
-    whose outputs a branch takes over, as long as it has no checkpoint of its own.
+    whose outputs a branch takes over, as long as it has no checkpoint of its own. `misheard` are the listeners of the
+    end that have heard of epochs, when they were listeners of these.
     """
 
     run: RunRecord
@@ -34,6 +38,7 @@ class Continuation:
     evolution: Evolution
     markers: Markers
     kept_from_origin: tuple[str, ...] = ()
+    misheard: tuple[str, ...] = ()
 
     @property
     def has_changed(self) -> bool:
@@ -58,17 +63,23 @@ class Continuation:
         )
 
     def refusals(self, *, allow_dropped_state: bool) -> tuple[str, ...]:
-        """Return why the run may not go on with other operators, a sentence each; none if it may."""
+        """Return why the run may not go on with other operators or listeners, a sentence each; none if it may."""
         stateful = self.evolution.before.stateful if self.markers.epoch > 0 else ()
         begun = [edge.operator_id for edge in self.markers.edges if edge.epoch == NO_EPOCH]
         captured = [self._declared(edge.operator_id) for edge in self.markers.edges]
-        return check_evolution(
+        refused = check_evolution(
             self.evolution,
             finished=self.markers.finished.union(begun, self.kept_from_origin),
             stateful=stateful,
             captured=captured,
             allow_dropped_state=allow_dropped_state,
         )
+        misheard = (
+            f"listener {listener_id!r} hears of the end now, and has heard of epochs: it would not be told; give it "
+            "another listener_id"
+            for listener_id in self.misheard
+        )
+        return (*refused, *misheard)
 
     def _declared(self, operator_id: str) -> str:
         """Return the operator that a user declared: one that carries state has hidden parts, each with an edge."""
@@ -95,12 +106,24 @@ def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_ed
         evolution=evolution,
         markers=markers,
         kept_from_origin=tuple(known for known in kept if _finishes(evolution, known)),
+        misheard=_misheard(store, run, graph),
     )
 
 
 def _finishes(evolution: Evolution, operator_id: str) -> bool:
     operator = evolution.before.operators.get(operator_id)
     return operator is not None and operator.finishes
+
+
+def _misheard(store: History, run: RunRecord, graph: Graph) -> tuple[str, ...]:
+    """Return which listeners of the end have heard of anything before it.
+
+    The end is heard of in the very step that finishes the run, which may have happened since the run was read.
+    """
+    of_the_end = (found.listener_id for found in graph.listeners if found.event is ListenerEvent.TERMINATED)
+    heard = tuple(listener_id for listener_id in of_the_end if store.list_notices(run.run_id, listener_id))
+    now = store.find_run(run.run_id) if heard else run
+    return heard if now is not None and now.status is not RunStatus.FINISHED else ()
 
 
 def check_continuation(continuation: Continuation, *, allow_dropped_state: bool) -> None:

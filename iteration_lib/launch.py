@@ -259,7 +259,7 @@ class Drive:
 def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive: Drive) -> RunRecord:
     """Run epochs up to `until_epoch` (exclusive), or to the end and then publish; return the run as it is then.
 
-    A run that FAILED with all of them durable has listeners left to call.
+    One whose attempt was cut short with all of them durable has listeners left to call.
 
     Raises LeaseHeldError, RunStoppedError, SupersededError, and what the operators' execution raises; the run can be
     resumed after any. A run that a person stops meanwhile is returned as STOPPED.
@@ -268,9 +268,8 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     reached = drive.until_epoch is not None and run.epochs >= drive.until_epoch
     done = reached or (terminating and not drive.publish)
     # What sinks do not show yet is left to this attempt, whatever sinks the definition has by now.
-    if run.status is RunStatus.FINISHED or (
-        done and run.status is not RunStatus.FAILED and not store.list_uncommitted(run.run_id)
-    ):
+    is_left = done and (is_cut_short(store, run, drive.holder) or bool(store.list_uncommitted(run.run_id)))
+    if run.status is RunStatus.FINISHED or (done and not is_left):
         return run
     _check_no_loop(run)
     if run.status is RunStatus.STOPPED:
@@ -295,6 +294,16 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
         if drive.publish:
             publish_outputs(context, driven)
     return find_run(store, run.run_id)
+
+
+def is_cut_short(store: StoreWithHistory, run: RunRecord, holder: Holder) -> bool:
+    """Tell whether the run's last attempt failed, or died, so that listeners may not have heard of durable epochs.
+
+    It is dead where its process is proved to be gone, or where it was an earlier try of the holder's own task. Whoever
+    may be alive has them hear himself, also where he is another task of the same DAG run.
+    """
+    live = [attempt.holder for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
+    return run.status is RunStatus.FAILED or any(is_gone(known) or known.is_of_task(holder) for known in live)
 
 
 @contextmanager
@@ -322,6 +331,7 @@ def open_context(
             clock=SystemClock(),
             parallelism=drive.parallelism,
             alignment_timeout_seconds=checkpointing.alignment_timeout_seconds,
+            termination_grace_seconds=settings.termination_grace_seconds,
             sinks=sinks,
             observer=drive.observer,
             crash_plan=settings.crash_plan,

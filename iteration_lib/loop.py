@@ -25,13 +25,14 @@ def open_run(  # noqa: PLR0913 - all but the key may be left out
     store: str | None = None,
     checkpointing: Checkpointing | None = None,
     takeover: bool = False,
+    allow_fallback: bool = False,
 ) -> Iterator[LoopRun]:
     """Give the run of this key, whose epochs are a loop: `for epoch in run.epochs(centres=start, max_epochs=20):`.
 
     A run is found again by its key; its parameters belong to it, and others are refused. `state` and `store` are
     addresses (else ITERATION_STATE_URI and ITERATION_STORE_URL, else this user's own). Variables that are Spark
     DataFrames need their session, `spark`. With `takeover` the run is taken from an attempt that you know is gone,
-    where that cannot be proved.
+    where that cannot be proved. With `allow_fallback` a newest checkpoint that is broken is given up for an older one.
 
     On the way out the attempt has ended: FAILED when an error passed, and the next one goes on either way.
     """
@@ -53,5 +54,5 @@ def open_run(  # noqa: PLR0913 - all but the key may be left out
         checkpointing=checkpointing or Checkpointing(),
     )
     settings = read_settings(os.environ, store_url=store, state_uri=state)
-    with loop_run(settings, request, spark=spark, takeover=takeover) as run:
+    with loop_run(settings, request, spark=spark, takeover=takeover, allow_fallback=allow_fallback) as run:
         yield run

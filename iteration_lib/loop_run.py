@@ -20,6 +20,7 @@ from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.sweep import RUNNER_SCRATCH
 from iteration_lib.engine import Engine, EngineKind, GivenSession
 from iteration_lib.errors import ParameterError, RunMismatchError, UsageError, VariableNotFoundError
+from iteration_lib.fallback import fall_back
 from iteration_lib.launch import Drive, check_same, find_run, new_run, open_context, open_store
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe
@@ -83,7 +84,8 @@ class LoopRun:
         after `max_epochs` of them. A loop that is left by `break` or an error goes on there in the next attempt, with
         the epoch in which it was left.
 
-        Raises RunMismatchError, LeaseHeldError, and where an epoch ends SupersededError and ValueNotKeptError.
+        Raises RunMismatchError, LeaseHeldError, StateCorruptedError (FallbackRefusedError where a fallback is allowed),
+        and where an epoch ends SupersededError and ValueNotKeptError.
         """
         if self._is_left:
             raise UsageError(f"run {self._request.run_key!r} is closed; loop over its epochs inside the `with` block")
@@ -116,6 +118,8 @@ class LoopRun:
         graph = graph_of_loop(run.definition)
         opened = open_context(self._store, self._settings, run, self._drive, graph=graph, params=None)
         context = self._stack.enter_context(opened)
+        if self._drive.allow_fallback:
+            context = fall_back(self._store, context)
         boundary = Boundary(context)
         self._stack.enter_context(leaving(context, boundary))
         if boundary.state.status is RunStatus.RUNNING:
@@ -160,7 +164,9 @@ def _params_of(params: Mapping[str, Scalar], max_epochs: int | None) -> Mapping[
 
 
 @contextmanager
-def loop_run(settings: Settings, request: LoopRequest, *, spark: object, takeover: bool) -> Iterator[LoopRun]:
+def loop_run(
+    settings: Settings, request: LoopRequest, *, spark: object, takeover: bool, allow_fallback: bool = False
+) -> Iterator[LoopRun]:
     """Open the store and give the run; on the way out its attempt has ended, FAILED when an error passed."""
     engine = GivenSession(spark=spark) if spark is not None else Engine(kind=EngineKind.LOCAL)
     drive = Drive(
@@ -168,6 +174,7 @@ def loop_run(settings: Settings, request: LoopRequest, *, spark: object, takeove
         open_runner=engine.open_runner,
         parallelism=1,
         takeover=takeover,
+        allow_fallback=allow_fallback,
         checkpointing=dataclasses.asdict(request.checkpointing),
     )
     with _told_to_end(), open_store(settings) as store, ExitStack() as stack:

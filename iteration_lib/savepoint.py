@@ -14,18 +14,29 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
 from iteration_lib.model.params import Scalar
+from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.runner.pins import is_own, move_pin, pinned_from_json
 from iteration_lib.runner.seam import PinnedData
 from iteration_lib.state.copies import copy_checkpoint
-from iteration_lib.state.files import Written, copy_file, read_bytes, read_whole, verify_file, write_bytes
+from iteration_lib.state.files import (
+    Written,
+    copy_file,
+    read_bytes,
+    read_if_there,
+    read_whole,
+    verify_file,
+    write_bytes,
+)
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
+from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
 
@@ -68,13 +79,25 @@ def checkpoint_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) 
         raise UsageError(f"{problem}: it has no files; choose another one (see: iteration checkpoints)")
     location = StateLocation(run.state_uri).below(run.run_id)
     content = read_bytes(location, checkpoint.manifest_path, sha256=str(checkpoint.manifest_sha256))
+    manifest = Manifest.from_bytes(content, path=location.path(checkpoint.manifest_path))
     return Savepoint(
         location=location,
-        manifest=Manifest.from_bytes(content, path=location.path(checkpoint.manifest_path)),
+        manifest=dataclasses.replace(manifest, finished=finished_in_force(store, run.run_id, manifest)),
         definition=run.definition,
         params=run.params,
         pins={pin.name: pinned_from_json(pin.pin) for pin in store.list_pins(run.run_id)},
     )
+
+
+def finished_in_force(store: History, run_id: RunId, manifest: Manifest) -> dict[str, SavedStream]:
+    """Return what operators had finished for good with in a checkpoint of a run, as far as the run takes it for that.
+
+    An operator that was removed, and added again with other code, has finished with something else since, or not yet:
+    the run's definition says nothing of the code that left the old output.
+    """
+    found = {known.operator_id: known.output for known in store.list_operators(run_id) if known.output is not None}
+    in_force = {operator_id: SavedStream.from_json(output) for operator_id, output in found.items()}
+    return {name: saved for name, saved in manifest.finished.items() if in_force.get(name) == saved}
 
 
 def copy_pin(source: StateLocation, pin: PinnedData, *, destination: StateLocation, folder: str = "") -> PinnedData:
@@ -92,7 +115,7 @@ def write_savepoint(savepoint: Savepoint, destination: StateLocation) -> Savepoi
 
     Every file is verified on the way, `savepoint.json` is written last. Repeating the call is harmless, and goes on
     where it was cut short. Raises UsageError when another savepoint lies there, StateCorruptedError that names a bad
-    file of the origin, StateLocationError when the folder cannot be written.
+    file of the origin, StateLocationError when the folder cannot be written, or read to see what lies there.
     """
     copied = dataclasses.replace(savepoint, location=destination)
     if _is_taken(destination, copied.to_bytes()):
@@ -110,24 +133,32 @@ def open_savepoint(uri: str) -> Savepoint:
     Raises StateCorruptedError that names the file, whatever is wrong: missing, changed, of a newer version, no
     savepoint at all.
     """
-    try:
-        location = StateLocation(uri)
-        full = location.path(SAVEPOINT_FILE)
-        savepoint = _parse(location, full, read_whole(location, SAVEPOINT_FILE))
+    savepoint = read_savepoint(uri)
+    with _as_corrupted(uri):
         for path, size_bytes, sha256 in _files(savepoint):
-            verify_file(location, path, size_bytes=size_bytes, sha256=sha256)
-    except StateCorruptedError as err:
-        raise StateCorruptedError(err.uri, err.problem, way_out=_WAY_OUT) from err
-    except StateLocationError as err:  # no such file system, or a path that leads out of the folder
-        raise StateCorruptedError(f"{uri}/{SAVEPOINT_FILE}", f"cannot be used ({err})", way_out=_WAY_OUT) from err
+            verify_file(savepoint.location, path, size_bytes=size_bytes, sha256=sha256)
     return savepoint
 
 
-def _is_taken(destination: StateLocation, content: bytes) -> bool:
+def read_savepoint(uri: str) -> Savepoint:
+    """Return what the savepoint in a folder says; see open_savepoint, which looks at the files that it names too."""
+    with _as_corrupted(uri):
+        location = StateLocation(uri)
+        return _parse(location, location.path(SAVEPOINT_FILE), read_whole(location, SAVEPOINT_FILE))
+
+
+@contextmanager
+def _as_corrupted(uri: str) -> Iterator[None]:
     try:
-        return read_whole(destination, SAVEPOINT_FILE) != content
-    except StateCorruptedError:
-        return False
+        yield
+    except StateCorruptedError as err:
+        raise StateCorruptedError(err.uri, err.problem, is_unreadable=err.is_unreadable, way_out=_WAY_OUT) from err
+    except StateLocationError as err:  # no such file system, or a path that leads out of the folder
+        raise StateCorruptedError(f"{uri}/{SAVEPOINT_FILE}", f"cannot be used ({err})", way_out=_WAY_OUT) from err
+
+
+def _is_taken(destination: StateLocation, content: bytes) -> bool:
+    return read_if_there(destination, SAVEPOINT_FILE) not in (None, content)
 
 
 def _parse(location: StateLocation, full: str, content: bytes) -> Savepoint:

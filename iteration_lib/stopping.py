@@ -34,6 +34,12 @@ def live_attempt(store: History, run: RunRecord) -> AttemptRecord | None:
     return next((known for known in store.list_attempts(run.run_id) if known.ended_at is None), None)
 
 
+def is_driven(store: History, run: RunRecord) -> bool:
+    """Whether an attempt has not ended whose process is not proved to be gone."""
+    live = live_attempt(store, run)
+    return live is not None and not is_gone(live.holder)
+
+
 def request_stop(store: StoreWithHistory, run: RunRecord, *, kind: StopKind, by: str) -> StopRecord:
     """Ask a run to stop or to drain, and return the request that is in force: it may be somebody's earlier one.
 

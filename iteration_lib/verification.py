@@ -8,6 +8,7 @@ durable edges in force, inputs that were copied into the run's folder, and what 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from iteration_lib.driver.publish import POINTER, folder_of, pointer_to
@@ -17,6 +18,8 @@ from iteration_lib.protocol.bucket_range import show_buckets
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import CheckpointKind, RunStatus
 from iteration_lib.runner.pins import is_own, pinned_from_json
+from iteration_lib.runner.seam import PinnedData
+from iteration_lib.savepoint import read_savepoint
 from iteration_lib.state.digest import state_digest
 from iteration_lib.state.files import read_bytes, verify_file
 from iteration_lib.state.location import StateLocation
@@ -43,12 +46,34 @@ class CheckedFile:
 def verify_run(store: History, run: RunRecord, *, checkpoint_id: int | None = None) -> tuple[CheckedFile, ...]:
     """Verify every file of a run, each once, or those of one checkpoint; nothing is changed.
 
-    Raises CheckpointNotFoundError, or UsageError for a checkpoint that has no files.
+    Somebody may drive the run meanwhile. A file goes after the row that named it, so what is bad is looked for in rows
+    that are read after that. Raises CheckpointNotFoundError, or UsageError for a checkpoint that has no files.
     """
-    check = _Check(location=StateLocation(run.state_uri).below(run.run_id), run=run)
+    files = _verify(store, run, checkpoint_id)
+    good = frozenset(file.path for file in files if file.problem is None)
+    if all(file.path in good for file in files):
+        return files
+    named = {file.path: file for file in _verify(store, run, checkpoint_id, passing_over=good)}
+    again = (file if file.problem is None else named.get(file.path) for file in files)
+    return tuple(file for file in again if file is not None)
+
+
+def verify_streams(location: StateLocation, owner: str, streams: Iterable[SavedStream]) -> tuple[CheckedFile, ...]:
+    """Verify the files of streams, each once."""
+    check = _Check(location=location)
+    for stream in streams:
+        check.stream(owner, stream)
+    return tuple(check.files)
+
+
+def _verify(
+    store: History, run: RunRecord, checkpoint_id: int | None, *, passing_over: frozenset[str] = frozenset()
+) -> tuple[CheckedFile, ...]:
+    """Read the rows of a run, and verify the files that they name."""
+    check = _Check(location=StateLocation(run.state_uri).below(run.run_id), seen=set(passing_over))
     checkpoints = store.list_checkpoints(run.run_id)
     if checkpoint_id is not None:
-        check.checkpoint(_find(run, checkpoints, checkpoint_id))
+        check.checkpoint(run, _find(run, checkpoints, checkpoint_id))
         return tuple(check.files)
     for operator in store.list_operators(run.run_id):
         if operator.output is not None:
@@ -63,18 +88,32 @@ def verify_run(store: History, run: RunRecord, *, checkpoint_id: int | None = No
                 check.file(f"data stream {pin.name!r}", file.path, size_bytes=file.size_bytes, sha256=file.version)
     for checkpoint in checkpoints:
         if checkpoint.has_files:
-            check.checkpoint(checkpoint)
+            check.checkpoint(run, checkpoint)
     branch = store.find_branch(run.run_id)
-    origin = _verify_origin(run, branch) if branch is not None and branch.holds_origin else ()
+    origin = _verify_origin(store, branch) if branch is not None and branch.holds_origin else ()
     return (*check.files, *origin)
 
 
-def _verify_origin(run: RunRecord, branch: BranchRecord) -> tuple[CheckedFile, ...]:
+def _verify_origin(store: History, branch: BranchRecord) -> tuple[CheckedFile, ...]:
     """Verify the checkpoint that a branch starts from, as long as it needs it; its paths are full addresses."""
     location = StateLocation(branch.uri)
-    check = _Check(location=location, run=run)
-    check.manifest("origin", branch.manifest_path, branch.manifest_sha256)
+    check = _Check(location=location)
+    if check.manifest("origin", branch.manifest_path, branch.manifest_sha256) is not None:
+        for name, pin in _pins_of_origin(store, branch).items():
+            for file in pin.files:
+                if is_own(file.path):
+                    owner = f"origin, data stream {name!r}"
+                    check.file(owner, file.path, size_bytes=file.size_bytes, sha256=file.version)
     return tuple(replace(file, path=location.path(file.path)) for file in check.files)
+
+
+def _pins_of_origin(store: History, branch: BranchRecord) -> Mapping[str, PinnedData]:
+    """Return what the next attempt of a branch copies; of a savepoint it looks at all that lies there."""
+    if branch.origin_run_id is None:
+        return read_savepoint(branch.uri).pins
+    own = {pin.name for pin in store.list_pins(branch.run_id)}
+    pins = [pin for pin in store.list_pins(branch.origin_run_id) if pin.name in branch.keeps and pin.name not in own]
+    return {pin.name: pinned_from_json(pin.pin) for pin in pins}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,11 +121,10 @@ class _Check:
     """What has been verified of a run so far."""
 
     location: StateLocation
-    run: RunRecord
     files: list[CheckedFile] = field(default_factory=list)
-    _seen: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
 
-    def checkpoint(self, checkpoint: CheckpointRecord) -> None:
+    def checkpoint(self, run: RunRecord, checkpoint: CheckpointRecord) -> None:
         """Verify a checkpoint's manifest and what it names, and what readers of published outputs see."""
         owner = f"checkpoint {checkpoint.checkpoint_id}"
         manifest = self.manifest(owner, str(checkpoint.manifest_path), str(checkpoint.manifest_sha256))
@@ -94,8 +132,8 @@ class _Check:
             return
         for stream in manifest.outputs.values():
             self.stream("outputs", stream)
-        if checkpoint.kind is CheckpointKind.FINAL and self.run.status is RunStatus.FINISHED:
-            self._published(manifest)
+        if checkpoint.kind is CheckpointKind.FINAL and run.status is RunStatus.FINISHED:
+            self._published(run, manifest)
 
     def manifest(self, owner: str, path: str, sha256: str) -> Manifest | None:
         """Verify a manifest and what an attempt needs of it; of a bad manifest nothing that it says counts."""
@@ -120,7 +158,7 @@ class _Check:
 
     def file(self, owner: str, path: str, *, size_bytes: int, sha256: str) -> None:
         """Verify a file, unless it was before."""
-        if path in self._seen:
+        if path in self.seen:
             return
         try:
             verify_file(self.location, path, size_bytes=size_bytes, sha256=sha256)
@@ -129,22 +167,22 @@ class _Check:
         else:
             self._add(owner, path, size_bytes, None)
 
-    def _published(self, manifest: Manifest) -> None:
+    def _published(self, run: RunRecord, manifest: Manifest) -> None:
         """Verify what readers of the outputs see: the pointer, and folders without files that nobody published."""
         digest = state_digest(manifest.outputs)
-        if digest != self.run.state_digest:
-            problem = f"names outputs with the digest {digest}, but {self.run.state_digest} was published"
+        if digest != run.state_digest:
+            problem = f"names outputs with the digest {digest}, but {run.state_digest} was published"
             self._add("outputs", POINTER, 0, problem)
             return
         pointer = pointer_to(manifest)
         self.file("outputs", POINTER, size_bytes=len(pointer), sha256=hashlib.sha256(pointer).hexdigest())
         for stream in manifest.outputs.values():
             for path in self.location.list_files(folder_of(stream)):
-                if path not in self._seen:
+                if path not in self.seen:
                     self._add("outputs", path, 0, "lies among the published files, but was not published")
 
     def _add(self, owner: str, path: str, size_bytes: int, problem: str | None, *, is_unreadable: bool = False) -> None:
-        self._seen.add(path)
+        self.seen.add(path)
         self.files.append(
             CheckedFile(owner=owner, path=path, size_bytes=size_bytes, problem=problem, is_unreadable=is_unreadable)
         )

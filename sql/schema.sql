@@ -1,5 +1,6 @@
 -- The store as it is now. Illegal rows and transitions are refused here, by the database itself; the rules behind the
--- constraints are the invariants of iteration_lib/protocol (I1 to I21).
+-- constraints are the invariants of iteration_lib/protocol (I1 to I21). What only the policy or a refusal shows (I12 to
+-- I14) is the coordinator's alone.
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,
@@ -30,18 +31,23 @@ CREATE UNIQUE INDEX runs_run_key_key ON runs (run_key) WHERE status <> 'DELETED'
 
 COMMENT ON TABLE runs IS 'One execution of an iteration; its row is locked first by every transaction that changes it.';
 
--- A run's token, its durable epochs and its checkpoint ids only grow (I1, I6, I7).
+-- A run's token, its durable epochs and its checkpoint ids only grow (I1, I6, I7). In every guard a condition that reads
+-- another table stands alone, behind those that do not: the server evaluates it as a query, whatever comes before AND.
 CREATE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    grows boolean;
 BEGIN
     IF OLD.status IN ('FINISHED', 'STOPPED', 'DELETED') AND NEW.status = OLD.status
        AND to_jsonb(NEW) - 'revision' <> to_jsonb(OLD) - 'revision' THEN
         RAISE EXCEPTION 'run % is over or stopped and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.fencing_token < OLD.fencing_token OR NEW.last_durable_epoch < OLD.last_durable_epoch AND NOT EXISTS (
-           SELECT FROM fallbacks WHERE fallbacks.run_id = OLD.run_id AND fallbacks.fencing_token = OLD.fencing_token
-           AND fallbacks.epoch = NEW.last_durable_epoch)
-       OR NEW.last_checkpoint_id < OLD.last_checkpoint_id OR NEW.aborted_through < OLD.aborted_through
-       OR NEW.revision < OLD.revision THEN
+    grows := NEW.fencing_token >= OLD.fencing_token AND NEW.last_checkpoint_id >= OLD.last_checkpoint_id
+        AND NEW.aborted_through >= OLD.aborted_through AND NEW.revision >= OLD.revision;
+    IF NEW.last_durable_epoch < OLD.last_durable_epoch THEN
+        grows := grows AND EXISTS (SELECT FROM fallbacks WHERE fallbacks.run_id = OLD.run_id
+            AND fallbacks.fencing_token = OLD.fencing_token AND fallbacks.epoch = NEW.last_durable_epoch);
+    END IF;
+    IF NOT grows THEN
         RAISE EXCEPTION 'run %: tokens, durable epochs and checkpoint ids only grow', OLD.run_id
             USING ERRCODE = 'check_violation';
     END IF;
@@ -98,6 +104,12 @@ BEGIN
         IF NEW.terminated_by = 'drained' AND OLD.terminated_by IS NULL AND NOT EXISTS (SELECT FROM stops
                WHERE stops.run_id = OLD.run_id AND stops.kind = 'DRAIN') THEN
             RAISE EXCEPTION 'nobody asked run % to drain', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND NEW.status = 'TERMINATING' AND NOT EXISTS (SELECT FROM epochs
+               WHERE epochs.run_id = OLD.run_id AND epochs.epoch = NEW.last_durable_epoch
+               AND epochs.status = 'DURABLE' AND epochs.decision ->> 'terminated_by' = NEW.terminated_by) THEN
+            RAISE EXCEPTION 'the last durable epoch of run % did not decide that it terminates', OLD.run_id
+                USING ERRCODE = 'check_violation';
         END IF;
         IF NEW.status IN ('FINISHED', 'STOPPED', 'DELETED') THEN
             IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'PENDING')
@@ -196,6 +208,18 @@ BEGIN
 END $$;
 CREATE TRIGGER attempts_guard BEFORE INSERT OR UPDATE ON attempts FOR EACH ROW EXECUTE FUNCTION attempts_guard();
 
+-- What a run's driver writes is written under the token of a live attempt (I2); on every table, by its name, the last
+-- guard that is asked.
+CREATE FUNCTION writer_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                   AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, who would write %', NEW.run_id, NEW.fencing_token,
+            TG_ARGV[0] USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE TABLE operators (
     run_id          uuid NOT NULL REFERENCES runs,
     operator_id     text NOT NULL,
@@ -231,6 +255,8 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER operators_guard BEFORE UPDATE ON operators FOR EACH ROW EXECUTE FUNCTION operators_guard();
+CREATE TRIGGER operators_writer_guard BEFORE UPDATE ON operators FOR EACH ROW
+    WHEN (OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL) EXECUTE FUNCTION writer_guard('an operator''s marker');
 
 -- Which operators a run has changes only under a live attempt that says what changed, before it opens an epoch.
 CREATE FUNCTION definition_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -261,6 +287,7 @@ CREATE TABLE pins (
 );
 
 CREATE TRIGGER pins_guard BEFORE UPDATE ON pins FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a pin');
+CREATE TRIGGER pins_writer_guard BEFORE INSERT ON pins FOR EACH ROW EXECUTE FUNCTION writer_guard('a pin');
 
 COMMENT ON TABLE pins IS 'What each data stream of a run reads, fixed when the run started.';
 
@@ -292,10 +319,14 @@ CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
 
 COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DURABLE, or VOIDED when superseded.';
 
--- An epoch follows one that is aligned or durable and does not end the run (I3, I9); what it was decided from stays (I5).
+-- An epoch follows one that is aligned or durable and does not end the run (I3, I9); no attempt opens one after another
+-- while a person asks the run to stop (I20). What it was decided from stays, and is what was reported, which is
+-- looked at once, where it ends the run (I5); only a completed checkpoint makes it durable (I6).
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
+    previous bigint;
+    may_move boolean;
 BEGIN
     IF TG_OP = 'INSERT' OR NEW.records <> OLD.records THEN
         IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
@@ -317,25 +348,51 @@ BEGIN
         RAISE EXCEPTION 'the reports of epoch % are counted, not told', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
     IF TG_OP = 'INSERT' THEN
-        IF (NEW.epoch > 0 OR EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id))
-           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
-               AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
-               AND epochs.decision ->> 'terminated_by' IS NULL)
-           AND NOT EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id
-               AND branches.epoch = NEW.epoch - 1) THEN
-            RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
+        SELECT epochs.fencing_token INTO previous FROM epochs WHERE epochs.run_id = NEW.run_id
+            AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
+            AND epochs.decision ->> 'terminated_by' IS NULL;
+        IF previous IS NULL AND NEW.epoch >= 0 THEN
+            IF NEW.epoch <> (SELECT coalesce(max(branches.epoch), -1) + 1 FROM branches
+                             WHERE branches.run_id = NEW.run_id) THEN
+                RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
+            END IF;
+        ELSIF previous = NEW.fencing_token THEN
+            IF EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id
+                       AND stops.kind = 'STOP' AND stops.resumed_at IS NULL) THEN
+                RAISE EXCEPTION 'a person asks run % to stop before epoch %', NEW.run_id, NEW.epoch
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
     ELSE
         IF (NEW.run_id, NEW.epoch, NEW.fencing_token) IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token) THEN
             RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
         END IF;
-        IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
-            ('OPEN', 'ALIGNED'), ('ALIGNED', 'DURABLE'), ('OPEN', 'VOIDED'), ('ALIGNED', 'VOIDED'))
-           AND NOT ((OLD.status, NEW.status) = ('DURABLE', 'VOIDED') AND EXISTS (SELECT FROM fallbacks
-               JOIN runs USING (run_id, fencing_token)
-               WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch)) THEN
+        may_move := OLD.status = NEW.status OR CASE OLD.status
+            WHEN 'OPEN' THEN NEW.status IN ('ALIGNED', 'VOIDED')
+            WHEN 'ALIGNED' THEN NEW.status IN ('DURABLE', 'VOIDED')
+            ELSE false
+        END;
+        IF OLD.status = 'DURABLE' AND NEW.status = 'VOIDED' THEN
+            may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch);
+        END IF;
+        IF NOT may_move THEN
             RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status = 'ALIGNED' AND NEW.status = 'DURABLE' THEN
+            IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                           AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch >= OLD.epoch) THEN
+                RAISE EXCEPTION 'no completed checkpoint covers epoch %', OLD.epoch USING ERRCODE = 'check_violation';
+            END IF;
+        ELSIF OLD.status = 'OPEN' AND NEW.status = 'ALIGNED' AND NEW.decision ->> 'terminated_by' IS NOT NULL THEN
+            IF NEW.decision -> 'records' <> (
+                   SELECT jsonb_object_agg(head.key, (SELECT coalesce(sum(CAST(told.count AS numeric)), 0)
+                       FROM jsonb_array_elements_text(head.value) AS told (count)))
+                   FROM jsonb_each(NEW.records) AS head) THEN
+                RAISE EXCEPTION 'epoch % ended the run by what was not reported', OLD.epoch
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
         IF OLD.decision IS NOT NULL AND NEW.decision IS DISTINCT FROM OLD.decision THEN
             RAISE EXCEPTION 'the decision of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
@@ -369,6 +426,8 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
+CREATE TRIGGER epochs_writer_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW
+    WHEN (NEW.status IN ('OPEN', 'ALIGNED')) EXECUTE FUNCTION writer_guard('an epoch');
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
@@ -401,6 +460,7 @@ COMMENT ON TABLE checkpoints IS 'Pending, completed, aborted, subsumed, discarde
 CREATE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
+    may_move boolean;
 BEGIN
     IF TG_OP = 'INSERT' OR NEW.acknowledgements <> OLD.acknowledgements THEN
         IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
@@ -429,12 +489,17 @@ BEGIN
             RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
-            ('PENDING', 'COMPLETED'), ('PENDING', 'ABORTED'), ('PENDING', 'SUBSUMED'), ('COMPLETED', 'SUBSUMED'),
-            ('SUBSUMED', 'DISCARDED'), ('COMPLETED', 'DISCARDED'))
-           AND NOT ((OLD.status, NEW.status) = ('SUBSUMED', 'COMPLETED') AND EXISTS (SELECT FROM fallbacks
-               JOIN runs USING (run_id, fencing_token)
-               WHERE fallbacks.run_id = OLD.run_id AND fallbacks.to_checkpoint_id = OLD.checkpoint_id)) THEN
+        may_move := OLD.status = NEW.status OR CASE OLD.status
+            WHEN 'PENDING' THEN NEW.status IN ('COMPLETED', 'ABORTED', 'SUBSUMED')
+            WHEN 'COMPLETED' THEN NEW.status IN ('SUBSUMED', 'DISCARDED')
+            WHEN 'SUBSUMED' THEN NEW.status = 'DISCARDED'
+            ELSE false
+        END;
+        IF OLD.status = 'SUBSUMED' AND NEW.status = 'COMPLETED' THEN
+            may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.to_checkpoint_id = OLD.checkpoint_id);
+        END IF;
+        IF NOT may_move THEN
             RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -469,7 +534,8 @@ BEGIN
         WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
             OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
         WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
-            OR NEW.manifest_sha256 !~ '^[0-9a-f]{64}$' THEN 'checkpoints_manifest_check'
+            OR length(NEW.manifest_sha256) <> 64 OR translate(NEW.manifest_sha256, '0123456789abcdef', '') <> ''
+            THEN 'checkpoints_manifest_check'
         WHEN (NEW.status = 'ABORTED') <> (NEW.reason IS NOT NULL) THEN 'checkpoints_aborted_check'
         WHEN NEW.failure NOT IN ('DECLINED', 'EXPIRED', 'ABORTED_BY_USER', 'SUBSUMED', 'ATTEMPT_ENDED')
             THEN 'checkpoints_failure_check'
@@ -484,6 +550,22 @@ BEGIN
 END $$;
 CREATE TRIGGER checkpoints_guard BEFORE INSERT OR UPDATE ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION checkpoints_guard();
+
+-- A checkpoint is triggered once its epoch has aligned, under the id that was issued last (I7).
+CREATE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM runs JOIN epochs USING (run_id) WHERE runs.run_id = NEW.run_id
+                   AND runs.last_checkpoint_id = NEW.checkpoint_id AND epochs.epoch = NEW.epoch
+                   AND epochs.fencing_token = NEW.fencing_token AND epochs.status = 'ALIGNED') THEN
+        RAISE EXCEPTION 'checkpoint % of epoch % was not issued, or its epoch has not aligned', NEW.checkpoint_id,
+            NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER checkpoints_issue_guard BEFORE INSERT ON checkpoints
+    FOR EACH ROW EXECUTE FUNCTION checkpoints_issue_guard();
+CREATE TRIGGER checkpoints_writer_guard BEFORE INSERT ON checkpoints
+    FOR EACH ROW EXECUTE FUNCTION writer_guard('a checkpoint');
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,
@@ -607,6 +689,8 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER edge_parts_guard BEFORE INSERT ON edge_parts FOR EACH ROW EXECUTE FUNCTION edge_parts_guard();
+CREATE TRIGGER edge_parts_writer_guard BEFORE INSERT ON edge_parts
+    FOR EACH ROW EXECUTE FUNCTION writer_guard('an edge');
 
 CREATE FUNCTION edge_parts_void_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -634,15 +718,34 @@ CREATE TABLE listener_notices (
 
 COMMENT ON TABLE listener_notices IS 'Which durable epochs a listener has heard of, and what it returned (I16).';
 
+-- A listener hears of durable epochs, of each in turn, or of the last alone, when the run terminates (I16).
 CREATE FUNCTION listener_notices_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run runs;
+    heard bigint;
 BEGIN
-    IF NEW.epoch > (SELECT last_durable_epoch FROM runs WHERE runs.run_id = NEW.run_id) THEN
+    SELECT * INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+    IF NEW.epoch > run.last_durable_epoch THEN
         RAISE EXCEPTION 'epoch % is not durable', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF run.status = 'TERMINATING' AND NEW.epoch = run.last_durable_epoch THEN
+        RETURN NEW;
+    END IF;
+    SELECT max(listener_notices.epoch) INTO heard FROM listener_notices
+    WHERE listener_notices.run_id = NEW.run_id AND listener_notices.listener_id = NEW.listener_id;
+    IF heard IS NULL THEN
+        SELECT coalesce(max(branches.epoch), -1) INTO heard FROM branches WHERE branches.run_id = NEW.run_id;
+    END IF;
+    IF NEW.epoch <> heard + 1 THEN
+        RAISE EXCEPTION 'listener % has heard of no epoch before %', NEW.listener_id, NEW.epoch
+            USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER listener_notices_guard BEFORE INSERT ON listener_notices
     FOR EACH ROW EXECUTE FUNCTION listener_notices_guard();
+CREATE TRIGGER listener_notices_writer_guard BEFORE INSERT ON listener_notices
+    FOR EACH ROW EXECUTE FUNCTION writer_guard('a notice');
 CREATE TRIGGER listener_notices_change_guard BEFORE UPDATE ON listener_notices
     FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a notice');
 
@@ -683,6 +786,8 @@ BEGIN
 END $$;
 CREATE TRIGGER committables_guard BEFORE INSERT OR UPDATE ON committables
     FOR EACH ROW EXECUTE FUNCTION committables_guard();
+CREATE TRIGGER committables_writer_guard BEFORE INSERT ON committables
+    FOR EACH ROW EXECUTE FUNCTION writer_guard('a committable');
 
 CREATE TABLE fallbacks (
     run_id              uuid NOT NULL,

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+from iteration_lib.config import DEFAULT_TERMINATION_GRACE_SECONDS
 from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.attempt import Claim, open_attempt
@@ -33,7 +34,7 @@ from iteration_lib.model.iteration import Iteration
 from iteration_lib.model.params import params_json, parse_params
 from iteration_lib.process import this_holder
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.state import AttemptId, RunId
+from iteration_lib.protocol.state import AttemptId, Holder, RunId
 from iteration_lib.protocol.status import EpochStatus
 from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.seam import Invocation, Stream
@@ -42,6 +43,7 @@ from iteration_lib.store.record import CheckpointRecord, EpochRecord, NewRun, Pa
 from iteration_lib.store.seam import StoreWithHistory
 
 DEADLINE_SECONDS = 30
+TIMER = "timer"  # the name of threads that wait for the clock in the hand
 MAX_BUCKETS = 4
 
 # What happens where: at a crash point (`point@epoch`, or `point` where it is reached first), before a job of that name,
@@ -138,7 +140,7 @@ class HastyThreads(Threads):
                     work()
                     break
 
-        threading.Thread(target=watch, daemon=True).start()
+        threading.Thread(target=watch, name=TIMER, daemon=True).start()
         return cancelled.set
 
 
@@ -245,6 +247,8 @@ class Here:
         runner_class: type[SlowRunner] = SlowRunner,
         jobs: list[Job] | None = None,
         ignore_edges: bool = False,
+        holder: Holder | None = None,
+        termination_grace_seconds: float = DEFAULT_TERMINATION_GRACE_SECONDS,
         **checkpointing: object,
     ) -> RunRecord:
         """Take the run over and drive it, to the end or up to `until_epoch`; return it as it is then."""
@@ -256,7 +260,7 @@ class Here:
         runner.clock, runner.seconds = self.clock, seconds
         claim = Claim(
             attempt_id=AttemptId(str(uuid.uuid4())),
-            holder=this_holder(),
+            holder=holder or this_holder(),
             takeover=True,
             ignore_edges=ignore_edges,
             policy=settings.policy,
@@ -275,6 +279,7 @@ class Here:
                 clock=self.clock,
                 parallelism=parallelism,
                 alignment_timeout_seconds=settings.alignment_timeout_seconds,
+                termination_grace_seconds=termination_grace_seconds,
                 sinks=open_sinks(graph, params, store_url=self.store.url),
                 background=background,
                 crash_plan=ScriptedPoints(script, coordinator.kill),

@@ -57,10 +57,10 @@ NEW_ROWS = {
         "status": "'VOIDED'",
     },
     "checkpoints": {
-        "run_id": "%(run)s",
-        "checkpoint_id": "9",
-        "epoch": "2",
-        "fencing_token": "2",
+        "run_id": "%(aligned)s",
+        "checkpoint_id": "1",
+        "epoch": "0",
+        "fencing_token": "1",
         "kind": "'PERIODIC'",
         "acknowledgements": "'{\"centroids\": [null]}'",
     },
@@ -89,7 +89,7 @@ NEW_ROWS = {
         "branched_by": "'ann'",
     },
     "committables": {
-        "run_id": "%(run)s",
+        "run_id": "%(durable)s",
         "epoch": "0",
         "output": "'more'",
         "fencing_token": "1",
@@ -152,7 +152,7 @@ def committable_with(**columns: str) -> str:
 
 
 def set_committable(columns: str, *, output: str = "rows") -> str:
-    return f"UPDATE committables SET {columns} WHERE run_id = %(run)s AND output = '{output}'"
+    return f"UPDATE committables SET {columns} WHERE run_id = %(durable)s AND output = '{output}'"
 
 
 def stop_with(**columns: str) -> str:
@@ -317,9 +317,13 @@ CONSTRAINTS = {
     ),
     "a pin twice": Illegal("pins_pkey", "INSERT INTO pins VALUES (%(run)s, 'points', 2, 'f', '{}')"),
     "a pin of no run": Illegal(
-        "pins_run_id_fkey", "INSERT INTO pins VALUES (gen_random_uuid(), 'x', 2, 'f', '{}')", ("pins_attempt_fkey",)
+        "pins_run_id_fkey",
+        "INSERT INTO pins VALUES (gen_random_uuid(), 'x', 2, 'f', '{}')",
+        ("pins_writer_guard", "pins_attempt_fkey"),
     ),
-    "a pin of no attempt": Illegal("pins_attempt_fkey", "INSERT INTO pins VALUES (%(run)s, 'x', 7, 'f', '{}')"),
+    "a pin of no attempt": Illegal(
+        "pins_attempt_fkey", "INSERT INTO pins VALUES (%(run)s, 'x', 7, 'f', '{}')", ("pins_writer_guard",)
+    ),
     # epochs
     "an epoch twice under one token": Illegal("epochs_pkey", epoch_with(epoch="1", fencing_token="1")),
     "an epoch of no attempt": Illegal("epochs_attempt_fkey", epoch_with(fencing_token="7")),
@@ -345,7 +349,7 @@ CONSTRAINTS = {
     ),
     "a switch at no time": Illegal("epochs_unaligned_check", epoch_with(unaligned_by="'timeout'")),
     "a switch for no reason": Illegal("epochs_unaligned_check", epoch_with(unaligned_at="now()")),
-    "durable at no time": Illegal("epochs_durable_check", set_epoch(1, "status = 'DURABLE'")),
+    "durable at no time": Illegal("epochs_durable_check", set_epoch(0, "durable_at = NULL", 1)),
     "durable before it is": Illegal("epochs_durable_check", set_epoch(1, "durable_at = now()")),
     "an epoch twice in force": Illegal(
         "epochs_epoch_key",
@@ -359,11 +363,21 @@ CONSTRAINTS = {
             aligned_at="now()",
         ),
     ),
-    "two open epochs": Illegal("epochs_open_key", epoch_with(status="'OPEN'"), ("epochs_epoch_key",)),
+    "two open epochs": Illegal(
+        "epochs_open_key", epoch_with(status="'OPEN'"), ("epochs_writer_guard", "epochs_epoch_key")
+    ),
     # checkpoints
-    "a checkpoint's id twice": Illegal("checkpoints_pkey", checkpoint_with(checkpoint_id="1")),
-    "a checkpoint of no epoch": Illegal("checkpoints_epoch_fkey", checkpoint_with(epoch="7")),
-    "a checkpoint's id below the first": Illegal("checkpoints_checkpoint_id_check", checkpoint_with(checkpoint_id="0")),
+    "a checkpoint's id twice": Illegal(
+        "checkpoints_pkey",
+        checkpoint_with(run_id="%(run)s", checkpoint_id="1", epoch="2", fencing_token="2"),
+        ("checkpoints_issue_guard",),
+    ),
+    "a checkpoint of no epoch": Illegal(
+        "checkpoints_epoch_fkey", checkpoint_with(epoch="7"), ("checkpoints_issue_guard",)
+    ),
+    "a checkpoint's id below the first": Illegal(
+        "checkpoints_checkpoint_id_check", checkpoint_with(checkpoint_id="0"), ("checkpoints_issue_guard",)
+    ),
     "a checkpoint of unknown kind": Illegal("checkpoints_kind_check", checkpoint_with(kind="'LUCKY'")),
     "a checkpoint of unknown status": Illegal(
         "checkpoints_status_check",
@@ -427,7 +441,11 @@ CONSTRAINTS = {
     "two completed checkpoints": Illegal(
         "checkpoints_completed_key", set_checkpoint(2, f"status = 'COMPLETED', {DONE}")
     ),
-    "two checkpoints of an epoch": Illegal("checkpoints_epoch_key", checkpoint_with(epoch="1")),
+    "two checkpoints of an epoch": Illegal(
+        "checkpoints_epoch_key",
+        checkpoint_with(run_id="%(run)s", checkpoint_id="9", epoch="1", fencing_token="2"),
+        ("checkpoints_issue_guard",),
+    ),
     # checkpoint_requests
     "a request's id twice": Illegal("checkpoint_requests_pkey", request_with(request_id="%(request)s")),
     "a request of no run": Illegal("checkpoint_requests_run_id_fkey", request_with(run_id="gen_random_uuid()")),
@@ -438,7 +456,9 @@ CONSTRAINTS = {
         "INSERT INTO edge_parts OVERRIDING SYSTEM VALUE SELECT part_id, run_id, epoch, 'y', 0, 1, 8, fencing_token, "
         "output, metrics FROM edge_parts WHERE run_id = %(run)s AND epoch = 2",
     ),
-    "a part of no attempt": Illegal("edge_parts_attempt_fkey", part_with(epoch="-1", fencing_token="7")),
+    "a part of no attempt": Illegal(
+        "edge_parts_attempt_fkey", part_with(epoch="-1", fencing_token="7"), ("edge_parts_writer_guard",)
+    ),
     "a part before all epochs but one": Illegal("edge_parts_epoch_check", part_with(epoch="-2")),
     "a part before the first bucket": Illegal("edge_parts_buckets_check", part_with(first_bucket="-1")),
     "a part without buckets": Illegal("edge_parts_buckets_check", part_with(first_bucket="1")),
@@ -454,9 +474,13 @@ CONSTRAINTS = {
     "what is prepared of no output": Illegal("committables_output_check", committable_with(output="''")),
     "what is prepared and is no object": Illegal("committables_content_check", committable_with(content="'[]'")),
     # listener_notices
-    "a notice twice": Illegal("listener_notices_pkey", notice_with(listener_id="'log'")),
-    "a notice of no attempt": Illegal("listener_notices_attempt_fkey", notice_with(fencing_token="7")),
-    "a notice before the first epoch": Illegal("listener_notices_epoch_check", notice_with(epoch="-1")),
+    "a notice twice": Illegal("listener_notices_pkey", notice_with(listener_id="'log'"), ("listener_notices_guard",)),
+    "a notice of no attempt": Illegal(
+        "listener_notices_attempt_fkey", notice_with(fencing_token="7"), ("listener_notices_writer_guard",)
+    ),
+    "a notice before the first epoch": Illegal(
+        "listener_notices_epoch_check", notice_with(epoch="-1"), ("listener_notices_guard",)
+    ),
 }
 
 GUARDS = {
@@ -772,6 +796,56 @@ GUARDS = {
             "stored_at": "now() + interval '1 day'",
         }.items()
     },
+    # who writes, and what an invariant says beyond one row
+    "an epoch of a superseded attempt": Illegal(
+        "nobody drives run", epoch_with(run_id="%(older)s", epoch="3", fencing_token="1", status="'OPEN'")
+    ),
+    "an epoch of an attempt that has ended": Illegal(
+        "nobody drives run", epoch_with(run_id="%(left aligned)s", epoch="1", status="'OPEN'")
+    ),
+    "an epoch that aligns after its attempt has ended": Illegal(
+        "nobody drives run",
+        "UPDATE epochs SET status = 'ALIGNED', records = '{\"centroids\": [4]}', held_at = now(), aligned_at = now(), "
+        'decision = \'{"records": {"centroids": 4}}\' WHERE run_id = %(left open)s AND epoch = 0',
+    ),
+    "a marker of a superseded attempt": Illegal(
+        "nobody drives run",
+        "UPDATE operators SET finished_epoch = 0, fencing_token = 1, output = '{}', finished_at = now() "
+        "WHERE run_id = %(older)s AND operator_id = 'x'",
+    ),
+    "a pin of a superseded attempt": Illegal(
+        "nobody drives run", "INSERT INTO pins VALUES (%(older)s, 'x', 1, 'f', '{}')"
+    ),
+    "a checkpoint of a superseded attempt": Illegal(
+        "nobody drives run", checkpoint_with(run_id="%(left aligned)s", checkpoint_id="1")
+    ),
+    "an edge of a superseded attempt": Illegal(
+        "nobody drives run", part_with(run_id="%(older)s", epoch="-1", operator_id="'x'", fencing_token="1")
+    ),
+    "a notice of a superseded attempt": Illegal(
+        "nobody drives run", notice_with(run_id="%(older)s", fencing_token="1")
+    ),
+    "a committable of a superseded attempt": Illegal("nobody drives run", committable_with(run_id="%(older)s")),
+    "a checkpoint of an open epoch": Illegal("was not issued, or its epoch", checkpoint_with(run_id="%(fresh)s")),
+    "a checkpoint's id that was not issued": Illegal("was not issued", checkpoint_with(checkpoint_id="77")),
+    "a durable epoch without a checkpoint": Illegal(
+        "no completed checkpoint covers epoch 1", set_epoch(1, "status = 'DURABLE', durable_at = now()")
+    ),
+    "an end decided from other reports": Illegal(
+        "ended the run by what was not reported",
+        "UPDATE epochs SET status = 'ALIGNED', records = '{\"centroids\": [4]}', held_at = now(), aligned_at = now(), "
+        'decision = \'{"records": {"centroids": 0}, "terminated_by": "empty_feedback"}\' '
+        "WHERE run_id = %(fresh)s AND epoch = 0",
+    ),
+    "a termination that no epoch decided": Illegal(
+        "did not decide that it terminates", set_run("durable", "status = 'TERMINATING', terminated_by = 'criteria'")
+    ),
+    "a notice that leaves out an epoch": Illegal(
+        "has heard of no epoch before 1", notice_with(run_id="%(older)s", listener_id="'new'", epoch="1")
+    ),
+    "an epoch after another one of a run that is to stop": Illegal(
+        "a person asks run", epoch_with(run_id="%(leaving)s", epoch="1", status="'OPEN'")
+    ),
     "a notice of an epoch that is not durable": Illegal("epoch 1 is not durable", notice_with(epoch="1")),
     **{
         f"another {column} of a notice": Illegal("a notice of run", set_notice(f"{column} = {value}"))
@@ -783,4 +857,33 @@ GUARDS = {
             "noticed_at": "now()",
         }.items()
     },
+}
+
+# What of each invariant the database refuses by itself; a word instead where no row and no step shows it.
+BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
+    "I1": ("two live attempts", "an attempt that comes back", "an attempt under a token that was never issued"),
+    "I2": tuple(name for name, illegal in GUARDS.items() if illegal.rule == "nobody drives run"),
+    "I3": ("an epoch after a gap", "an epoch after an open one", "an epoch twice in force"),
+    "I4": ("alignment without every report", "reports of fewer subtasks", "other reports of epoch 1"),
+    "I5": ("another decision", "an end decided from other reports", "a termination that no epoch decided"),
+    "I6": ("a durable epoch without a checkpoint", "durable epochs without a checkpoint", "a lower last_durable_epoch"),
+    "I7": ("a checkpoint's id twice", "a checkpoint's id that was not issued", "a lower last_checkpoint_id"),
+    "I8": ("completed without every acknowledgement", "completed without a manifest", "two completed checkpoints"),
+    "I9": ("an epoch after the one that ends the run",),
+    "I10": ("finished without outputs", "finished without a digest"),
+    "I11": ("a marker without its files", "a marker taken back", "another output of an operator that finished"),
+    "I12": "a refused event writes nothing: there is no row to refuse",
+    "I13": "how many failures are too many is the policy's: what a failed attempt may open, the core decides",
+    "I14": "how many pending checkpoints hold an epoch is the policy's, which the core reads",
+    "I15": (
+        "a part that is there",
+        "a part in an epoch that has not switched",
+        "a part in an epoch of another attempt",
+    ),
+    "I16": ("a notice that leaves out an epoch", "a notice of an epoch that is not durable"),
+    "I17": ("an abort beyond the next checkpoint", "a lower aborted_through"),
+    "I18": ("the newest checkpoint of a run that is there, discarded", "a branch of a pending checkpoint"),
+    "I19": ("what is prepared of an aligned epoch", "what is committed twice"),
+    "I20": ("an epoch after another one of a run that is to stop", "a run that is stopped while it is driven"),
+    "I21": ("a fallback behind what a listener has heard", "a fallback while an epoch is open"),
 }

@@ -23,12 +23,11 @@ import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
-from iteration_lib.airflow.submission import Submission
+from iteration_lib.airflow.submission import GRACE_SECONDS, Submission
 from iteration_lib.errors import ExecutionLostError, UsageError
 from iteration_lib.process import TERMINATED_EXIT_CODE
 from iteration_lib.runner.java import find_java_home
 
-_GRACE_SECONDS = 3  # Airflow kills a task that takes longer to end than five
 _DEFAULT_CONF = {
     "spark.log.level": "WARN",  # a task's log is for the driver's own lines
     "spark.ui.showConsoleProgress": "false",
@@ -97,7 +96,7 @@ class DriverProcess(SparkSubmitHook):
         if not drivers:
             _signal_group(submitted.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            submitted.wait(_GRACE_SECONDS)
+            submitted.wait(GRACE_SECONDS)
         _signal_group(submitted.pid, signal.SIGKILL)
         super().on_kill()
 

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Self
 
 from iteration_lib import application
 from iteration_lib.application import PARENT_PID_VARIABLE, TASK_VARIABLE
-from iteration_lib.config import STORE_URL_VARIABLE
+from iteration_lib.config import STORE_URL_VARIABLE, TERMINATION_GRACE_VARIABLE
 
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from iteration_lib.airflow.operators import EpochsOperator
     from iteration_lib.store.record import RunRecord
+
+GRACE_SECONDS = 3  # for a driver; Airflow kills a task that takes longer to end than five, whatever a pod would have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,5 +75,6 @@ def make_submission(
             STORE_URL_VARIABLE: store_url or "",
             PARENT_PID_VARIABLE: str(os.getpid()),
             TASK_VARIABLE: identity.describe(),
+            TERMINATION_GRACE_VARIABLE: str(GRACE_SECONDS),
         },
     )

@@ -10,20 +10,21 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from iteration_lib.airflow.chain import Action, Progress, decide_action
 from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
-from iteration_lib.airflow.submission import TaskIdentity, make_submission
+from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
-from iteration_lib.launch import Drive, Request, drive_run, find_run, open_store
+from iteration_lib.launch import Drive, Request, drive_run, find_run, is_cut_short, open_store
 from iteration_lib.launch import open_run as find_or_create_run
 from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
+from iteration_lib.protocol.state import Holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
@@ -92,9 +93,10 @@ class RunningEpochs:
         with without_retry_of_mistakes(), _store_of(self._operator) as (store, settings):
             run = find_run(store, self._operator.run_key)
             action = self._action(run)
-            is_heard = run.status is not RunStatus.FAILED or action is Action.SKIP  # or were listeners left out?
-            if action is Action.DRIVE or not is_heard:
-                self._drive(store, settings, run, is_here=action is not Action.DRIVE)
+            is_left = action is not Action.SKIP and is_cut_short(store, run, self._holder)  # were listeners left out?
+            if action is Action.DRIVE or is_left:
+                with suppress(RunStoppedError):  # the store says whether these epochs were durable by then
+                    self._drive(store, settings, run, is_here=action is not Action.DRIVE)
                 run = find_run(store, run.run_id)
                 action = self._action(run)
                 if action is Action.DRIVE:
@@ -120,6 +122,10 @@ class RunningEpochs:
     def _last_epoch(self) -> int:
         return self._operator.end_epoch - 1
 
+    @property
+    def _holder(self) -> Holder:
+        return this_holder(self._identity.describe())
+
     def _action(self, run: RunRecord) -> Action:
         progress = Progress(
             last_durable_epoch=run.last_durable_epoch,
@@ -131,7 +137,7 @@ class RunningEpochs:
     def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
         if is_here or self._operator.runner == EngineKind.LOCAL.value:
             drive = Drive(
-                holder=this_holder(self._identity.describe()),
+                holder=self._holder,
                 open_runner=_LOCAL.open_runner,
                 parallelism=_LOCAL.default_parallelism,
                 until_epoch=self._operator.end_epoch,
@@ -154,7 +160,7 @@ def _store_of(
     operator: IterationOperator, *, state_uri: str | None = None
 ) -> Iterator[tuple[StoreWithHistory, Settings]]:
     url = IterationStoreHook(operator.store_conn_id).get_url()
-    settings = read_settings(os.environ, store_url=url, state_uri=state_uri)
+    settings = read_settings(os.environ, store_url=url, state_uri=state_uri, termination_grace_seconds=GRACE_SECONDS)
     with open_store(settings) as store:
         yield store, settings
 

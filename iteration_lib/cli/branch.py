@@ -33,7 +33,7 @@ _MODES = {"no-claim": RestoreMode.NO_CLAIM, "claim": RestoreMode.CLAIM}
     type=click.Choice(list(_MODES)),
     default="no-claim",
     show_default=True,
-    help="Whether the checkpoint stays, or goes once the branch has a full one of its own.",
+    help="Whether the checkpoint stays, or `iteration gc` removes it once the branch has a full one of its own.",
 )
 @click.option("--state", "state_uri", metavar="URI", help="Where state files go [default: where the origin's are].")
 @click.option("--new-data", is_flag=True, help="Let data streams read their sources anew.")
@@ -44,7 +44,7 @@ def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: boo
     """Make a run that starts from a CHECKPOINT. That is RUN (its newest), RUN@ID, or a savepoint's folder.
 
     `iteration run` with its key drives it. The checkpoint is pinned until the branch has a full one of its own; with
-    --mode claim it goes then.
+    --mode claim `iteration gc` removes it then.
     """
     if not run_key:
         raise UsageError("--run-key is empty; give the new run's name")

@@ -15,8 +15,8 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
 from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
-from iteration_lib.protocol.status import CheckpointStatus
-from iteration_lib.stopping import live_attempt
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus
+from iteration_lib.stopping import is_driven, live_attempt
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
 
@@ -68,10 +68,10 @@ def checkpoint(run_name: str, store_url: str | None, *, wait_seconds: float | No
         found = find_run(store, run_name)
         request_id = ask(store, found)
         if not as_json:
-            is_driven = live_attempt(store, found) is not None
-            when = "" if is_driven else ", once somebody drives the run"
+            is_live = live_attempt(store, found) is not None
+            when = "" if is_live else ", once somebody drives the run"
             click.echo(f"the next epoch of {found.run_key} that aligns gets a checkpoint{when}")
-        taken = wait_for(store, found, request_id, wait_seconds) if wait_seconds is not None else None
+        taken = _waited(store, found, request_id, wait_seconds) if wait_seconds is not None else None
     answer = {"run_id": found.run_id, "run_key": found.run_key, "request_id": request_id}
     if as_json:
         print_json({**answer, "checkpoint": view.checkpoint_json(taken) if taken is not None else None})
@@ -115,18 +115,25 @@ def ask(store: StoreWithHistory, run: RunRecord) -> str:
     return request_id
 
 
-def wait_for(store: History, run: RunRecord, request_id: str, wait_seconds: float) -> CheckpointRecord:
-    """Wait until the checkpoint that answers a request is completed.
+def wait_for(
+    store: StoreWithHistory, run: RunRecord, request_id: str, wait_seconds: float, *, while_driven: bool = False
+) -> CheckpointRecord | None:
+    """Wait until the checkpoint that answers a request is completed; None where the run goes no further without it.
 
-    Raises IterationError when it was aborted, or is not there in time.
+    That is a run of which no epoch aligns any more, and `while_driven` one that nobody drives any more. Raises
+    IterationError when the checkpoint was aborted, or is not there in time.
     """
     deadline = time.monotonic() + wait_seconds
     while True:
+        # Read before the answer: what has ended the run, or the attempt, may have given one.
+        status, is_left = find_run(store, run.run_id).status, while_driven and not is_driven(store, run)
         found = _answer(store, run, request_id)
         if found is not None and found.status is CheckpointStatus.ABORTED:
             raise IterationError(f"checkpoint {found.checkpoint_id} was aborted: {found.reason}; ask for another one")
         if found is not None and found.status is not CheckpointStatus.PENDING:
             return found
+        if is_left or (found is None and status is not RunStatus.RUNNING):
+            return None
         if time.monotonic() >= deadline:
             where = (
                 f"checkpoint {found.checkpoint_id} is pending" if found is not None else "no epoch has aligned since"
@@ -136,6 +143,16 @@ def wait_for(store: History, run: RunRecord, request_id: str, wait_seconds: floa
                 "stays, see: iteration checkpoints"
             )
         time.sleep(_POLL_SECONDS)
+
+
+def _waited(store: StoreWithHistory, run: RunRecord, request_id: str, wait_seconds: float) -> CheckpointRecord:
+    taken = wait_for(store, run, request_id, wait_seconds)
+    if taken is None:
+        status = find_run(store, run.run_id).status.value
+        raise IterationError(
+            f"run {run.run_key} is {status} without the checkpoint that was asked for, see: iteration show {run.run_id}"
+        )
+    return taken
 
 
 def _answer(store: History, run: RunRecord, request_id: str) -> CheckpointRecord | None:

@@ -21,6 +21,7 @@ from iteration_lib.cli.garbage import delete, gc
 from iteration_lib.cli.options import (
     checkpointing_of,
     checkpointing_options,
+    grace_option,
     params_of,
     settings_of,
     store_options,
@@ -118,13 +119,19 @@ def cli() -> None:
 @click.option("--ignore-edges", is_flag=True, help="Compute anew what is durable inside the open epoch.")
 @click.option("--allow-fallback", is_flag=True, help="Give up a broken newest checkpoint for an older, whole one.")
 @checkpointing_options
+@grace_option
 @store_options
 def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: bool, **options: Any) -> None:  # noqa: ANN401
     """Run an iteration, or go on with the run of this key. It goes on from its last durable epoch."""
     if run_key == "":
         raise UsageError("--run-key is empty; give the run's name, or leave it out for a new run")
     checkpointing = checkpointing_of(options)
-    settings = read_settings(os.environ, store_url=store_url, state_uri=options["state_uri"])
+    settings = read_settings(
+        os.environ,
+        store_url=store_url,
+        state_uri=options["state_uri"],
+        termination_grace_seconds=options["termination_grace_seconds"],
+    )
     request = Request(
         reference=reference,
         run_key=run_key or f"{reference.rpartition(':')[2]}-{uuid.uuid4().hex[:8]}",

@@ -10,7 +10,12 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from iteration_lib.config import Settings, read_settings
+from iteration_lib.config import (
+    DEFAULT_TERMINATION_GRACE_SECONDS,
+    TERMINATION_GRACE_VARIABLE,
+    Settings,
+    read_settings,
+)
 from iteration_lib.errors import ParameterError
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.store.record import RunRecord
@@ -62,6 +67,14 @@ def checkpointing_of(options: Mapping[str, Any]) -> dict[str, Any]:  # Any: clic
     given = {field: options[field] for field in fields if options[field] is not None}
     Checkpointing(**given)
     return given
+
+
+def grace_option(command: F) -> F:
+    """Give a command that drives a run --termination-grace."""
+    said = (
+        f"Seconds from SIGTERM to SIGKILL [{TERMINATION_GRACE_VARIABLE}, else {DEFAULT_TERMINATION_GRACE_SECONDS:g}]."
+    )
+    return click.option("--termination-grace", "termination_grace_seconds", type=click.FLOAT, help=said)(command)
 
 
 def settings_of(store_url: str | None) -> Settings:

@@ -14,9 +14,9 @@ from iteration_lib.planning import RunPlan, plan_run
 from iteration_lib.process import is_gone
 from iteration_lib.protocol.bucket_range import show_buckets, show_share
 from iteration_lib.protocol.resume import Step
-from iteration_lib.protocol.status import RunStatus
-from iteration_lib.store.record import AttemptRecord
-from iteration_lib.view import Json, instant
+from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.store.record import AttemptRecord, StopRecord
+from iteration_lib.view import Json, instant, stop_json
 
 
 @click.command()
@@ -32,7 +32,7 @@ def plan(run_name: str, store_url: str | None, *, allow_dropped_state: bool, ign
     if as_json:
         print_json(plan_json(planned))
     else:
-        _print(planned)
+        print_plan(planned)
     for refusal in planned.refusals:
         click.echo(f"error: {refusal}", err=True)
     if planned.refusals:
@@ -49,6 +49,7 @@ def plan_json(planned: RunPlan) -> Json:
         "next": _next(planned),
         "epoch": resume.epoch if resume is not None else None,
         "driven_by": _driven_by(planned.live),
+        "stop": stop_json(planned.stop) if planned.stop is not None else None,
         "checkpoint": _checkpoint_json(planned),
         "operators": [_step_json(step) for step in resume.steps] if resume is not None else [],
         "frontier": [
@@ -70,11 +71,24 @@ def plan_json(planned: RunPlan) -> Json:
 
 def _next(planned: RunPlan) -> str:
     """Say what is left to do."""
+    run = planned.run
     if planned.resume is not None:
-        return f"run epoch {planned.resume.epoch}"
-    if planned.run.status is RunStatus.DELETED:
+        asked_to = run.asked_to if run.status is not RunStatus.STOPPED else None
+        ending = {StopKind.STOP: ", and stop behind it", StopKind.DRAIN: ", the run's last", None: ""}
+        return f"run epoch {planned.resume.epoch}{ending[asked_to]}"
+    if run.status is RunStatus.DELETED:
         return "nothing: the run was deleted"
-    return "nothing: the run is finished" if planned.run.finished_at is not None else "publish the outputs"
+    if run.finished_at is not None:
+        return "nothing: the run is finished"
+    if run.terminated_by is None:
+        return "commit what waits for its sinks, and stop" if planned.commits else "stop"
+    return "publish the outputs"
+
+
+def _asked_to(stop: StopRecord | None) -> str | None:
+    if stop is None:
+        return None
+    return f"{stop.kind.name.lower()}, by {stop.requested_by} {instant(stop.requested_at)}"
 
 
 def _driven_by(live: AttemptRecord | None) -> str | None:
@@ -110,9 +124,11 @@ def _step_json(step: Step) -> Json:
     }
 
 
-def _print(planned: RunPlan) -> None:
+def print_plan(planned: RunPlan) -> None:
+    """Print a plan for a person, but for its refusals."""
     answer = plan_json(planned)
-    print_fields({name: answer[name] for name in ("run_key", "status", "next", "driven_by", "checkpoint")})
+    fields = {name: answer[name] for name in ("run_key", "status", "next", "driven_by")}
+    print_fields({**fields, "asked_to": _asked_to(planned.stop), "checkpoint": answer["checkpoint"]})
     if planned.resume is not None:
         rows: list[Json] = [
             {

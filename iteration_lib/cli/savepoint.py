@@ -9,13 +9,12 @@ import click
 from iteration_lib.cli.checkpoint import ask, wait_for
 from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_fields, print_json
-from iteration_lib.errors import RunFinishedError
+from iteration_lib.errors import RunFinishedError, RunStoppedError
 from iteration_lib.launch import find_run, open_store
-from iteration_lib.process import is_gone
 from iteration_lib.saving import save_run
-from iteration_lib.stopping import live_attempt
+from iteration_lib.stopping import is_driven
 from iteration_lib.store.record import RunRecord
-from iteration_lib.store.seam import History, StoreWithHistory
+from iteration_lib.store.seam import StoreWithHistory
 
 _WAIT_SECONDS = 600.0
 
@@ -50,7 +49,7 @@ def savepoint(
     """
     with open_store(settings_of(store_url)) as store:
         run = find_run(store, run_name)
-        is_taken = checkpoint_id is None and _is_driven(store, run)
+        is_taken = checkpoint_id is None and is_driven(store, run)
         if is_taken:
             checkpoint_id = _taken(store, run, wait_seconds)
         saved = save_run(store, run, uri=uri, checkpoint_id=checkpoint_id, or_newest=is_taken)
@@ -67,13 +66,9 @@ def savepoint(
         print_fields(answer)
 
 
-def _is_driven(store: History, run: RunRecord) -> bool:
-    live = live_attempt(store, run)
-    return live is not None and not is_gone(live.holder)
-
-
 def _taken(store: StoreWithHistory, run: RunRecord, wait_seconds: float) -> int | None:
-    """Have a checkpoint taken, and return its id; None for a run that ends without: its last one is the newest."""
-    with suppress(RunFinishedError):
-        return wait_for(store, run, ask(store, run), wait_seconds).checkpoint_id
+    """Have a checkpoint taken, and return its id; None for a run that goes no further: its last one is the newest."""
+    with suppress(RunFinishedError, RunStoppedError):
+        taken = wait_for(store, run, ask(store, run), wait_seconds, while_driven=True)
+        return taken.checkpoint_id if taken is not None else None
     return None

@@ -55,6 +55,7 @@ class Boundary:
         self._written: dict[Key, SavedStream] = {}  # of epochs that are not durable, for sinks
         self._announced = context.attempt.opened.last_durable_epoch
         self._last_checkpoint_id = context.attempt.opened.last_checkpoint_id
+        self._told_seconds: float | None = None  # when the process was told to end
         self._measured: dict[int, tuple[Mapping[str, float], float]] = {}  # of aligned epochs: metrics, seconds
 
     def open_first(self) -> int:
@@ -137,13 +138,29 @@ class Boundary:
 
     @contextmanager
     def settling(self) -> Iterator[None]:
-        """Give the checkpoints that are being written a little time when an error ends the epochs."""
+        """Give the checkpoints that are being written a little time when an error ends the epochs.
+
+        Where that is because the process is told to end, it is what the grace period leaves.
+        """
         try:
-            yield
+            with self.hearing_the_end():
+                yield
         except SupersededError:
             raise
         except BaseException:
-            self._uploads.settle()
+            self._uploads.settle(told_seconds=self._told_seconds)
+            raise
+        finally:
+            self._uploads.forget_all()
+
+    @contextmanager
+    def hearing_the_end(self) -> Iterator[None]:
+        """Note when the process is told to end; from then on its grace period runs."""
+        try:
+            yield
+        except SystemExit:
+            if self._told_seconds is None:
+                self._told_seconds = self._context.clock.monotonic_seconds()
             raise
 
     def _aligned(self, epoch: int) -> EpochState:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from iteration_lib.clock import Clock
+from iteration_lib.config import DEFAULT_TERMINATION_GRACE_SECONDS
 from iteration_lib.crash_point import CrashPlan
 from iteration_lib.driver.attempt import Attempt
 from iteration_lib.driver.background import Background, Threads
@@ -48,8 +49,8 @@ class RunContext:
     """An open attempt of a run, and its tools.
 
     `location` is the run's own folder; `parallelism` the default number of an operator's subtasks. An epoch that takes
-    longer than `alignment_timeout_seconds` leaves durable edges; None for never. `sinks` are those of the outputs that
-    have one.
+    longer than `alignment_timeout_seconds` leaves durable edges; None for never. From SIGTERM on the process has
+    `termination_grace_seconds`. `sinks` are those of the outputs that have one.
     """
 
     run: RunRecord
@@ -62,6 +63,7 @@ class RunContext:
     clock: Clock
     parallelism: int
     alignment_timeout_seconds: float | None = None
+    termination_grace_seconds: float = DEFAULT_TERMINATION_GRACE_SECONDS
     background: Background = field(default_factory=Threads)
     sinks: Mapping[str, OpenSink] = field(default_factory=dict)
     observer: Observer = field(default_factory=Silent)

@@ -66,7 +66,7 @@ def _run_epochs(context: RunContext, streams: Streams, boundary: Boundary, carri
         edges = Edges(context, found, epoch=epoch, is_of_use=is_of_use)
         boundary.enter(epoch)
         runner = EpochRunner(context, streams, carried, edges=edges, epoch=epoch)
-        with runner.capturing():
+        with runner.capturing(), boundary.hearing_the_end():
             result = runner.run(is_saved=boundary.expects_checkpoint(epoch))
             boundary.align(result)
         is_over = boundary.checkpoint(result, finished=streams.finished, write=runner.write_outputs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Mapping
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
@@ -19,8 +20,8 @@ from iteration_lib.model.operator import Operator
 from iteration_lib.protocol.event import DataPinned, OperatorFinished
 from iteration_lib.runner.pins import pinned_from_json
 from iteration_lib.runner.seam import PinnedData
-from iteration_lib.savepoint import copy_pin, open_savepoint
-from iteration_lib.state.copies import copy_stream
+from iteration_lib.savepoint import copy_pin, finished_in_force, open_savepoint
+from iteration_lib.state.copies import ORIGIN, copy_stream
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
@@ -38,7 +39,7 @@ def keep_origin(context: RunContext) -> Manifest:
     if branch is None:
         raise ProtocolViolationError(f"run {context.run.run_id} is no branch; this is a bug, please report it")
     manifest = read_origin_manifest(branch)
-    keeper = _Keeper(context=context, branch=branch, folder=f"{context.attempt.folder}/origin")
+    keeper = _Keeper(context=context, branch=branch, folder=f"{context.attempt.folder}/{ORIGIN}")
     keeper.keep_pins()
     keeper.keep_finished(manifest)
     context.crash_plan.reach(CrashPoint.ORIGIN_KEPT)
@@ -76,8 +77,9 @@ class _Keeper:
     def keep_finished(self, manifest: Manifest) -> None:
         """Mark the operators that had finished for good, and that the branch takes over."""
         finished = self.context.attempt.opened.finished_operators
+        in_force = self._finished_of_origin(manifest)
         for operator in self.context.graph.operators:
-            saved = manifest.finished.get(operator.operator_id)  # by id in every version
+            saved = in_force.get(operator.operator_id)  # by id in every version
             if saved is None or not self._is_kept(operator) or operator.operator_id in finished:
                 continue
             output = self._copied(saved).to_json()
@@ -101,6 +103,12 @@ class _Keeper:
         if self.branch.origin_run_id is None:
             return dict(open_savepoint(self.branch.uri).pins)
         return {pin.name: pinned_from_json(pin.pin) for pin in self.context.store.list_pins(self.branch.origin_run_id)}
+
+    def _finished_of_origin(self, manifest: Manifest) -> Mapping[str, SavedStream]:
+        """Return what the origin takes for finished; a savepoint holds nothing else."""
+        if self.branch.origin_run_id is None:
+            return manifest.finished
+        return finished_in_force(self.context.store, self.branch.origin_run_id, manifest)
 
     def _is_kept(self, operator: Operator) -> bool:
         return operator.operator_id in self.branch.keeps

@@ -17,7 +17,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from iteration_lib.crash_point import CrashPoint
-from iteration_lib.errors import CheckpointFailedError, IterationError, SinkTargetError, UsageError
+from iteration_lib.errors import (
+    CheckpointFailedError,
+    IterationError,
+    SinkTargetError,
+    StateLocationError,
+    UsageError,
+)
 from iteration_lib.protocol.event import Committable, CommittablesCommitted
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus
@@ -66,6 +72,12 @@ def open_sinks(graph: Graph, params: object, *, store_url: str | None) -> dict[s
     return found
 
 
+def goes_to(sink: Sink, target: str) -> bool:
+    """Whether a sink publishes into the target of which a committable tells; older ones name no database."""
+    is_older = isinstance(sink, PostgresSink) and target == sink.describe_table()
+    return is_older or target == describe_sink(sink)
+
+
 class Sinks:
     """The sinks of one attempt's run. Safe to share between the driver and the checkpoints that are being written."""
 
@@ -109,7 +121,8 @@ class Sinks:
     ) -> tuple[Committable, ...]:
         """Prepare what is in files, each output of an epoch once, and return the committables.
 
-        The files go once they are prepared, but for those that the run `keeps`: the outputs of its last epoch.
+        The files go once they are prepared, but for those that the run `keeps`: the outputs of its last epoch. What
+        cannot be removed is garbage, and no reason to decline a checkpoint.
         """
         with self._lock:
             keys = sorted(key for key in written if key[0] > self._durable)
@@ -119,7 +132,7 @@ class Sinks:
                 self._prepared[key] = self._prepare(*key, written[key])
                 self._context.crash_plan.reach(CrashPoint.SINK_PREPARED, key[0])
                 if written[key] != keeps.get(key[1]):
-                    self._context.location.remove(str(PurePosixPath(written[key].files[0].path).parent))
+                    self._remove(written[key])
             return tuple(self._prepared[key] for key in keys)
 
     def publish(self, committable: Committable, cursor: Any) -> None:  # noqa: ANN401 - psycopg2's
@@ -160,6 +173,13 @@ class Sinks:
                 in_store=found.in_store,
             )
 
+    def _remove(self, prepared: SavedStream) -> None:
+        folder = str(PurePosixPath(prepared.files[0].path).parent)
+        try:
+            self._context.location.remove(folder)
+        except StateLocationError as err:
+            _logger.warning("event=prepared_left folder=%s error=%s", folder, err)
+
     def _commit(self, stored: CommittableRecord) -> None:
         try:
             self._show(stored)
@@ -171,8 +191,8 @@ class Sinks:
 
     def _show(self, stored: CommittableRecord) -> None:
         found = self._context.sinks.get(stored.output)
-        now = describe_sink(found.sink) if found is not None else "no sink"
-        if found is None or now != stored.target:
+        if found is None or not goes_to(found.sink, stored.target):
+            now = describe_sink(found.sink) if found is not None else "no sink"
             problem = f"waits for output {stored.output!r} of epoch {stored.epoch}, which goes to {now} now"
             way_out = "give the output its sink back until the run has gone on, and change it then"
             raise SinkTargetError(stored.target, problem, way_out=way_out)

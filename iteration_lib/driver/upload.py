@@ -8,6 +8,7 @@ raised where the driver next looks.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from iteration_lib.crash_point import CrashPoint
@@ -32,7 +33,8 @@ from iteration_lib.protocol.status import CheckpointFailure
 _logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5  # how soon an abort from another process is noticed
-_SETTLE_SECONDS = 2.0  # within the grace that Airflow gives a task that it ends
+_SETTLE_SECONDS = 2.0  # what an attempt has in any case; within the grace that Airflow gives a task that it ends
+_LAST_WORD_SECONDS = 1.0  # of a grace period, for the attempt to end in order
 _ENDS_THE_ATTEMPT = (SupersededError, OutcomeUnknownError, ProtocolViolationError)
 
 
@@ -41,6 +43,7 @@ class _Upload:
     snapshot: Snapshot
     job: Job
     started_seconds: float
+    stop_timing: Callable[[], None]
 
 
 class Uploads:
@@ -57,11 +60,18 @@ class Uploads:
         self._failure: Exception | None = None
 
     def start(self, snapshot: Snapshot) -> None:
-        """Write a pending checkpoint beside what comes next."""
-        name = f"checkpoint-{snapshot.checkpoint_id}"
-        started = self._context.clock.monotonic_seconds()
-        job = self._context.background.start(name, lambda: self._write(snapshot, started_seconds=started))
-        self._uploads.append(_Upload(snapshot=snapshot, job=job, started_seconds=started))
+        """Write a pending checkpoint beside what comes next; it expires on time, however long that takes."""
+        started, background = self._context.clock.monotonic_seconds(), self._context.background
+        stop_timing = background.after(self._context.policy.timeout_seconds, lambda: self._expire(snapshot))
+
+        def write() -> RunState:
+            try:
+                return self._write(snapshot, started_seconds=started)
+            finally:
+                stop_timing()
+
+        job = background.start(f"checkpoint-{snapshot.checkpoint_id}", write)
+        self._uploads.append(_Upload(snapshot=snapshot, job=job, started_seconds=started, stop_timing=stop_timing))
 
     def wait(self) -> RunState:
         """Wait until something may have changed, here or by another process, and return the run as it is then."""
@@ -82,24 +92,41 @@ class Uploads:
             raise CheckpointFailedError(state.run_id, state.last_durable_epoch, reason)
         return state
 
-    def settle(self) -> None:
-        """Wait a moment for what is being written, without looking at how it went: the attempt ends anyway."""
-        jobs = [upload.job for upload in self._uploads]
-        deadline = self._context.clock.monotonic_seconds() + _SETTLE_SECONDS
-        while any(not job.done() for job in jobs) and self._context.clock.monotonic_seconds() < deadline:
-            waited_for = [job for job in jobs if not job.done()]
-            self._context.background.wait(waited_for, timeout_seconds=_SETTLE_SECONDS)
+    def settle(self, *, told_seconds: float | None) -> None:
+        """Wait a moment for what is being written, without looking at how it went: the attempt ends anyway.
+
+        A process that was told to end, at `told_seconds`, waits for what is pending as long as its grace period allows:
+        with a checkpoint go the epochs that it covers, and the durable edges of the open one.
+        """
+        self._settle(self._context.clock.monotonic_seconds() + _SETTLE_SECONDS, only_pending=False)
+        if told_seconds is not None:
+            grace_seconds = self._context.termination_grace_seconds
+            self._settle(told_seconds + grace_seconds - _LAST_WORD_SECONDS, only_pending=True)
+
+    def _settle(self, deadline: float, *, only_pending: bool) -> None:
+        while True:
+            awaited = [upload.job for upload in self._uploads if self._is_pending(upload) or not only_pending]
+            jobs = [job for job in awaited if not job.done()]
+            left = deadline - self._context.clock.monotonic_seconds()
+            if not jobs or left <= 0:
+                return
+            self._context.background.wait(jobs, timeout_seconds=min(_POLL_SECONDS, left))
+
+    def _is_pending(self, upload: _Upload) -> bool:
+        is_completed = upload.snapshot.checkpoint_id in self._committing
+        return not (is_completed or self._is_late(upload.started_seconds))
 
     def check(self, state: RunState) -> None:
         """Forget what has ended; raise what ended the attempt, or CheckpointFailedError when too many have failed."""
         self._raise_errors()
         pending = {known.checkpoint_id for known in state.pending}
         is_committing = bool(state.uncommitted)
-        self._uploads = [
+        given_up = [
             upload
             for upload in self._uploads
-            if upload.job.done() or upload.snapshot.checkpoint_id in pending or is_committing
+            if not (upload.job.done() or upload.snapshot.checkpoint_id in pending or is_committing)
         ]
+        self._forget(given_up)
         if has_failed(state):
             failure = self._failure
             if isinstance(failure, IterationError):
@@ -109,7 +136,7 @@ class Uploads:
 
     def _raise_errors(self) -> None:
         ended = [upload for upload in self._uploads if upload.job.done()]
-        self._uploads = [upload for upload in self._uploads if upload not in ended]
+        self._forget(ended)
         for upload in ended:
             upload.job.result()
 
@@ -120,11 +147,30 @@ class Uploads:
         """
         writing = [upload for upload in self._uploads if not upload.job.done()]
         late = [upload for upload in writing if self._is_late(self._since(upload))]
-        self._uploads = [upload for upload in self._uploads if upload not in late]
+        self._forget(late)
         declined = [upload for upload in late if upload.snapshot.checkpoint_id not in self._committing]
         if declined:
             self._failure = None  # of an earlier one, which was tolerated
         return [self._expiry(upload.snapshot) for upload in declined]
+
+    def forget_all(self) -> None:
+        """Leave what is being written to itself, and time it no more: the attempt's epochs are over."""
+        self._forget(self._uploads)
+
+    def _forget(self, forgotten: Sequence[_Upload]) -> None:
+        self._uploads = [upload for upload in self._uploads if upload not in forgotten]
+        for upload in forgotten:
+            upload.stop_timing()
+
+    def _expire(self, snapshot: Snapshot) -> None:
+        """Decline a checkpoint whose time is over, also while the driver looks at nothing: in a long operator, say."""
+        if snapshot.checkpoint_id in self._committing:
+            return
+        self._failure = None  # of an earlier one, which was tolerated
+        try:
+            self._attempt.apply(self._expiry(snapshot))
+        except IterationError as err:  # the driver declines it, or hears of it, at its own next step
+            _logger.warning("event=not_expired checkpoint_id=%s error=%s", snapshot.checkpoint_id, err)
 
     def _since(self, upload: _Upload) -> float:
         return self._committing.get(upload.snapshot.checkpoint_id, upload.started_seconds)
@@ -159,8 +205,8 @@ class Uploads:
         except SinkTargetError as refused:  # of a table in the store's database: nothing was stored, nothing shows
             self._failure = refused
             return self._decline(snapshot, refused)
-        self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
         self._committing[snapshot.checkpoint_id] = self._context.clock.monotonic_seconds()
+        self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
         state = self._sinks.commit(state)
         self._retention.discard()
         return state

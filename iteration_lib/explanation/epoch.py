@@ -21,8 +21,6 @@ from iteration_lib.protocol.status import (
 from iteration_lib.store.record import CheckpointRecord, EpochRecord, PartRecord
 from iteration_lib.view import Json, epoch_json, instant
 
-_NEVER_COVERED = (CheckpointStatus.PENDING, CheckpointStatus.ABORTED)
-
 
 def explain_epoch(history: RunHistory, epoch: EpochRecord) -> Json:
     """Return an epoch under one attempt, and sentences on how it came to be what it is."""
@@ -69,11 +67,7 @@ def covering_checkpoint(history: RunHistory, epoch: EpochRecord) -> CheckpointRe
     """Return the checkpoint that made an epoch durable."""
     if epoch.status is not EpochStatus.DURABLE:
         return None
-    covering = [
-        known
-        for known in history.checkpoints
-        if known.epoch >= epoch.epoch and known.status not in _NEVER_COVERED and known.ended_at is not None
-    ]
+    covering = [known for known in history.covers_of(epoch) if known.ended_at is not None]
     return min(covering, key=lambda known: (known.ended_at, known.checkpoint_id), default=None)
 
 
@@ -170,6 +164,8 @@ def _ending(history: RunHistory, epoch: EpochRecord, cover: CheckpointRecord | N
             yield f"voided: {who} fell back to checkpoint {fell.to_checkpoint_id} of epoch {fell.epoch}"
         elif stop is not None:
             yield f"voided: no checkpoint covered it when the run stopped, as {stop.requested_by} had asked"
+        elif after is None and history.run.status is RunStatus.DELETED:
+            yield f"voided: no checkpoint covered it when {history.run.deleted_by} deleted the run"
         else:
             who = history.describe_attempt(after.fencing_token) if after is not None else "a newer attempt"
             yield f"voided: no checkpoint covered it when {who} took the run"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
+from iteration_lib.protocol.status import CheckpointStatus, StopKind
 from iteration_lib.store.record import (
     AttemptRecord,
     CheckpointRecord,
@@ -18,6 +20,8 @@ from iteration_lib.store.record import (
     StopRecord,
 )
 from iteration_lib.store.seam import History
+
+_NEVER_COMPLETED = (CheckpointStatus.PENDING, CheckpointStatus.ABORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +56,37 @@ class RunHistory:
             None,
         )
 
-    def fallback_over(self, epoch: EpochRecord) -> FallbackRecord | None:
-        """Return the fallback that gave up an epoch which was durable."""
-        covers = {known.checkpoint_id: known.epoch for known in self.checkpoints}
+    def stop_at(self, at: datetime) -> StopRecord | None:
+        """Return the request to stop that was in force at an instant."""
+        stops = (stop for stop in self.stops if stop.kind is StopKind.STOP and stop.requested_at <= at)
+        return next((stop for stop in stops if stop.resumed_at is None or at < stop.resumed_at), None)
+
+    def covers_of(self, epoch: EpochRecord) -> tuple[CheckpointRecord, ...]:
+        """Return the checkpoints that were completed and cover an epoch: its own attempt's, the next one voids it."""
+        return tuple(
+            known
+            for known in self.checkpoints
+            if known.fencing_token == epoch.fencing_token
+            and known.epoch >= epoch.epoch
+            and known.status not in _NEVER_COMPLETED
+        )
+
+    def fallback_behind(self, checkpoint: CheckpointRecord) -> FallbackRecord | None:
+        """Return the fallback that gave up a checkpoint; later ones found it discarded."""
         return next(
             (
                 fell
                 for fell in self.fallbacks
-                if epoch.fencing_token < fell.fencing_token
-                and fell.epoch < epoch.epoch <= covers[fell.from_checkpoint_id]
+                if checkpoint.fencing_token < fell.fencing_token
+                and fell.to_checkpoint_id < checkpoint.checkpoint_id <= fell.from_checkpoint_id
             ),
             None,
         )
+
+    def fallback_over(self, epoch: EpochRecord) -> FallbackRecord | None:
+        """Return the fallback that gave up an epoch which was durable."""
+        found = (self.fallback_behind(known) for known in self.covers_of(epoch))
+        return next((fell for fell in found if fell is not None and fell.epoch < epoch.epoch), None)
 
     def describe_attempt(self, fencing_token: int) -> str:
         """Name an attempt and who it was: an Airflow task instance, a process."""

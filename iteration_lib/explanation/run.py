@@ -175,6 +175,8 @@ def _checkpoint(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[s
         yield f"begun because epoch {checkpoint.epoch} terminates the run"
     elif checkpoint.kind is CheckpointKind.PERIODIC:
         yield "begun at its attempt's pace"
+    elif (stop := history.stop_at(checkpoint.triggered_at)) is not None:
+        yield f"begun because {stop.requested_by} asked the run to stop {instant(stop.requested_at)}"
     for request in asked:
         yield f"asked for by {request.requested_by} {instant(request.requested_at)}"
     if checkpoint.status is CheckpointStatus.PENDING:
@@ -184,30 +186,29 @@ def _checkpoint(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[s
         yield f"aborted {instant(checkpoint.ended_at)}, {why}: {checkpoint.reason}"
     else:
         yield f"completed {instant(checkpoint.ended_at)}"
-        yield from _given_up(history, checkpoint) or _subsumed(history, checkpoint)
+        yield from _replacing(history, checkpoint)
 
 
-def _given_up(history: RunHistory, checkpoint: CheckpointRecord) -> list[str]:
-    """Say by which attempt a checkpoint was given up, if it was."""
-    return [
-        f"given up by {history.describe_attempt(fell.fencing_token)}, which fell back to checkpoint "
-        f"{fell.to_checkpoint_id}: checkpoint {fell.from_checkpoint_id} was broken, {fell.reason}"
-        for fell in history.fallbacks
-        if fell.to_checkpoint_id < checkpoint.checkpoint_id <= fell.from_checkpoint_id
-    ]
-
-
-def _subsumed(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[str]:
+def _replacing(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[str]:
+    """Say what a checkpoint that was completed had to make room for, if it is not the newest."""
+    fell = history.fallback_behind(checkpoint)
+    if fell is not None:
+        yield (
+            f"given up by {history.describe_attempt(fell.fencing_token)}, which fell back to checkpoint "
+            f"{fell.to_checkpoint_id}: checkpoint {fell.from_checkpoint_id} was broken, {fell.reason}"
+        )
+        return
     newer = next(
         (
             known
             for known in history.checkpoints
             if known.epoch > checkpoint.epoch
             and known.status in (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED, CheckpointStatus.DISCARDED)
+            and history.fallback_behind(known) is None
         ),
         None,
     )
-    if newer is not None:
+    if newer is not None and checkpoint.status is not CheckpointStatus.COMPLETED:
         yield f"subsumed by checkpoint {newer.checkpoint_id} of epoch {newer.epoch}"
     if checkpoint.status is CheckpointStatus.DISCARDED:
         yield "its files are gone"

@@ -4,12 +4,13 @@ Rows are read one query after the other, without a lock, in an order in which no
 
     0  the files          listed before 1, so that each was written by an attempt that 1 shows, or is nobody's
     1  the attempts       what an attempt that has ended here will ever name, it has named: its later events are refused
-    2  parts of edges     a part may become an operator's output (3) or a variable in a manifest (5): read before both
-    3  operators
-    4  pins
-    5  the checkpoints, then their manifests
+    2  parts of edges     a part may become an operator's output (4) or a variable in a manifest (6): read before both
+    3  the run            what epoch is durable: once more, since it may have fallen back after it was read
+    4  operators
+    5  pins
+    6  the checkpoints, then their manifests
 
-Let f be a file of an attempt that has ended in 1, and let no row name it in 2 to 5. Then none ever will. A live attempt
+Let f be a file of an attempt that has ended in 1, and let no row name it in 2 to 6. Then none ever will. A live attempt
 names files of others only where it has them from rows: a part of the open epoch, an operator's output, a pin, the
 completed checkpoint. Each such row holds until the one that takes its place is committed, in the same transaction or
 before: a part is in force until its epoch is durable, which is when the manifest that names its files is completed; a
@@ -17,11 +18,13 @@ part of an operator that finishes for good stays in force. So at every moment fr
 meanwhile, then to a kind that is read later. What is voided (edges at a takeover, operators that are dropped) is voided
 before its attempt has read it.
 
-A live attempt's own files go only when a row has named them and let go: a discarded checkpoint, which was subsumed, so
-that the run has a newer one and the attempt computes from that or later; parts of an epoch that is durable, whose tails
-the manifest names: unless a hand-made checkpoint of that epoch is pending still, which a newer one of a later epoch
-outran, and whose manifest will name them too. It is read as pending in 5, or as completed, and then its manifest is.
-`finished` outputs and pins are needed by rows of their own, whatever a discarded manifest says.
+A live attempt's own files go only when a row has named them and let go: a discarded checkpoint, which was subsumed or
+given up, so that no attempt computes from it any more; parts of an epoch that is durable, whose tails the manifest
+names: unless a hand-made checkpoint of that epoch is pending still, which a newer one of a later epoch outran, and
+whose manifest will name them too. It is read as pending in 6, or as completed, and then its manifest is. An epoch that
+is durable in 3 is so by a manifest that 6 reads, or by that of a later one; where the run falls back after 3, the parts
+of 2 are voided, and those that take their place lie in files that were not listed. `finished` outputs and pins are
+needed by rows of their own, whatever a discarded manifest says.
 
 Two collectors at once, or one and whoever discards: what is discarded stays so, and removing twice is harmless. A
 manifest that is gone belongs to a checkpoint that was discarded since its row was read, and then it is passed over;
@@ -76,7 +79,7 @@ def read_references(
     is_deleted: bool = False,
     as_discarded: Container[int] = (),
 ) -> References:
-    """Read which files a run needs; `listed` are those below its folder, `run` may have been read at any time before.
+    """Read which files a run needs; `listed` are those below its folder. How old the record `run` is does not matter.
 
     Checkpoints whose ids are in `as_discarded` count as discarded: a dry run asks what would be then.
 
@@ -84,6 +87,7 @@ def read_references(
     """
     attempts = store.list_attempts(run.run_id)
     parts = store.list_parts(run.run_id)
+    run = store.find_run(run.run_id) or run
     operators = store.list_operators(run.run_id)
     pins = store.list_pins(run.run_id)
     checkpoints, manifests = _read_manifests(store, run, location, frozenset(listed))

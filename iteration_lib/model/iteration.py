@@ -182,13 +182,24 @@ class Iteration:
         make = partial(Operator, role=Role.OPERATOR, kind=Kind.FRAME, finishes=finishes, capture=capture)
         return self._declare(function, make, operator_id=operator_id)
 
-    def on_epoch_durable(self, function: F) -> F:
-        """Tell this function of every durable epoch, with effect once; `model.listener` says what it may take."""
-        return self._listen(function, ListenerEvent.EPOCH_DURABLE)
+    @overload
+    def on_epoch_durable(self, function: F) -> F: ...
+    @overload
+    def on_epoch_durable(self, *, listener_id: str | None = None) -> Callable[[F], F]: ...
+    def on_epoch_durable(self, function: F | None = None, *, listener_id: str | None = None) -> F | Callable[[F], F]:
+        """Tell this function of every durable epoch, with effect once; `model.listener` says what it may take.
 
-    def on_terminated(self, function: F) -> F:
+        One that is added to a run, or renamed without a `listener_id`, hears of every epoch from the run's first on.
+        """
+        return self._listen(function, ListenerEvent.EPOCH_DURABLE, listener_id=listener_id)
+
+    @overload
+    def on_terminated(self, function: F) -> F: ...
+    @overload
+    def on_terminated(self, *, listener_id: str | None = None) -> Callable[[F], F]: ...
+    def on_terminated(self, function: F | None = None, *, listener_id: str | None = None) -> F | Callable[[F], F]:
         """Tell this function that the run terminated, with effect once; `model.listener` says what it may take."""
-        return self._listen(function, ListenerEvent.TERMINATED)
+        return self._listen(function, ListenerEvent.TERMINATED, listener_id=listener_id)
 
     def feedback(self, **tails: Function) -> None:
         """Wire each variable to the operator whose result is its value in the next epoch."""
@@ -264,16 +275,19 @@ class Iteration:
                 self.name, f"state is {state!r}; it is {known}, or left out", operator_id=operator_id
             ) from err
 
-    def _listen(self, function: F, event: ListenerEvent) -> F:
-        listener = listener_of(self.name, function, event)
-        if not is_plain(listener.listener_id):
-            raise DefinitionError(
-                self.name, f"the listener {listener.listener_id!r} needs a name of letters, digits and ._-=+"
-            )
-        if any(known.listener_id == listener.listener_id for known in self._listeners):
-            raise DefinitionError(self.name, f"two listeners are called {listener.listener_id!r}; rename one")
-        self._listeners.append(listener)
-        return function
+    def _listen(self, function: F | None, event: ListenerEvent, *, listener_id: str | None) -> F | Callable[[F], F]:
+        def listen(decorated: F) -> F:
+            listener = listener_of(self.name, decorated, event, listener_id=listener_id)
+            if not is_plain(listener.listener_id):
+                problem = f"the listener {listener.listener_id!r} needs a name of letters, digits and ._-=+"
+                raise DefinitionError(self.name, problem)
+            if any(known.listener_id == listener.listener_id for known in self._listeners):
+                problem = f"two listeners are called {listener.listener_id!r}; give one of them another listener_id"
+                raise DefinitionError(self.name, problem)
+            self._listeners.append(listener)
+            return decorated
+
+        return listen if function is None else listen(function)
 
     def _name_of(self, function: Function) -> str:
         for operator in self._operators:

@@ -8,6 +8,10 @@ A listener is a plain function that has an effect outside of the run. Its parame
 It hears of every durable epoch, in order, or of the termination, until it has returned once and that is stored. A
 process that dies in between makes it hear again, with the same `effect_id`: an effect that is keyed by it happens once.
 What it returns, None or a mapping of JSON, is stored with the mark.
+
+What it has heard is stored under its id: `listener_id=`, or the function's name. With an id the function may be renamed
+freely. A listener with another id is another one, and hears of every durable epoch from the run's first on, with effect
+ids of its own.
 """
 
 from __future__ import annotations
@@ -42,7 +46,9 @@ class Listener:
     injected: tuple[str, ...]
 
 
-def listener_of(iteration: str, function: Function, event: ListenerEvent) -> Listener:
+def listener_of(
+    iteration: str, function: Function, event: ListenerEvent, *, listener_id: str | None = None
+) -> Listener:
     """Return a function as a listener; raises DefinitionError for a parameter that it cannot have."""
     known = _KNOWN[event]
     inputs, injected = parameters_of(function, own=known)
@@ -50,4 +56,4 @@ def listener_of(iteration: str, function: Function, event: ListenerEvent) -> Lis
     if unknown:
         problem = f"the listener {function.__name__!r} cannot take {unknown[0]!r}; it may take: {', '.join(known)}"
         raise DefinitionError(iteration, problem)
-    return Listener(listener_id=function.__name__, event=event, function=function, injected=injected)
+    return Listener(listener_id=listener_id or function.__name__, event=event, function=function, injected=injected)

@@ -44,6 +44,12 @@ class Holder:
             return False
         return self.task.rsplit("/", 2)[0] == other.task.rsplit("/", 2)[0]
 
+    def is_of_task(self, other: Holder) -> bool:
+        """Tell whether both are tries of one Airflow task."""
+        if self.task is None or other.task is None:
+            return False
+        return self.task.rsplit("/", 1)[0] == other.task.rsplit("/", 1)[0]
+
     def describe(self) -> str:
         """Return it in words."""
         process = f"process {self.pid} on {self.host}"

@@ -1,38 +1,40 @@
 """Which files is a data stream made of, and are they still what they were when the run started?
 
 A pinned path that is relative lies in the run's own folder: it was written there from records or from a DataFrame, and
-its version is its SHA-256. Any other path is the user's: on a local disk its version is the time of its last change,
-elsewhere whatever the store tells two versions by. Rows are numbered by the files' order, then by place.
+its version is its SHA-256. Any other path is the user's, see `input_file`. Rows are numbered by the files' order, then
+by place.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iteration_lib.errors import InputError, OperatorResultError, StateCorruptedError, StateLocationError
+from iteration_lib.errors import InputError, OperatorResultError, StateCorruptedError
 from iteration_lib.model.operator import Operator
 from iteration_lib.model.source import ParquetSource, RecordsSource
+from iteration_lib.runner.input_file import check_unchanged, describe_file, open_input, reading, with_digest
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.block import batch_of_result
+from iteration_lib.state.copies import moved_path
 from iteration_lib.state.files import verify_file
-from iteration_lib.state.location import FileSystem, StateLocation, filesystem_of, only_os_errors
+from iteration_lib.state.location import FileSystem, StateLocation, filesystem_of
 from iteration_lib.state.saved import FileFormat, SavedFile
 from iteration_lib.state.streams import new_part_path, save_batches
+
+_DIGESTED_BYTES = 1 << 30  # reading as much takes no longer than Spark's start
 
 
 def pin_source(source: object, *, operator: Operator, location: StateLocation, folder: str) -> PinnedData:
     """Pin what a data stream's function returned; raises OperatorResultError for what is no source."""
     if isinstance(source, ParquetSource):
-        return pin_parquet(source)
+        return with_digests(pin_parquet(source))
     if not isinstance(source, RecordsSource):
         raise OperatorResultError(
             operator_id=operator.operator_id,
@@ -46,20 +48,25 @@ def pin_source(source: object, *, operator: Operator, location: StateLocation, f
 
 def pin_parquet(source: ParquetSource) -> PinnedData:
     """List a source's files and count their rows; raises InputError that names the path."""
-    filesystem, root = _open(source.path)
-    with _readable(source.path):
+    filesystem, root = open_input(source.path)
+    with reading(source.path):
         paths = _list_parquet(filesystem, root, source.path)
         files, schemas = [], []
         for path in paths:
             schema, rows = _read_footer(filesystem, path, source.columns)
-            address = path if _is_local(filesystem) else filesystem.unstrip_protocol(path)
-            size, version = _version(filesystem, path)
-            files.append(PinnedFile(path=address, size_bytes=size, version=version, rows=rows))
+            files.append(describe_file(filesystem, path, rows=rows))
             schemas.append(schema)
     _check_one_schema([file.path for file in files], schemas)
     if not any(file.rows for file in files):
         raise InputError(f"{source.path} holds no rows; give an input that has some")
     return _pinned(files, source.columns)
+
+
+def with_digests(pinned: PinnedData) -> PinnedData:
+    """Return a pin with the SHA-256 of its local files, unless they are large; raises InputError if one is changing."""
+    if sum(file.size_bytes for file in pinned.files) > _DIGESTED_BYTES:
+        return pinned
+    return _pinned([with_digest(file) for file in pinned.files], pinned.columns)
 
 
 def pin_saved(files: Sequence[SavedFile], *, operator_id: str) -> PinnedData:
@@ -78,16 +85,8 @@ def check_pinned(location: StateLocation, pinned: PinnedData) -> None:
                 verify_file(location, file.path, size_bytes=file.size_bytes, sha256=file.version)
             except StateCorruptedError as err:
                 raise InputError(str(err)) from err
-            continue
-        filesystem, path = _open(file.path)
-        with _readable(file.path):
-            size, version = _version(filesystem, path)
-        if (size, version) != (file.size_bytes, file.version):
-            change = f"from {file.size_bytes} to {size} bytes" if size != file.size_bytes else "(it was written again)"
-            raise InputError(
-                f"input file {file.path} has changed {change} since the run started; put the old file back, or start "
-                "another run with another run key"
-            )
+        else:
+            check_unchanged(file)
 
 
 def resolve(location: StateLocation, path: str) -> tuple[FileSystem, str]:
@@ -113,7 +112,7 @@ def pinned_from_json(pin: Mapping[str, object]) -> PinnedData:
 
 def move_pin(pinned: PinnedData, folder: str) -> PinnedData:
     """Return a pin whose own files lie below another folder now; the user's own lie where they lay."""
-    files = [replace(file, path=f"{folder}/{file.path}") if is_own(file.path) else file for file in pinned.files]
+    files = [replace(file, path=moved_path(file.path, folder)) if is_own(file.path) else file for file in pinned.files]
     return _pinned(files, pinned.columns)
 
 
@@ -121,27 +120,6 @@ def _pinned(files: Sequence[PinnedFile], columns: tuple[str, ...] | None) -> Pin
     described = json.dumps([[asdict(file) for file in files], columns], sort_keys=True)
     fingerprint = hashlib.sha256(described.encode()).hexdigest()
     return PinnedData(files=tuple(files), columns=columns, fingerprint=fingerprint)
-
-
-def _open(path: str) -> tuple[FileSystem, str]:
-    try:
-        return filesystem_of(path)
-    except StateLocationError as err:
-        reason = f" ({err.__cause__})" if err.__cause__ is not None else ""
-        raise InputError(
-            f"input {path!r} cannot be opened{reason}; give a path or an address that fsspec knows"
-        ) from err
-
-
-@contextmanager
-def _readable(path: str) -> Iterator[None]:
-    try:
-        with only_os_errors():
-            yield
-    except FileNotFoundError as err:
-        raise InputError(f"input {path} is not there; check the path") from err
-    except OSError as err:
-        raise InputError(f"input {path} cannot be read ({err})") from err
 
 
 def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
@@ -172,18 +150,6 @@ def _read_footer(filesystem: FileSystem, path: str, columns: Sequence[str] | Non
         if name not in schema.names:
             raise InputError(f"input {path} has no column {name!r}; it has: {', '.join(schema.names)}")
     return pa.schema([schema.field(name).remove_metadata() for name in names]), rows
-
-
-def _version(filesystem: FileSystem, path: str) -> tuple[int, str]:
-    if _is_local(filesystem):
-        found = os.stat(path)  # noqa: PTH116 - text everywhere else
-        return found.st_size, str(found.st_mtime_ns)
-    filesystem.invalidate_cache()
-    return int(filesystem.size(path)), str(filesystem.ukey(path))
-
-
-def _is_local(filesystem: FileSystem) -> bool:
-    return "file" in (filesystem.protocol if isinstance(filesystem.protocol, tuple) else (filesystem.protocol,))
 
 
 def _check_one_schema(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> None:

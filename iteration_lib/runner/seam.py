@@ -17,12 +17,16 @@ from iteration_lib.state.saved import FileFormat, SavedStream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedFile:
-    """One input file as it was when the run started. `version` changes when its bytes may have changed."""
+    """One input file as it was when the run started. `version` changes when its bytes may have changed.
+
+    `content` says whether they did, of a user's file where that is known.
+    """
 
     path: str
     size_bytes: int
     version: str
     rows: int
+    content: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,14 @@ class PostgresSink:
         return replace(self, url=url)
 
     def describe(self) -> str:
-        """Return which table it is, without its address."""
+        """Return which table it is, of which database, and not who logs in."""
+        from iteration_lib.sinks.postgres_session import database_of  # noqa: PLC0415  (see the module's docstring)
+
+        database = database_of(self.url) if self.url is not None else ""
+        return f"{self.describe_table()} ({database})" if database else self.describe_table()
+
+    def describe_table(self) -> str:
+        """Return which table it is, whatever the database."""
         return f"the Postgres table {self.schema}.{self.table}"
 
     def check(self) -> None:

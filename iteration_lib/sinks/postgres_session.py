@@ -36,6 +36,7 @@ _WAYS_OUT = {
 _PASSING_CLASSES = ("08", "40", "53", "55", "57")
 _WAITED_FOR = ("55P03", "57014")  # of these too, but it was the target that others held for too long, or a slow INSERT
 _LONGEST_MILLISECONDS = 2**31 - 1
+_DEFAULT_PORT = "5432"
 _DEFAULTS = {
     "application_name": "iteration_lib",
     "connect_timeout": "10",
@@ -70,6 +71,15 @@ def connection_string(sink: PostgresSink) -> str:
         problem = "has no address such as postgresql://user:password@host/database"
         raise SinkTargetError(sink.describe(), problem, way_out="change its url= (an @ in a password is written %40)")
     return found
+
+
+def database_of(url: str) -> str:
+    """Return in libpq's words which database an address means, whoever logs in; nothing for what is no address."""
+    found = psycopg2.extensions.parse_dsn(_connection_string(url) or "")
+    if found.get("port") == _DEFAULT_PORT:
+        del found["port"]
+    host = "host" if "host" in found else "hostaddr"
+    return " ".join(f"{name}={found[name]}" for name in ("service", host, "port", "dbname") if name in found)
 
 
 @contextmanager

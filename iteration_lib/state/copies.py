@@ -1,11 +1,13 @@
 """How does a stream come to lie in another folder, so that nothing of the first one is needed any more?
 
 A copied file keeps its path, or gets a folder before it: paths hold random names, so that copies of two origins in one
-folder do not meet. Copying again goes on where it was cut short: what is whole already is verified and left.
+folder do not meet. A copy of a copy does not keep the folder of the first: however long a line of branches is, names
+stay short. Copying again goes on where it was cut short: what is whole already is verified and left.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -13,6 +15,9 @@ from iteration_lib.state.files import Written, copy_file
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
+
+ORIGIN = "origin"  # in an attempt's folder, what it has copied from its run's origin
+_COPIES = re.compile(rf"^(?:[^/]+/{ORIGIN}/)+")
 
 
 def copy_stream(
@@ -53,4 +58,9 @@ def move_stream(stream: SavedStream, folder: str) -> SavedStream:
     """Return a stream whose files lie below another folder; with none it is the same stream."""
     if not folder:
         return stream
-    return replace(stream, files=tuple(replace(file, path=f"{folder}/{file.path}") for file in stream.files))
+    return replace(stream, files=tuple(replace(file, path=moved_path(file.path, folder)) for file in stream.files))
+
+
+def moved_path(path: str, folder: str) -> str:
+    """Return the path below another folder; of what is a copy already, without the folder of copies that it lies in."""
+    return f"{folder}/{_COPIES.sub('', path)}"

@@ -86,6 +86,12 @@ def _end_attempt(run: MemoryRun, command: EndAttempt, _token: int, now: datetime
 
 def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: datetime) -> None:
     by, status = command.terminated_by, command.status
+    if status is RunStatus.TERMINATING and run.run["status"] != status.value:
+        last = [
+            e for e in run.epochs.values() if (e["status"], e["epoch"]) == ("DURABLE", run.run["last_durable_epoch"])
+        ]
+        decided = [epoch["decision"]["terminated_by"] for epoch in last]
+        refuse_if(decided != [by.value if by is not None else None], "no durable epoch decided that the run terminates")
     _move_run(run, status)
     refuse_if(status is RunStatus.RUNNING and by is not None, "a run that goes on was terminated")
     refuse_if(status is RunStatus.TERMINATING and by is None, "a run terminates without a rule")
@@ -170,6 +176,8 @@ def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: dat
     is_first = command.epoch == (run.branch["epoch"] + 1 if run.branch is not None else 0)
     refuse_if(not is_first and not before, f"epoch {command.epoch} does not follow another one")
     refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
+    is_to_stop = any(stop["kind"] == "STOP" and stop["resumed_at"] is None for stop in run.stops.values())
+    refuse_if(is_to_stop and (command.epoch - 1, fencing_token) in run.epochs, "a person asks the run to stop")
     run.epochs[command.epoch, fencing_token] = {
         "epoch": command.epoch,
         "fencing_token": fencing_token,

@@ -178,7 +178,7 @@ def test_nan_arrives_as_nan(sink: PostgresSink, database: Connection, tmp_path: 
 def test_value_that_would_arrive_as_another_is_refused_by_prepare(
     sink: PostgresSink, database: Connection, tmp_path: Path, column: pa.Array, problem: str
 ) -> None:
-    with pytest.raises(SinkTargetError, match=f"^the Postgres table public.scores {problem}"):
+    with pytest.raises(SinkTargetError, match=rf"^the Postgres table public.scores \(.*\) {problem}"):
         sink.prepare(_FIRST, publication(tmp_path, x=column))
 
     assert [] == tables(database)
@@ -480,6 +480,23 @@ def test_defaults_of_the_database_do_not_count(sink: PostgresSink, database: Con
 
 
 @pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        (None, ""),
+        ("no address", ""),
+        ("postgresql://me:secret@db.example/metrics", " (host=db.example dbname=metrics)"),
+        ("postgresql+psycopg2://you@db.example:5432/metrics", " (host=db.example dbname=metrics)"),
+        ("postgresql://me@db.example:5433/metrics", " (host=db.example port=5433 dbname=metrics)"),
+        ("postgresql://me@db.example/metrics?hostaddr=10.0.0.1", " (host=db.example dbname=metrics)"),
+        ("postgresql://me:sec/ret@/metrics?hostaddr=10.0.0.1", " (hostaddr=10.0.0.1 dbname=metrics)"),
+        ("postgresql://?service=metrics", " (service=metrics)"),
+    ],
+)
+def test_table_is_told_with_its_database_whoever_logs_in(address: str | None, told: str) -> None:
+    assert f"the Postgres table public.scores{told}" == PostgresSink("scores", url=address).describe()
+
+
+@pytest.mark.parametrize(
     ("address", "problem"),
     [
         ("postgresql://me:secret@/db?host=/nowhere", r"cannot be reached .*; see to its server"),
@@ -493,7 +510,7 @@ def test_address_that_leads_nowhere_is_refused_without_its_password(address: str
     sink = PostgresSink("scores", url=address)
 
     for call in (sink.check, lambda: sink.prepare(_FIRST, publication_of(0)), lambda: sink.abort(_FIRST)):
-        with pytest.raises(SinkTargetError, match=f"^the Postgres table public.scores {problem}") as caught:
+        with pytest.raises(SinkTargetError, match=rf"^the Postgres table public.scores (\(.*\) )?{problem}") as caught:
             call()
         assert "secret" not in str(caught.value)
     assert "secret" not in repr(sink) + sink.describe()

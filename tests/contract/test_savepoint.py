@@ -157,8 +157,22 @@ def test_bad_file_of_the_origin_is_named_and_no_savepoint_is_left(
 def test_place_that_cannot_be_written_is_not_taken_for_a_bad_origin(origin: Savepoint, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
 
-    with pytest.raises(StateLocationError, match="cannot hold"):
+    with pytest.raises(StateLocationError, match=f"cannot read {SAVEPOINT_FILE}"):
         write_savepoint(origin, StateLocation(str(tmp_path / "file")))
+
+
+def test_folder_of_which_nobody_can_tell_whether_it_holds_a_savepoint_is_left_as_it_is(
+    origin: Savepoint, tmp_path: Path
+) -> None:
+    """What keeps its savepoint.json from being read may pass, and then it is somebody's."""
+    unreadable = tmp_path / SAVEPOINT_FILE
+    unreadable.symlink_to(unreadable)
+
+    with pytest.raises(StateLocationError, match=f"cannot read {SAVEPOINT_FILE}"):
+        write_savepoint(origin, StateLocation(str(tmp_path)))
+
+    assert [unreadable] == list(tmp_path.iterdir())
+    assert unreadable.is_symlink()
 
 
 def test_folder_that_holds_another_savepoint_is_refused_and_left_as_it_is(

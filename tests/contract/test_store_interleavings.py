@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, get_args
 
 import psycopg2
 import pytest
@@ -24,14 +24,15 @@ from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
 from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.event import FellBack
 from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import NewRun
 from iteration_lib.store.seam import StoreWithHistory
 from tests.fixture.store import NO_SYNC
-from tests.protocol_script import Sender, aborts, asks, claim, drains, part, resumes, stops
-from tests.store_script import a_run, history, new_family, read_state, timeless_state
+from tests.protocol_script import Sender, aborts, asks, claim, deletes, discards, drains, part, prepared, resumes, stops
+from tests.store_script import DEFINITION, a_run, history, new_family, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
 
@@ -51,6 +52,7 @@ class Scene:
     before: Callable[[Sender], tuple[Event, ...]]
     epoch: int
     checkpoint_id: int
+    sinks: Mapping[str, bool] = field(default_factory=dict)
 
 
 SCENES = {
@@ -74,6 +76,16 @@ SCENES = {
         checkpoint_id=2,
     ),
     "terminating": Scene(lambda one: one.passes(0, 1, records=0), epoch=0, checkpoint_id=1),
+    "behind": Scene(lambda one: (*one.passes(0, 1), *one.passes(1, 2)), epoch=1, checkpoint_id=3),
+    "published": Scene(
+        lambda one: (
+            *(one.opens(0), one.reports(0), one.triggers(0), one.completes(1, committables=(prepared(0, "rows"),))),
+            *(one.opens(1), one.reports(1), one.triggers(1)),
+        ),
+        epoch=1,
+        checkpoint_id=2,
+        sinks={"rows": True},
+    ),
     "stopped": Scene(
         lambda one: (*one.passes(0, 1), one.opens(1), stops(1, family=one.family), one.ends()), epoch=1, checkpoint_id=2
     ),
@@ -90,6 +102,8 @@ def calls(scene: Scene, one: Sender) -> dict[str, Event]:
         "stops": stops(2, family=family),
         "drains": drains(3, family=family),
         "resumes": resumes(1, family),
+        "discards": discards(1),
+        "deletes": deletes(gone=1, family=family),
         "aborts": aborts(checkpoint_id),
         "aborts the next": aborts(checkpoint_id + 1),
         "changes": one.changes("points", "centroids", "x", "z", dropped=("scaled", "y")),
@@ -105,6 +119,7 @@ def calls(scene: Scene, one: Sender) -> dict[str, Event]:
         "completes": one.completes(checkpoint_id),
         "declines": one.declines(checkpoint_id),
         "notifies": one.notifies(epoch, is_final=True),
+        "commits": one.commits((0, "rows")),
         "publishes": one.publishes(),
         "ends": one.ends(),
         "fails": one.fails(),
@@ -112,20 +127,31 @@ def calls(scene: Scene, one: Sender) -> dict[str, Event]:
 
 
 RENEWS = "renews its lease"
-NAMES = (*calls(SCENES["midway"], Sender(1, 1)), RENEWS)
+FALLS_BACK = "falls back"
+NAMES = (*calls(SCENES["midway"], Sender(1, 1)), FALLS_BACK, RENEWS)
+
+
+# Where a pair with one of these calls has something to say to each other; the first that fits counts.
+MEETINGS = {
+    "resumes": ("stopped",),
+    FALLS_BACK: ("behind",),
+    "commits": ("published",),
+    "changes": ("begun",),
+    "publishes": ("terminating",),
+    "notifies": ("terminating",),
+    **dict.fromkeys(("completes", "declines", "aborts", "marks"), ("midway", "held")),
+}
 
 
 def scenes_of(first: str, second: str) -> tuple[str, ...]:
-    """Return where a pair has something to say to each other."""
-    if "resumes" in (first, second):
-        return ("stopped",)
-    if "changes" in (first, second):
-        return ("begun",)
-    if {"publishes", "notifies"} & {first, second}:
-        return ("terminating",)
-    if {"completes", "declines", "aborts", "marks"} & {first, second}:
-        return ("midway", "held")
-    return ("midway",)
+    """Return where a pair meets."""
+    return next((scenes for name, scenes in MEETINGS.items() if name in (first, second)), ("midway",))
+
+
+def test_every_kind_of_event_meets_every_other() -> None:
+    sent = {type(sent) for sent in calls(SCENES["midway"], Sender(1, 1)).values()}
+
+    assert set(get_args(Event)) == {*sent, FellBack}
 
 
 class Gate:
@@ -220,7 +246,7 @@ def test_outcome_of_two_calls_at_once_is_that_of_one_order(stage: Stage, first: 
 
 def meet(stage: Stage, scene: Scene, names: tuple[str, str], *, way: str) -> None:
     """Let two calls meet, and see that one of the two orders explains what comes of it."""
-    run, one = a_run(), Sender(1, 1, new_family())
+    run, one = run_of(scene), Sender(1, 1, new_family())
     first, second = (named(name, scene, one) for name in names)
     coordinators = [begun(store, run, scene, one) for store in stage.stores]
 
@@ -250,6 +276,11 @@ def meet(stage: Stage, scene: Scene, names: tuple[str, str], *, way: str) -> Non
         assert outcome == (answer_of_first, answer_of_second, *end)
 
 
+def run_of(scene: Scene) -> NewRun:
+    """Return a run that is not there yet, for a scene."""
+    return a_run(definition={**DEFINITION, "sinks": dict(scene.sinks)})
+
+
 def until(holds: Callable[[], bool], future: Future[Answer]) -> None:
     """Wait until something holds, looking whenever a future is done or a moment has passed."""
     for _ in range(_DEADLINE_SECONDS * 1000):
@@ -261,6 +292,10 @@ def until(holds: Callable[[], bool], future: Future[Answer]) -> None:
 
 def named(name: str, scene: Scene, one: Sender) -> Call:
     """Return a call by its name."""
+    if name == FALLS_BACK:
+        return lambda coordinator, _store, run_id: coordinator.fall_back(
+            run_id, one.attempt_id, 1, checkpoint_id=1, reason="a file is missing"
+        )
     if name == RENEWS:
         return lambda _coordinator, store, run_id: store.renew_lease(
             run_id, one.attempt_id, fencing_token=1, lease_ttl_seconds=30
@@ -304,7 +339,7 @@ def test_pairs_are_not_all_refused_or_alike() -> None:
     for first in NAMES:
         for second in NAMES:
             for scene in scenes_of(first, second):
-                run, pair = a_run(), (named(first, SCENES[scene], one), named(second, SCENES[scene], one))
+                run, pair = run_of(SCENES[scene]), (named(first, SCENES[scene], one), named(second, SCENES[scene], one))
                 outcome = serial(run, SCENES[scene], one, pair)
                 other = serial(run, SCENES[scene], one, (pair[1], pair[0]))
                 if not isinstance(outcome[0], type):

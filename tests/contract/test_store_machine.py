@@ -55,6 +55,7 @@ class BothStores(EventMachine):
         assert answers[0] == answers[1]
         states = [timeless_state(read_state(store, self.run_id)) for store in self.stores]
         assert states[0] == states[1]
+        assert history(self.stores[0], self.run_id) == history(self.stores[1], self.run_id)
         if isinstance(answers[0], RunState):
             return answers[0]
         assert timeless_state(self.state) == states[0], "a refused event left something"
@@ -74,10 +75,6 @@ class BothStores(EventMachine):
         checkpoint_id, reason = event.checkpoint.checkpoint_id, event.reason  # its times are each store's own
         guard = (event.attempt_id, event.fencing_token)
         return coordinator.fall_back(self.run_id, *guard, checkpoint_id=checkpoint_id, reason=reason)
-
-    def teardown(self) -> None:
-        super().teardown()
-        assert history(self.stores[0], self.run_id) == history(self.stores[1], self.run_id)
 
 
 @pytest.fixture

@@ -124,6 +124,7 @@ VOID = VoidEpochs(after=0)
 NEXT = (REPORT, ALIGN, OPEN)
 SWITCH = SwitchToUnaligned(epoch=3, by=UnalignedBy.TIMEOUT)
 TERMINATE = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.CRITERIA)
+LAST = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.MAX_EPOCHS)
 PUBLISH = PublishOutputs(outputs={}, state_digest="d")
 STOP = RecordStop(stop_id=stop_id(9, 9), kind=StopKind.STOP, requested_by="ann")
 STOPPED = StopRun(stop_id=stop_id(9, 9))
@@ -173,6 +174,15 @@ def parts(epoch: int, *made: FinishedPart) -> RecordParts:
     return RecordParts(epoch=epoch, parts=made or (part("y"),))
 
 
+# Checkpoint 3 covers epoch 2, which ends the run; checkpoint 2 is pending still.
+ENDED = (
+    *(REPORT, dataclasses.replace(ALIGN, decision=ENDS), triggered(3, 2), SubsumeCheckpoint(checkpoint_id=1)),
+    *(dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(COMPLETE, checkpoint_id=3)),
+    MakeEpochsDurable(through=2),
+)
+TERMINATED = (*ENDED, ABORT, LAST)
+
+
 # The last command of each is refused, and only that.
 WRONG: dict[str, tuple[Command, ...]] = {
     "an attempt beside the live one": (opened(2),),
@@ -184,13 +194,14 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a failure without a reason": (SetRunStatus(status=RunStatus.FAILED),),
     "an ending without a rule": (SetRunStatus(status=RunStatus.TERMINATING),),
     "a status out of turn": (
-        TERMINATE,
+        *TERMINATED,
         SetRunStatus(status=RunStatus.RUNNING),
     ),
     "outputs of a run that is not terminating": (VOID, ABORT, PUBLISH),
-    "outputs while an epoch is open": (ABORT, TERMINATE, PUBLISH),
-    "outputs while an epoch is aligned": (ABORT, VoidEpochs(after=1), TERMINATE, PUBLISH),
-    "outputs while a checkpoint is pending": (VOID, TERMINATE, PUBLISH),
+    "outputs while a checkpoint is pending": (*ENDED, LAST, PUBLISH),
+    "an ending that no epoch decided": (VOID, ABORT, TERMINATE),
+    "an ending by another rule": (*ENDED, ABORT, TERMINATE),
+    "an ending by an epoch that is not durable": (REPORT, dataclasses.replace(ALIGN, decision=ENDS), LAST),
     "other operators while an epoch is open": (SAME,),
     "other operators while an epoch is aligned": (VoidEpochs(after=1), SAME),
     "other operators between durable epochs": (VOID, SAME),
@@ -291,10 +302,8 @@ WRONG: dict[str, tuple[Command, ...]] = {
         MarkCommitted(committed=((0, "rows"), (0, "model"))),
     ),
     "finishing with what is not committed": (
-        VOID,
-        ABORT,
         RecordCommittables(committables=(prepared(0, "rows"),)),
-        TERMINATE,
+        *TERMINATED,
         PUBLISH,
     ),
     "a fallback while an epoch is open": (*BEHIND[:-1], FALL),
@@ -311,10 +320,10 @@ WRONG: dict[str, tuple[Command, ...]] = {
         RecordCommittables(committables=(prepared(1, "rows"),)),
         FALL,
     ),
-    "a fallback of a run that terminates": (*BEHIND, TERMINATE, FALL),
+    "a fallback of a run that terminates": (*TERMINATED, dataclasses.replace(FALL, from_checkpoint_id=3)),
     "a fallback by an attempt that has ended": (*BEHIND, END, FALL),
     "a second stop": (STOP, dataclasses.replace(STOP, stop_id=stop_id(8, 9), kind=StopKind.DRAIN)),
-    "a stop of a run that terminates": (VOID, ABORT, TERMINATE, STOP),
+    "a stop of a run that terminates": (*TERMINATED, STOP),
     "a stopped run that nobody asked to stop": (*REST, STOPPED),
     "a stopped run that was asked to drain": (*REST, dataclasses.replace(STOP, kind=StopKind.DRAIN), STOPPED),
     "a stopped run that is driven": (VOID, ABORT, STOP, STOPPED),
@@ -334,7 +343,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
 # The last command of each is legal, but only under the token in force.
 STALE: tuple[tuple[Command, ...], ...] = (
     (SetRunStatus(status=RunStatus.FAILED, failure="x"),),
-    (VOID, ABORT, TERMINATE, PUBLISH),
+    (*TERMINATED, PUBLISH),
     (PinData(name="more", fingerprint="f", pin={}),),
     (FinishOperator(operator_id="x", epoch=1, output={}),),
     NEXT,

@@ -18,13 +18,15 @@ from iteration_lib.airflow.work import RunningEpochs
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import LeaseHeldError, OperatorFailedError
 from iteration_lib.process import this_holder
-from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.protocol.state import Holder
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus, StopKind
 from iteration_lib.stopping import request_stop, resume_run
 from iteration_lib.store.postgres import PostgresStore
-from tests.driven_here import DEADLINE_SECONDS, Here
+from tests.driven_here import DEADLINE_SECONDS, KILL, Here
 from tests.failover.driven import wait_until
 from tests.iterations.told import told
 from tests.protocol_script import claim
+from tests.store_script import new_family
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
@@ -69,6 +71,55 @@ def test_retry_calls_the_listener_that_failed_on_the_tasks_last_epoch_and_starts
     assert (RunStatus.FAILED, 1) == (failed.status, failed.epochs)
     assert (Action.PASS, RunStatus.RUNNING) == (action, here.found.status)
     assert [0] == [notice.epoch for notice in here.store.list_notices(here.run.run_id, "heard")]
+
+
+GONE = dataclasses.replace(this_holder(), process_started=this_holder().process_started + "0")
+
+
+@pytest.mark.parametrize(
+    "holder", [GONE, this_holder("dag/one/e000/0")], ids=["its process is gone", "it was a try of this very task"]
+)
+def test_retry_has_listeners_hear_what_a_killed_try_made_durable_and_starts_no_spark(
+    here: Here, holder: Holder
+) -> None:
+    here.drive_and_fail(until_epoch=1, script={"listener_called@0": KILL}, holder=holder)
+    killed = here.found
+
+    action = task(here, runner="spark").run()
+
+    assert (RunStatus.RUNNING, 1) == (killed.status, killed.epochs)
+    assert (Action.PASS, RunStatus.RUNNING) == (action, here.found.status)
+    assert [0] == [notice.epoch for notice in here.store.list_notices(here.run.run_id, "heard")]
+    assert [AttemptOutcome.SUPERSEDED, AttemptOutcome.RELEASED] == outcomes(here)
+
+
+def outcomes(here: Here) -> list[AttemptOutcome | None]:
+    """Return how the run's attempts ended."""
+    return [attempt.outcome for attempt in here.store.list_attempts(here.run.run_id)]
+
+
+def test_retry_that_finds_the_run_asked_to_stop_succeeds_all_the_same_where_its_epochs_are_durable(here: Here) -> None:
+    task(here).run()
+    claimed = dataclasses.replace(claim(family=new_family()), holder=this_holder("dag/one/e000/0"))
+    Coordinator(here.store).apply(here.run.run_id, claimed)
+    request_stop(here.store, here.run, kind=StopKind.STOP, by="ann")
+    asked = here.found.status
+
+    action = task(here).run()
+
+    assert (RunStatus.RUNNING, Action.PASS, RunStatus.STOPPED) == (asked, action, here.found.status)
+
+
+def test_task_whose_epochs_are_durable_leaves_the_run_to_the_task_that_drives_it_now(here: Here) -> None:
+    """One that was cleared alone, while a later one of its DAG run is at work."""
+    task(here).run()
+    claimed = dataclasses.replace(claim(family=new_family()), holder=this_holder("dag/one/e001/1"))
+    Coordinator(here.store).apply(here.run.run_id, claimed)
+
+    action = task(here).run()
+
+    assert Action.PASS is action
+    assert [AttemptOutcome.RELEASED, None] == outcomes(here)
 
 
 def test_task_of_a_run_that_was_stopped_is_skipped_and_goes_on_once_it_is_resumed(here: Here) -> None:

@@ -195,8 +195,8 @@ def test_newest_checkpoint_of_a_run_is_not_claimed(origin: Here) -> None:
     ) == caught.value.reasons
 
 
-def test_branch_starts_from_a_savepoint_that_was_moved(origin: Here, tmp_path: Path) -> None:
-    """Its run's folder is gone, and so is the place where the savepoint was written."""
+def write_saved(origin: Here, path: Path) -> None:
+    """Write a savepoint of a run's newest checkpoint into a folder."""
     folder = StateLocation(str(origin.folder))
     manifest = read_completed_manifest(origin.store, origin.found, folder)
     pins = {pin.name: pinned_from_json(pin.pin) for pin in origin.store.list_pins(origin.run.run_id)}
@@ -207,7 +207,12 @@ def test_branch_starts_from_a_savepoint_that_was_moved(origin: Here, tmp_path: P
         params=origin.found.params,
         pins=pins,
     )
-    write_savepoint(saved, StateLocation(str(tmp_path / "saved")))
+    write_savepoint(saved, StateLocation(str(path)))
+
+
+def test_branch_starts_from_a_savepoint_that_was_moved(origin: Here, tmp_path: Path) -> None:
+    """Its run's folder is gone, and so is the place where the savepoint was written."""
+    write_saved(origin, tmp_path / "saved")
     (tmp_path / "saved").rename(tmp_path / "moved")
     shutil.rmtree(origin.folder)
     request = BranchRequest(
@@ -221,6 +226,25 @@ def test_branch_starts_from_a_savepoint_that_was_moved(origin: Here, tmp_path: P
     assert (RunStatus.FINISHED, 6) == (finished.status, finished.epochs)
     assert str(tmp_path / "new") == run.state_uri
     assert [] == problems(branch)
+
+
+def test_file_of_a_savepoint_that_is_bad_is_the_refusal_that_the_attempt_would_give(
+    origin: Here, tmp_path: Path
+) -> None:
+    write_saved(origin, tmp_path / "saved")
+    request = BranchRequest(
+        checkpoint=str(tmp_path / "saved"), run_key=f"{origin.run.run_key}-b", branched_by="ann", params={"epochs": 6}
+    )
+    run = branch_run(origin.store, Settings(store_url=None, state_uri=str(tmp_path / "new")), request)
+    branch = replace(origin, run=run)
+    broken = min(path for path in (tmp_path / "saved").glob("*/pins/**/*") if path.is_file())
+    broken.write_bytes(b"nonsense")
+
+    planned = plan_run(branch.store, branch.found)
+    ended = branch.drive_and_fail()
+
+    assert str(broken) in str(ended)
+    assert (str(ended),) == planned.refusals
 
 
 def test_asking_for_the_same_branch_again_gives_the_same_run_and_for_another_one_is_refused(origin: Here) -> None:
@@ -308,10 +332,12 @@ def test_file_of_the_origin_that_is_not_what_was_written_is_named(origin: Here) 
     broken = origin.folder / next(iter(manifest.finished.values())).files[0].path
     broken.write_bytes(b"nonsense")
 
+    planned = plan_run(branch.store, branch.found)
     ended = branch.drive_and_fail()
 
     assert isinstance(ended, StateCorruptedError)
     assert str(broken) in str(ended)
+    assert (str(ended),) == planned.refusals
     assert [f"has 8 bytes, but {next(iter(manifest.finished.values())).files[0].size_bytes} were written"] == problems(
         branch
     )

@@ -6,6 +6,7 @@ way; the epochs beside it go on as far as they may, and the run ends with the sa
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import closing
@@ -16,13 +17,19 @@ import pytest
 
 from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.driver.background import Job
-from iteration_lib.errors import CheckpointFailedError, OperatorFailedError, StateLocationError, SupersededError
+from iteration_lib.errors import (
+    CheckpointFailedError,
+    OperatorFailedError,
+    OutcomeUnknownError,
+    StateLocationError,
+    SupersededError,
+)
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointDeclined, CheckpointRequested
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.store.postgres import PostgresStore
-from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Latch, MortalCoordinator
+from tests.driven_here import DEADLINE_SECONDS, KILL, TIMER, Here, Latch, MortalCoordinator
 from tests.failover.driven import wait_until
 from tests.iterations.reusing import reusing
 from tests.iterations.steered import steered
@@ -300,6 +307,93 @@ def test_checkpoint_that_is_written_after_its_time_has_expired(here: Here) -> No
     here.drive(script=script, jobs=jobs, max_pending=2, timeout_seconds=5.0, tolerable_failures=1)
 
     assert (0, "PERIODIC", "ABORTED", "EXPIRED") == ends_of_checkpoints(here)[0]
+
+
+def has_expired(here: Here) -> bool:
+    """Tell whether the first checkpoint was given up because it took too long."""
+    return (0, "PERIODIC", "ABORTED", "EXPIRED") == ends_of_checkpoints(here)[0]
+
+
+def test_checkpoint_that_hangs_expires_on_time_also_while_the_next_epoch_is_computed(
+    here: Here, undisturbed: Here
+) -> None:
+    """An operator may take hours, and a checkpoint's time is the one that was set."""
+    latch = Latch()
+    script = {
+        "checkpoint-1": latch,
+        "epoch_written@1": lambda: wait_until(
+            lambda: has_expired(here), "the checkpoint to expire", timeout_seconds=20
+        ),
+    }
+
+    with here.driving(script=script, seconds={1: 1.0}, timeout_seconds=5.0, tolerable_failures=1) as driving, latch:
+        run = driving.result(DEADLINE_SECONDS)
+
+    assert undisturbed.found.state_digest == run.state_digest
+    assert "it took longer than 5 seconds" == here.checkpoints[0].reason
+
+
+def test_expiry_releases_the_held_epoch_though_the_driver_itself_hangs(here: Here) -> None:
+    latch, driver, is_asked = Latch(), Latch(), []
+
+    def hang() -> None:
+        if not is_asked:
+            is_asked.append(True)
+            here.clock.seconds += 5.0
+            driver()
+
+    script = {"checkpoint-1": latch, "waiting": hang}
+    with here.driving(script=script, timeout_seconds=5.0, tolerable_failures=1) as driving, latch, driver:
+        wait_until(lambda: here.statuses == ["ALIGNED", "ALIGNED"], "epoch 1 to align", timeout_seconds=20)
+        is_over = has_expired(here)
+        driver.open()
+        run = driving.result(DEADLINE_SECONDS)
+
+    assert is_over
+    assert RunStatus.FINISHED is run.status
+
+
+def test_checkpoint_that_could_not_be_declined_on_time_is_declined_where_the_driver_looks(
+    here: Here, undisturbed: Here, caplog: pytest.LogCaptureFixture
+) -> None:
+    latch = Latch()
+
+    class Away(MortalCoordinator):
+        """A store that cannot be reached, but by the driver itself."""
+
+        def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
+            if threading.current_thread().name == TIMER:
+                raise OutcomeUnknownError("the store is away")
+            return super().apply(run_id, *events, publish=publish)
+
+    options = {"timeout_seconds": 5.0, "tolerable_failures": 1, "coordinator_class": Away}
+    script = {
+        "checkpoint-1": latch,
+        "epoch_written@1": lambda: wait_until(
+            lambda: "not_expired" in caplog.text, "the timer to fail", timeout_seconds=20
+        ),
+    }
+    with here.driving(script=script, seconds={1: 1.0}, **options) as driving, latch:
+        run = driving.result(DEADLINE_SECONDS)
+
+    assert undisturbed.found.state_digest == run.state_digest
+    assert has_expired(here)
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["which all completed", "of which one hangs"])
+def test_no_timer_outlives_an_attempts_checkpoints(here: Here, *, hangs: bool) -> None:
+    latch = Latch()
+    script = {"checkpoint-1": latch} if hangs else {}
+    before = set(threading.enumerate())
+
+    if hangs:
+        here.order("fail", "total 1 -")
+        here.drive_and_fail(script=script)
+    else:
+        here.drive(script=script)
+    timers = [thread for thread in set(threading.enumerate()) - before if thread.name == TIMER]
+    wait_until(lambda: not any(thread.is_alive() for thread in timers), "the timers to end", timeout_seconds=5)
+    latch.open()
 
 
 def test_expiry_of_a_checkpoint_that_a_person_has_aborted_hides_no_error(here: Here, elsewhere: Coordinator) -> None:

@@ -96,6 +96,7 @@ def one_line(answer: Answer) -> str:
         (f"{BROKEN}:reading", ("--store", "sqlite:///x"), "cannot connect to the store at sqlite:///x ("),
         (COUNTED, ("--checkpoint-every", "0"), "every_epochs=0): give a whole number from 1 to"),
         (COUNTED, ("--alignment-timeout", "-1"), "alignment_timeout_seconds=-1.0): give a number of seconds"),
+        (COUNTED, ("--termination-grace", "-1"), "a termination grace period of -1.0 is no time"),
     ],
 )
 def test_bad_input_is_refused_in_one_line_and_writes_nothing(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.attempt import attempt_folder
 from iteration_lib.driver.background import Job
 from iteration_lib.driver.context import Silent
-from iteration_lib.errors import StateCorruptedError
+from iteration_lib.errors import OperatorFailedError, StateCorruptedError
 from iteration_lib.garbage import Collection, Fate, collect_garbage
 from iteration_lib.garbage.judgement import writer_of
 from iteration_lib.protocol.event import CheckpointRequested
@@ -40,6 +41,7 @@ from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
 from iteration_lib.verification import verify_run
 from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch, Script
+from tests.driven_in_memory import MODULE, InMemory
 from tests.iterations.steered import steered, wired
 from tests.kept_checkpoints import FreshRun
 
@@ -218,7 +220,7 @@ class Meanwhile:
         return getattr(self._store, name)
 
 
-READS = ["list_attempts", "list_parts", "list_operators", "list_pins", "list_checkpoints"]
+READS = ["list_attempts", "list_parts", "find_run", "list_operators", "list_pins", "list_checkpoints"]
 
 
 @pytest.mark.parametrize("read", READS)
@@ -262,6 +264,32 @@ def test_attempt_that_takes_over_between_two_reads_finds_all_that_it_needs(
 
     assert [] == bad_files(in_memory)
     assert expected == in_memory.drive(**AT_ONCE).state_digest
+
+
+def test_attempt_that_falls_back_after_the_run_was_read_keeps_the_edges_that_it_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever collects many runs has read them all before: an epoch that was durable then may be open again."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration()
+    bench.open()
+    bench.drive(until_epoch=2)
+    run = bench.run
+    broken = next(file for file in verify_run(bench.store, run, checkpoint_id=2) if "/epoch-" in file.path)
+    (bench.state / broken.path).unlink()
+    (tmp_path / "broken").touch()
+    with pytest.raises(OperatorFailedError):
+        bench.drive(allow_fallback=True)
+    bench.mend()
+
+    collect_garbage(bench.store, run)
+
+    assert (1, 0) == (run.last_durable_epoch, bench.run.last_durable_epoch)
+    assert [] == [file.path for file in verify_run(bench.store, bench.run) if file.problem is not None]
+    assert RunStatus.FINISHED is bench.drive().status
 
 
 def discard(here: Here | FreshRun, *checkpoint_ids: int) -> None:

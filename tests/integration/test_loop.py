@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import signal
 import uuid
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from iteration_lib.errors import (
     ParameterError,
     RunMismatchError,
     RunStoppedError,
+    StateCorruptedError,
     SupersededError,
     UsageError,
     ValueNotKeptError,
@@ -67,6 +69,7 @@ class Script:
         self.key = uuid.uuid4().hex
         self.store = store
         self.bodies: list[int] = []
+        self.state = state
         self._where = {"store": store_url, "state": str(state)}
 
     def open(self, **options: Any) -> AbstractContextManager[LoopRun]:
@@ -457,6 +460,23 @@ def test_run_is_planned_and_verified_like_any_other(script: Script) -> None:
     assert {"level": Action.RESTORED, BODY: Action.RUN} == steps
     assert 4 == len(files)
     assert [] == [file for file in files if file.problem]
+
+
+def test_loop_goes_on_from_an_older_checkpoint_to_the_same_value_where_it_is_let(script: Script) -> None:
+    with pytest.raises(ValueError, match="out of luck"):
+        script.run(fails_in=3)
+    files = verify_run(script.store, script.record, checkpoint_id=3)
+    (broken,) = (file.path for file in files if "/epoch-" in file.path)
+    (script.state / script.record.run_id / broken).unlink()
+    script.bodies.clear()
+    with pytest.raises(StateCorruptedError, match=re.escape(broken)):
+        script.run()
+
+    result = script.run(allow_fallback=True)
+
+    (fell,) = script.store.list_fallbacks(script.record.run_id)
+    assert (3, 2) == (fell.from_checkpoint_id, fell.to_checkpoint_id)
+    assert (0.0625, [2, 3, 4, 5, 6], RunStatus.FINISHED) == (result, script.bodies, script.record.status)
 
 
 def test_sigterm_does_afterwards_what_it_did_before(script: Script) -> None:

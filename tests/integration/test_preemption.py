@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from iteration_lib.coordinator import Publish
+from iteration_lib.driver.background import Job
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH, RunId
@@ -277,6 +279,90 @@ def test_aligned_epoch_that_is_not_durable_is_read_back_where_its_edges_were_mar
     assert (EpochStatus.ALIGNED, ALL) == (status, marked)
     assert {} == runs_of(here, 1)
     assert undisturbed.found.state_digest == run.state_digest
+
+
+# The grace period
+
+
+def until_clock(here: Here, seconds: float) -> Callable[[], None]:
+    """Return what takes until the clock in the hand has come that far."""
+    return lambda: wait_until(lambda: here.clock.seconds >= seconds, f"second {seconds}", timeout_seconds=20)
+
+
+def let_go(hanging: Latch, jobs: list[Job]) -> None:
+    """End what an attempt left hanging."""
+    hanging.open()
+    wait(jobs, timeout=DEADLINE_SECONDS)
+
+
+GRACE: dict[str, Any] = {"termination_grace_seconds": 30.0}
+NOT_DURABLE: Script = {"epoch_opened@1": lambda: None}  # epoch 0 is not, when epoch 1 begins
+
+
+def test_edges_behind_a_checkpoint_that_is_still_being_written_are_saved_by_a_longer_grace_period(
+    here: Here, undisturbed: Here
+) -> None:
+    script = {**NOT_DURABLE, "checkpoint-1": until_clock(here, 5.0)}
+    tell_to_end(here, "paced 1 -", script=script, **AT_ONCE, **GRACE)
+    durable, marked = here.found.last_durable_epoch, buckets_of(here, 1)
+    here.log()
+
+    run = here.drive()
+
+    assert (0, {"shares": 4, "total": 1, "ranked": 4}) == (durable, marked)
+    assert without(marked) == runs_of(here, 1)
+    assert here.clock.seconds < 10.0
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+def test_last_second_of_the_grace_period_is_kept_for_the_end_and_what_is_captured_takes_its_part(here: Here) -> None:
+    hanging, jobs = Latch(), list[Job]()
+
+    def take_long() -> None:
+        here.clock.seconds += 20.0
+
+    script = {**NOT_DURABLE, "checkpoint-1": hanging, "edge_marked@1": take_long}
+    tell_to_end(here, "paced 1 -", script=script, jobs=jobs, **GRACE)
+    let_go(hanging, jobs)
+
+    assert 29.0 == here.clock.seconds
+    assert -1 == here.found.last_durable_epoch
+
+
+def test_process_that_is_not_known_to_have_longer_waits_two_seconds(here: Here) -> None:
+    hanging, jobs = Latch(), list[Job]()
+
+    tell_to_end(here, "paced 1 -", script={**NOT_DURABLE, "checkpoint-1": hanging}, jobs=jobs, **AT_ONCE)
+    let_go(hanging, jobs)
+
+    assert 2.0 == here.clock.seconds
+
+
+@pytest.mark.parametrize(
+    ("order", "place"),
+    [("end", "checkpoint_completed@0"), ("fail", "checkpoint-1")],
+    ids=["durable", "it failed"],
+)
+def test_grace_period_is_used_by_nobody_whom_it_saves_nothing(here: Here, order: str, place: str) -> None:
+    """What follows a completion the next attempt does as well; and nobody kills who was not told to end."""
+    hanging, jobs = Latch(), list[Job]()
+
+    here.order(order, "paced 1 -")
+    here.drive_and_fail(script={**NOT_DURABLE, place: hanging}, jobs=jobs, **GRACE)
+    let_go(hanging, jobs)
+
+    assert 2.0 == here.clock.seconds
+
+
+def test_checkpoint_that_expires_is_not_waited_for_until_the_grace_period_is_over(here: Here) -> None:
+    hanging, jobs = Latch(), list[Job]()
+
+    tell_to_end(
+        here, "paced 1 -", script={**NOT_DURABLE, "checkpoint-1": hanging}, timeout_seconds=5.0, jobs=jobs, **GRACE
+    )
+    let_go(hanging, jobs)
+
+    assert 5.0 == here.clock.seconds
 
 
 # Interrupted again

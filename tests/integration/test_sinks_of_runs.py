@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import psycopg2
 import pytest
 
 from iteration_lib.errors import SinkTargetError
 from iteration_lib.planning import plan_run
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
+from iteration_lib.sinks import PostgresSink
 from iteration_lib.store.postgres import PostgresStore
 from tests.driven_here import KILL, Here, Killed, Script
 from tests.iterations.publishing import publishing
-from tests.sink_reader import EPOCHS, TABLES, WHOLE, Reader, clear, tables
+from tests.sink_reader import EPOCHS, TABLES, WHOLE, Reader, clear, dsn, tables
 
 pytestmark = pytest.mark.postgres
 pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
@@ -33,9 +35,18 @@ def store(store_url: str) -> Iterator[PostgresStore]:
 
 @pytest.fixture(params=["the store's database", "another database"])
 def here(request: pytest.FixtureRequest, empty_store: str, store: PostgresStore, tmp_path: Path) -> Here:
-    url = empty_store if request.param == "another database" else ""
+    return begin(store, tmp_path, url=empty_store if request.param == "another database" else "")
+
+
+@pytest.fixture
+def elsewhere(empty_store: str, store: PostgresStore, tmp_path: Path) -> Here:
+    """A run whose tables lie in another database."""
+    return begin(store, tmp_path, url=empty_store)
+
+
+def begin(store: PostgresStore, folder: Path, *, url: str) -> Here:
     clear(store.url)
-    return Here.begin(store, tmp_path, publishing, uri=str(tmp_path / "published"), table="losses", url=url)
+    return Here.begin(store, folder, publishing, uri=str(folder / "published"), table="losses", url=url)
 
 
 def database_of(here: Here) -> str:
@@ -155,6 +166,35 @@ def test_output_that_waits_for_its_sink_is_not_sent_to_another_one(here: Here) -
     assert isinstance(failure, SinkTargetError)
     assert f"the Parquet folder {here.run.params['uri']} waits for output 'rows' of epoch 1" in str(failure)
     assert [0] == sorted(reader_of(here).see()["rows"])
+
+
+def test_table_that_waits_is_not_looked_for_in_another_database(store: PostgresStore, elsewhere: Here) -> None:
+    """Which would say at most that there is no staging table."""
+    assert isinstance(elsewhere.drive_and_fail(script={"checkpoint_completed@1": KILL}), Killed)
+    params = {**elsewhere.run.params, "url": ""}
+
+    failure = dataclasses.replace(elsewhere, run=dataclasses.replace(elsewhere.run, params=params)).drive_and_fail()
+
+    other, own = (PostgresSink("losses", url=url).describe() for url in (database_of(elsewhere), store.url))
+    assert f"{other} waits for output 'losses' of epoch 1, which goes to {own} now" in str(failure)
+
+
+def test_table_that_waits_is_filled_where_no_database_was_told_when_it_was_prepared(elsewhere: Here) -> None:
+    """An older version told the table alone."""
+    assert isinstance(elsewhere.drive_and_fail(script={"checkpoint_completed@1": KILL}), Killed)
+    with closing(psycopg2.connect(dsn(elsewhere.store.url))) as connection, connection, connection.cursor() as cursor:
+        cursor.execute("SET session_replication_role = replica")  # no trigger holds us back
+        cursor.execute(
+            "UPDATE committables SET target = 'the Postgres table public.losses' "
+            "WHERE run_id = %s AND output = 'losses' AND committed_at IS NULL",
+            [elsewhere.run.run_id],
+        )
+        assert 1 == cursor.rowcount
+
+    run = elsewhere.drive()
+
+    assert RunStatus.FINISHED is run.status
+    assert WHOLE == reader_of(elsewhere).see()
 
 
 def test_plan_says_what_the_next_attempt_commits_first(here: Here) -> None:

@@ -97,6 +97,20 @@ def test_committable_that_no_store_keeps_declines_the_checkpoint_and_names_the_s
     assert [CheckpointStatus.ABORTED] == [known.status for known in here.checkpoints]
 
 
+def test_own_copy_of_what_was_prepared_may_stay_where_it_cannot_be_removed(here: Here) -> None:
+    """What is prepared is safe at the target: no checkpoint is declined for a clean-up."""
+    run = here.drive(script={"sink_prepared@1": lambda: lead_out(here, epoch=1)})
+
+    assert (RunStatus.FINISHED, WHOLE) == (run.status, shown(here))
+    assert [] == [known.reason for known in here.checkpoints if known.status is CheckpointStatus.ABORTED]
+
+
+def lead_out(here: Here, *, epoch: int) -> None:
+    """Put a link in place of what was written of an epoch, which nothing follows: it leads out of the run's folder."""
+    (written,) = (here.folder / "outputs" / "levels").glob(f"*-epoch-{epoch:06d}")
+    written.symlink_to(written.rename(here.desk / "elsewhere"))
+
+
 def test_function_that_cannot_make_its_sink_supersedes_nobody(here: Here) -> None:
     here.order("fail", "make the sink")
 

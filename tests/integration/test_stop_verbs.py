@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from iteration_lib.launch import find_run
+from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import COMMAND, PROJECT, Answer, CommandLine
 from tests.failover.driven import wait_until
 
@@ -49,12 +51,21 @@ def held_in_epoch_1(shell: CommandLine, key: str) -> Iterator[subprocess.Popen[s
 
 def stopping(shell: CommandLine, key: str, *options: str) -> subprocess.Popen[str]:
     """Start `iteration stop`, and return once its request is in the store."""
-    command = [*COMMAND, "stop", key, *options]
-    waiting = subprocess.Popen(
-        command, cwd=PROJECT, env=shell.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    waiting = started(shell, "stop", key, *options)
     wait_until(lambda: shell.call("show", key, "--json").json["stops"] != [], "the request")
     return waiting
+
+
+def started(shell: CommandLine, *command: str) -> subprocess.Popen[str]:
+    """Start a command."""
+    return subprocess.Popen(
+        [*COMMAND, *command],
+        cwd=PROJECT,
+        env=shell.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def answer_of(waiting: subprocess.Popen[str]) -> Answer:
@@ -163,6 +174,33 @@ def test_stop_that_waits_for_a_driver_that_is_killed_stops_the_run_itself(shell:
         answer.code,
         answer.out,
     )
+
+
+def test_savepoint_that_waits_for_a_driver_that_is_killed_is_of_the_newest_checkpoint(shell: CommandLine) -> None:
+    given = params(shell, latch=shell.folder / "latch", hold_epoch=1)
+    shell.run(COUNTED, "saved", *given, ITERATION_CRASH_POINT="checkpoint_completed@0:kill")
+    with held_in_epoch_1(shell, "saved") as driver, closing(PostgresStore(shell.store_url)) as store:
+        run = find_run(store, "saved")
+        waiting = started(shell, "savepoint", "saved", "--json")
+        wait_until(lambda: store.list_requests(run.run_id) != (), "the request")
+        driver.kill()
+        answer = answer_of(waiting)
+
+    assert (0, 0) == (answer.code, answer.json["epoch"])
+
+
+def test_checkpoint_that_waits_ends_where_the_run_is_stopped(shell: CommandLine) -> None:
+    shell.run(COUNTED, "idle", *params(shell), ITERATION_CRASH_POINT="attempt_opened:kill")
+    waiting = started(shell, "checkpoint", "idle", "--wait", "60")
+    said = waiting.stdout.readline() if waiting.stdout is not None else ""
+    shell.call("stop", "idle")
+
+    answer = answer_of(waiting)
+
+    assert "the next epoch of idle that aligns gets a checkpoint\n" == said
+    run_id = shell.call("show", "idle", "--json").json["run"]["run_id"]
+    sentence = "error: run idle is STOPPED without the checkpoint that was asked for, see: iteration show "
+    assert (1, f"{sentence}{run_id}\n") == (answer.code, answer.err)
 
 
 def test_stop_that_takes_too_long_or_is_interrupted_leaves_its_request(shell: CommandLine) -> None:

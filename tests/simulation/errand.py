@@ -29,14 +29,18 @@ from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 from tests.simulation.change import Row, of_status
 from tests.simulation.disk import STATE_URI
+from tests.simulation.fiber import Call, ask
 from tests.simulation.ports import SimulatedCoordinator
 from tests.simulation.process import SimulatedProcess
 
 if TYPE_CHECKING:
     from tests.simulation.run import SimulatedRun
 
+OTHER_RUNS = "until the other runs are collected"
+
 _SETTINGS = Settings(store_url=None, state_uri=STATE_URI)
 _THERE = 0.9  # how often a checkpoint is named that was completed, as far as anybody has seen
+_BUSY = 0.5  # how often who has read the run collects the garbage of others first
 _OLD_KEY = 0.2  # how often the key is that of a branch that is there
 
 
@@ -73,9 +77,12 @@ class Errand(SimulatedProcess):
 def collector(run: SimulatedRun, number: int) -> Errand:
     """Return who discards what the last attempt's policy lets go, and then removes the files that nobody needs."""
     store = cast("StoreWithHistory", run.world.ports)  # it lacks only what nobody here asks
+    is_busy = run.world.random.random() < _BUSY
 
     def collect() -> None:
         record = cast("RunRecord", store.find_run(run.run_id))
+        if is_busy:
+            ask(Call.WAIT, OTHER_RUNS)
         attempts = store.list_attempts(run.run_id)
         policy = attempts[-1].policy if attempts else CheckpointPolicy()
         SimulatedCoordinator(run.world).discard(run.run_id, policy)

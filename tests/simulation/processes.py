@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.attempt import SimulatedAttempt
 from tests.simulation.background import Awaited
 from tests.simulation.claims import Right
+from tests.simulation.errand import OTHER_RUNS
 from tests.simulation.fiber import Call, Fiber
 
 if TYPE_CHECKING:
@@ -130,8 +131,11 @@ class Processes:
             if self._world.is_traced:
                 self.note(f"{process.name} ends: {process.error!r}\n{process.trace}")
             self.end(process)
-        elif process.attempt is None and not self.is_healed and self._random.random() < _DAWDLES:
-            process.paused_until = self.step + self._random.randint(5, 100)
+        elif process.attempt is None and not self.is_healed:
+            if process.main.waiting_for[1] == OTHER_RUNS:
+                process.paused_until = self.step + self._random.randint(50, 400)
+            elif self._random.random() < _DAWDLES:
+                process.paused_until = self.step + self._random.randint(5, 100)
         now = self._world.clock.local_seconds
         for other in self._active:
             due = other.next_beat_at

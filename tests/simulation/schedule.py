@@ -54,6 +54,7 @@ _BREAKS_AT = {
     CrashPoint.ATTEMPT_OPENED: 0.3,
 }
 _COLLECTS_THEN = 0.15  # how often somebody collects as soon as a checkpoint is completed, where anybody does
+_COLLECTS_BEFORE = 0.5  # how often somebody has come to collect before a checkpoint breaks, and may have read the run
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
 
 
@@ -206,6 +207,8 @@ class Schedule:
         if what is CrashPoint.CHECKPOINT_COMPLETED and self._is_collected_now():
             self._processes.send(collector, process.run)
         if isinstance(what, CrashPoint) and self._is_broken_at(what):
+            if self._random.random() < _COLLECTS_BEFORE:
+                self._processes.send(collector, process.run)
             self._disturbances.break_newest(process.run)
             if not process.is_active:
                 return

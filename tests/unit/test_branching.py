@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,21 @@ import pytest
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
+from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import IllegalBranchError, ParameterError
+from iteration_lib.launch import Drive, drive_run, read_outputs
 from iteration_lib.model.definition import describe
 from iteration_lib.model.iteration import Iteration
+from iteration_lib.process import this_holder
+from iteration_lib.runner.pins import pinned_from_json
+from iteration_lib.savepoint import open_savepoint
+from iteration_lib.saving import save_run
+from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import BranchRecord, RunRecord
 from iteration_lib.verification import verify_run
 from tests.driven_here import Here
+from tests.driven_in_memory import MODULE, SOURCE, InMemory
 from tests.iterations.drawn import by_spark, drawn
 from tests.store_script import a_run, an_origin
 
@@ -124,3 +133,131 @@ def test_parameters_that_the_iteration_has_no_more_are_left_out_and_new_ones_can
     branch, _ = branched(store, old, {"desk": "e"})
 
     assert {"desk": "e", "scale": 1.0, "max_epochs": 3} == branch.params
+
+
+EXTRA = """
+
+@planned.map_buckets(finishes=True)
+def extra(points):
+    return {{"at": points["x"] * {factor}}}
+
+
+@planned.operator
+def probe(extra):
+    return {{"total": extra["at"].sum(keepdims=True)}}
+
+
+planned.output(probe=probe)
+"""
+LONG = SOURCE.replace("max_epochs: int = 3", "max_epochs: int = 5")
+
+
+@pytest.fixture
+def twice_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
+    """A run whose finishing operator `extra` was dropped after epoch 1, and is back since epoch 3 with other code."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration(LONG + EXTRA.format(factor=10.0))
+    bench.open()
+    bench.drive(until_epoch=2)
+    bench.write_iteration(LONG)
+    bench.drive(until_epoch=3, allow_dropped_state=True)
+    bench.write_iteration(LONG + EXTRA.format(factor=1000.0))
+    bench.drive()
+    return bench
+
+
+@pytest.mark.parametrize("checkpoint_id", [2, 3, 4])
+@pytest.mark.parametrize("from_savepoint", [False, True], ids=["the run", "a savepoint"])
+def test_output_that_other_code_finished_with_is_computed_anew(
+    twice_added: InMemory,
+    checkpoint_id: int,
+    from_savepoint: bool,  # noqa: FBT001 - a case
+) -> None:
+    """The checkpoint of then holds what the code of then left, though the code of now is the same as the run's."""
+    store, folder = twice_added.store, twice_added.folder / "saved"
+    origin = f"{twice_added.run.run_key}@{checkpoint_id}"
+    if from_savepoint:
+        save_run(store, twice_added.run, uri=str(folder), checkpoint_id=checkpoint_id)
+        origin = str(folder)
+    settings = Settings(store_url=None, state_uri=str(twice_added.folder / "state"))
+
+    made = branch_run(store, settings, BranchRequest(checkpoint=origin, run_key="again", branched_by="ann"))
+    drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=2)
+    branch = drive_run(store, settings, made, drive)
+
+    assert [{"total": 28000.0}] == read_outputs(store, branch)["probe"].to_pylist()
+    assert twice_added.run.state_digest == branch.state_digest
+
+
+def test_savepoint_holds_what_operators_have_finished_with_as_far_as_the_run_still_takes_it(
+    twice_added: InMemory,
+) -> None:
+    store, run = twice_added.store, twice_added.run
+
+    saved = [save_run(store, run, checkpoint_id=number).savepoint for number in (2, 4)]
+
+    assert [["scaled"], ["extra", "scaled"]] == [sorted(known.manifest.finished) for known in saved]
+    assert all(open_savepoint(known.location.uri) == known for known in saved)
+
+
+def test_savepoint_has_the_definition_of_now_though_the_run_was_read_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for a checkpoint has read the run before it: another attempt may run other code since."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration()
+    bench.open()
+    bench.drive(until_epoch=1)
+    read_before = bench.run
+    bench.write_iteration(SOURCE + EXTRA.format(factor=10.0))
+    bench.drive(until_epoch=2)
+
+    saved = save_run(bench.store, read_before).savepoint
+
+    assert read_before.definition != bench.run.definition
+    assert bench.run.definition == saved.definition
+    assert ["extra", "scaled"] == sorted(saved.manifest.finished)
+
+
+def test_branch_of_a_branch_names_its_copies_as_shortly_as_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many generations there are: a store of objects and a file system bound the length of a name."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration()
+    bench.open()
+    bench.drive()
+    settings = Settings(store_url=None, state_uri=str(tmp_path / "state"))
+    drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=2)
+    paths: list[list[str]] = []
+
+    for generation in range(1, 4):
+        asked = BranchRequest(
+            checkpoint=bench.run.run_key if generation == 1 else f"child-{generation - 1}",
+            run_key=f"child-{generation}",
+            branched_by="ann",
+            params={"max_epochs": 3 + generation},
+        )
+        branch = drive_run(bench.store, settings, branch_run(bench.store, settings, asked), drive)
+        paths.append(sorted(path for path in kept_paths(bench.store, branch) if "/origin/" in path))
+        assert [] == [file for file in verify_run(bench.store, branch) if file.problem is not None]
+
+    assert [3, 3, 3] == [len(found) for found in paths]  # of the stream `made`, and both parts of `scaled`
+    behind = [[path.split("/", 2)[2] for path in found] for found in paths]
+    assert [behind[0]] * 3 == behind
+
+
+def kept_paths(store: MemoryStore, run: RunRecord) -> set[str]:
+    """Return the files in a run's own folder that it has computed, or taken over, once and for all."""
+    pinned = {file.path for pin in store.list_pins(run.run_id) for file in pinned_from_json(pin.pin).files}
+    outputs = [SavedStream.from_json(known.output) for known in store.list_operators(run.run_id) if known.output]
+    return pinned | {file.path for output in outputs for file in output.files}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -89,16 +90,22 @@ def test_what_was_given_up_is_explained_and_collected_and_the_rest_is_whole(benc
     broken.unlink()
     run = bench.drive(allow_fallback=True)
 
-    told = explain_run(read_history(bench.store, run))
+    told = cast("dict[str, Any]", explain_run(read_history(bench.store, run)))
     collect_garbage(bench.store, run, dry_run=False)
 
     said = [
         sentence for part in ("attempts", "epochs", "checkpoints") for row in told[part] for sentence in row["because"]
-    ]  # type: ignore[attr-defined]  # lists of rows
+    ]
     relative = broken.relative_to(bench.state)
     assert 1 == len([s for s in said if s.startswith("fell back to checkpoint 1 of epoch 0 ") and str(relative) in s])
     assert 1 == len([s for s in said if s.startswith("voided: attempt 2, ") and "fell back to checkpoint 1" in s])
     assert 1 == len([s for s in said if s.startswith("given up by attempt 2, ") and "checkpoint 2 was broken" in s])
+    assert [(0, 1, 1), (1, 1, None), (1, 2, 3), (2, 2, 4)] == [
+        (row["epoch"], row["attempt"], row["checkpoint_id"]) for row in told["epochs"]
+    ]
+    assert ["subsumed by checkpoint 3 of epoch 1", "subsumed by checkpoint 4 of epoch 2"] == [
+        sentence for sentence in said if sentence.startswith("subsumed")
+    ]
     assert [] == [file for file in verify_run(bench.store, bench.run) if file.problem is not None]
 
 

@@ -12,11 +12,13 @@ import pytest
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import OperatorFailedError, ParameterError, RunMismatchError, StateLocationError
-from iteration_lib.launch import max_epochs_of, new_run
+from iteration_lib.launch import Drive, max_epochs_of, new_run, open_context
+from iteration_lib.model.definition import load_iteration
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.state import RunId
-from iteration_lib.protocol.status import RunStatus
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import AttemptRecord
 from tests.driven_in_memory import SOURCE, InMemory
@@ -41,6 +43,22 @@ def heard(epoch, params):
         log.write(f"{epoch} ")
 """
 )
+
+
+def test_driver_knows_how_long_the_process_has_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration()
+    run = bench.open()
+    iteration = load_iteration(run.reference)
+    settings = Settings(store_url=None, state_uri=run.state_uri, termination_grace_seconds=120.0)
+    drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=1)
+
+    with open_context(bench.store, settings, run, drive, graph=iteration.graph(), params=None) as context:
+        seconds = context.termination_grace_seconds
+
+    assert 120.0 == seconds
 
 
 class StoreThatIsWrittenMeanwhile(MemoryStore):
@@ -99,6 +117,29 @@ def test_listener_that_failed_on_the_last_epoch_that_was_asked_for_is_called_by_
     assert (RunStatus.FAILED, 1) == (failed.status, failed.epochs)
     assert (RunStatus.RUNNING, 1) == (again.status, again.epochs)
     assert "0 " == (tmp_path / "broken-heard").read_text()
+
+
+def test_attempt_that_was_killed_behind_its_last_epoch_is_ended_by_the_next_and_its_listeners_hear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the epoch's being durable and the listener it was killed, which leaves no failure."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration()
+    bench.open()
+    asked: dict[str, Any] = {"until_epoch": 1, "publish": False}
+    bench.drive(**asked)
+    gone = replace(this_holder(), process_started=this_holder().process_started + "0")
+    Coordinator(bench.store).apply(bench.run.run_id, replace(claim(), holder=gone))
+    bench.write_iteration(TOLD)
+
+    again = bench.drive(**asked, open_runner=None)
+
+    assert (RunStatus.RUNNING, 1) == (again.status, again.epochs)
+    assert "0 " == (tmp_path / "broken-heard").read_text()
+    ended = [AttemptOutcome.RELEASED, AttemptOutcome.SUPERSEDED, AttemptOutcome.RELEASED]
+    assert ended == [attempt.outcome for attempt in bench.store.list_attempts(again.run_id)]
 
 
 def test_state_location_with_a_password_is_refused_and_the_password_told_to_nobody() -> None:

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from iteration_lib.cli.plan import plan_json
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IterationNotFoundError
+from iteration_lib.errors import (
+    InputError,
+    IterationError,
+    IterationNotFoundError,
+    RunStoppedError,
+    SinkTargetError,
+    StateCorruptedError,
+)
 from iteration_lib.explanation import read_history
 from iteration_lib.planning import RunPlan, plan_run
+from iteration_lib.protocol import Event
 from iteration_lib.protocol.bucket_range import Ranges
+from iteration_lib.protocol.command import RecordCommittables
+from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.resume import Action
+from iteration_lib.protocol.status import RunStatus, StopKind
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
-from tests.protocol_script import FIRST, claim, stops
+from tests.overtaken_store import Overtaken
+from tests.protocol_script import FIRST, Sender, claim, stops
+from tests.unit.test_verification import remove, spoil
 
 ALL = ((0, 4),)
 
@@ -32,6 +48,13 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
 
 def plan(bench: InMemory, **options: bool) -> RunPlan:
     return plan_run(bench.store, bench.run, **options)
+
+
+def leave_uncommitted(bench: InMemory) -> None:
+    """Leave something that waits for a sink which its output has no more."""
+    committable = Committable(epoch=0, output="rows", target="a folder", content={})
+    with bench.store.transaction(bench.run.run_id) as transaction:
+        transaction.write([RecordCommittables(committables=(committable,))], bench.run.fencing_token)
 
 
 def actions(planned: RunPlan) -> dict[str, tuple[Action, Ranges]]:
@@ -202,6 +225,91 @@ def test_checkpoint_that_is_gone_is_a_refusal_that_names_its_manifest(bench: InM
     )
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    ["*/epoch-000000/moved/*", "*/finished/scaled/*", "*/epoch-000001/sums/*", "*/pins/made/*"],
+    ids=["a variable", "what finished for good", "an edge", "copied input"],
+)
+@pytest.mark.parametrize("harm", [remove, spoil])
+def test_file_that_is_bad_is_the_refusal_that_the_attempt_would_give(
+    bench: InMemory, pattern: str, harm: Callable[[Path], str]
+) -> None:
+    bench.drive_until_broken()
+    bench.mend()
+    harm(min(bench.state.glob(pattern)))
+
+    planned = plan(bench)
+    with pytest.raises((StateCorruptedError, InputError)) as caught:
+        bench.drive()
+
+    assert (str(caught.value),) == planned.refusals
+
+
+def test_edge_that_is_bad_is_no_refusal_where_edges_are_ignored(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    remove(min(bench.state.glob("*/epoch-000001/sums/*")))
+
+    assert () == plan(bench, ignore_edges=True).refusals
+
+
+def test_file_that_nothing_reads_any_more_is_no_refusal(bench: InMemory) -> None:
+    """Neither of an operator whose takers have all finished for good, nor an edge whose takers have edges."""
+    bench.write_iteration(
+        SOURCE.replace("def scaled(points, made):", CLEANED)
+        .replace('points["x"] * 2.0', 'cleaned["x"] * 2.0')
+        .replace('{"at": sums["sum"].sum(keepdims=True)}', "moved")
+        .replace("def moved(sums, params, epoch):", SHIFTED)
+        .replace("centre=moved", "centre=shifted")
+    )
+    chained = InMemory(bench.folder)
+    chained.open()
+    chained.drive_until_broken()
+    chained.mend()
+    for path in [*chained.state.glob("*/finished/cleaned/*"), *chained.state.glob("*/epoch-000001/sums/*")]:
+        path.unlink()
+
+    planned = plan(chained)
+
+    assert ((), RunStatus.FINISHED) == (planned.refusals, chained.drive().status)
+
+
+CLEANED = """def cleaned(points):
+    return points
+
+
+@planned.map_buckets(finishes=True)
+def scaled(cleaned, made):"""
+
+SHIFTED = """def moved(sums):
+    return {"at": sums["sum"].sum(keepdims=True)}
+
+
+@planned.operator
+def shifted(moved, params, epoch):"""
+
+
+def test_output_that_is_bad_is_a_refusal_of_the_run_that_only_publishes_it(bench: InMemory) -> None:
+    bench.drive(publish=False)
+    remove(min(bench.state.glob("outputs/centre/*/*")))
+
+    planned = plan(bench)
+    with pytest.raises(StateCorruptedError) as caught:
+        bench.drive()
+
+    assert (str(caught.value),) == planned.refusals
+
+
+def test_output_that_waits_for_another_target_is_the_refusal_that_the_attempt_would_give(bench: InMemory) -> None:
+    bench.drive(until_epoch=1)
+    leave_uncommitted(bench)
+
+    planned = plan(bench)
+    with pytest.raises(SinkTargetError) as caught:
+        bench.drive()
+
+    assert (str(caught.value),) == planned.refusals
+
+
 def test_other_operators_are_said_and_void_what_the_epoch_had_left(bench: InMemory) -> None:
     """What finished for good is skipped all the same."""
     bench.drive_until_broken()
@@ -295,6 +403,90 @@ def test_stopped_run_is_planned_and_refused_until_somebody_resumes_it(bench: InM
     )
     assert planned.resume is not None
     assert 0 == planned.resume.epoch
+
+
+@pytest.mark.parametrize(
+    ("begun", "kind", "epochs", "said"),
+    [
+        ((), StopKind.STOP, 0, "stop"),
+        ((FIRST.opens(0, centre=1),), StopKind.STOP, 1, "run epoch 0, and stop behind it"),
+        ((), StopKind.DRAIN, 1, "run epoch 0, the run's last"),
+    ],
+)
+def test_stop_that_is_in_force_is_planned_as_the_next_attempt_answers_it(
+    bench: InMemory, begun: tuple[Event, ...], kind: StopKind, epochs: int, said: str
+) -> None:
+    Coordinator(bench.store).apply(bench.run.run_id, claim(), *begun, stops(kind=kind))
+
+    planned = plan(bench)
+    with nullcontext() if epochs else pytest.raises(RunStoppedError):
+        bench.drive(takeover=True)
+
+    run_id = bench.run.run_id
+    refused = f"run {run_id} is asked to stop, and is STOPPED instead; then `iteration resume {run_id}` lets it go on"
+    assert (said, kind) == (plan_json(planned)["next"], planned.stop.kind if planned.stop is not None else None)
+    assert (() if epochs else (refused,)) == planned.refusals
+    assert (epochs, 0 if epochs else None) == (
+        bench.run.epochs,
+        planned.resume.epoch if planned.resume is not None else None,
+    )
+
+
+@pytest.mark.parametrize("begun", [(), (Sender(2, 2).opens(1, centre=1),)])
+def test_run_that_is_to_stop_only_commits_what_waits_for_its_sinks(bench: InMemory, begun: tuple[Event, ...]) -> None:
+    bench.drive(until_epoch=1)
+    leave_uncommitted(bench)
+    Coordinator(bench.store).apply(bench.run.run_id, claim(2), *begun, stops())
+
+    planned = plan(bench)
+    with pytest.raises(SinkTargetError) as caught:
+        bench.drive(takeover=True)
+
+    assert (None, "commit what waits for its sinks, and stop") == (planned.resume, plan_json(planned)["next"])
+    assert (str(caught.value),) == planned.refusals
+
+
+@pytest.mark.parametrize(
+    ("method", "answers"),
+    [
+        ("list_attempts", 1),
+        ("list_epochs", 1),
+        ("list_live_parts", 1),
+        ("list_operators", 1),
+        ("list_pins", 1),
+        ("find_completed", 1),
+        ("find_completed", 2),
+        ("find_run", 1),
+    ],
+)
+def test_plan_beside_a_driver_is_one_of_the_run_as_it_is_at_one_instant(
+    bench: InMemory, method: str, answers: int
+) -> None:
+    """Also where the checkpoint that was found is discarded, and its files are gone, when they are looked at."""
+    bench.drive(until_epoch=1, checkpointing={"retain_last": 1})
+    store = Overtaken(
+        bench.store, method, lambda: bench.drive(until_epoch=2, checkpointing={"retain_last": 1}), answers
+    )
+
+    planned = plan_run(store, bench.run)
+
+    assert ("DISCARDED", 2) == (
+        bench.store.list_checkpoints(bench.run.run_id)[0].status.value,
+        planned.resume.epoch if planned.resume is not None else None,
+    )
+    assert plan(bench) == planned
+
+
+def test_run_that_goes_on_between_any_two_looks_is_not_planned(bench: InMemory) -> None:
+    def go_on() -> None:
+        number = bench.run.fencing_token + 1
+        Coordinator(bench.store).apply(bench.run.run_id, claim(number, takeover=True))
+        store.answers = 1
+
+    store = Overtaken(bench.store, "list_epochs", go_on)
+
+    with pytest.raises(IterationError, match="goes on faster than it can be planned"):
+        plan_run(store, bench.run)
 
 
 def test_finished_run_has_nothing_left_whatever_became_of_its_iteration(bench: InMemory) -> None:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from iteration_lib.branching import BranchRequest, branch_run
+from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import CheckpointNotFoundError, UsageError
+from iteration_lib.engine import Engine, EngineKind
+from iteration_lib.errors import CheckpointNotFoundError, StateCorruptedError, UsageError
+from iteration_lib.launch import Drive, drive_run
+from iteration_lib.process import this_holder
+from iteration_lib.runner.pins import pinned_from_json
+from iteration_lib.saving import save_run
 from iteration_lib.verification import CheckedFile, verify_run
 from tests.driven_in_memory import SOURCE, InMemory
+from tests.overtaken_store import Overtaken
 from tests.protocol_script import Sender, aborts, claim
+
+LOCAL = Engine(kind=EngineKind.LOCAL)
 
 
 @pytest.fixture
@@ -216,6 +227,53 @@ def test_checkpoint_without_files_is_refused_and_else_passed_over(bench: InMemor
     assert {} == bad(bench)
 
 
+def test_checkpoint_that_its_driver_discards_meanwhile_is_no_bad_one(bench: InMemory) -> None:
+    bench.drive(until_epoch=1, checkpointing={"retain_last": 1})
+    store = Overtaken(
+        bench.store, "list_checkpoints", lambda: bench.drive(until_epoch=2, checkpointing={"retain_last": 1})
+    )
+
+    files = verify_run(store, bench.run)
+
+    assert ["DISCARDED", "COMPLETED"] == [c.status.value for c in bench.store.list_checkpoints(bench.run.run_id)]
+    assert [] == [file for file in files if file.problem is not None]
+
+
+def test_edge_whose_epoch_becomes_durable_meanwhile_is_no_bad_one(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    bench.mend()
+
+    def go_on() -> None:
+        bench.drive(until_epoch=2)
+        for path in bench.state.glob("*/epoch-000001/sums/*"):
+            path.unlink()
+
+    assert [] == [f for f in verify_run(Overtaken(bench.store, "list_live_parts", go_on), bench.run) if f.problem]
+
+
+def test_file_that_is_bad_is_named_whatever_its_driver_does_meanwhile(bench: InMemory) -> None:
+    bench.drive(until_epoch=1)
+    scaled = next(bench.state.glob("*/finished/scaled/*"))
+
+    def go_on() -> None:
+        bench.drive(publish=False)
+        spoil(scaled)
+
+    files = verify_run(Overtaken(bench.store, "list_checkpoints", go_on), bench.run)
+
+    assert [str(scaled.relative_to(bench.state))] == [file.path for file in files if file.problem is not None]
+
+
+def test_one_checkpoint_that_is_discarded_meanwhile_is_refused(bench: InMemory) -> None:
+    bench.drive(until_epoch=1, checkpointing={"retain_last": 1})
+    store = Overtaken(
+        bench.store, "list_checkpoints", lambda: bench.drive(until_epoch=2, checkpointing={"retain_last": 1})
+    )
+
+    with pytest.raises(UsageError, match="checkpoint 1 is DISCARDED: it has no files to verify"):
+        verify_run(store, bench.run, checkpoint_id=1)
+
+
 def test_verifying_changes_nothing(finished: InMemory) -> None:
     spoil(next(finished.state.glob("*/finished/scaled/*")))
     before = finished.all_files()
@@ -223,3 +281,42 @@ def test_verifying_changes_nothing(finished: InMemory) -> None:
     verify(finished)
 
     assert before == finished.all_files()
+
+
+@pytest.mark.parametrize("from_savepoint", [False, True], ids=["of the run", "of a savepoint"])
+def test_input_that_a_branch_has_not_copied_yet_is_verified_where_it_lies(
+    finished: InMemory,
+    from_savepoint: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Its first attempt copies it, and fails on a bad file."""
+    (pin,) = [pin for pin in finished.store.list_pins(finished.run.run_id) if pin.name == "made"]
+    (copied,) = pinned_from_json(pin.pin).files
+    saved = save_run(finished.store, finished.run, checkpoint_id=1).savepoint.location
+    folder = Path(saved.uri) if from_savepoint else finished.state
+    asked = BranchRequest(
+        checkpoint=saved.uri if from_savepoint else "planned@1", run_key="branch", branched_by="ann", data="kept"
+    )
+    settings = Settings(store_url=None, state_uri=str(finished.folder / "state"))
+    branch = branch_run(finished.store, settings, asked)
+    whole = [file for file in verify_run(finished.store, branch) if file.problem is not None]
+
+    said = spoil(folder / copied.path)
+    bad = [file for file in verify_run(finished.store, branch) if file.problem is not None]
+
+    assert [] == whole
+    assert [("origin, data stream 'made'", str(folder / copied.path))] == [(file.owner, file.path) for file in bad]
+    assert str(bad[0].problem).startswith(said)
+    with pytest.raises(StateCorruptedError, match=re.escape(copied.path)):
+        drive_run(
+            finished.store, settings, branch, Drive(holder=this_holder(), open_runner=LOCAL.open_runner, parallelism=2)
+        )
+
+
+def test_input_that_a_branch_reads_anew_is_not_verified_at_its_origin(finished: InMemory) -> None:
+    settings = Settings(store_url=None, state_uri=str(finished.folder / "state"))
+    asked = BranchRequest(checkpoint="planned@1", run_key="branch", branched_by="ann", data="new")
+    branch = branch_run(finished.store, settings, asked)
+
+    owners = {file.owner for file in verify_run(finished.store, branch)}
+
+    assert {"origin"} == owners

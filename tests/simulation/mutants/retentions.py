@@ -12,10 +12,11 @@ _RETENTION = "protocol/retention.py"
 _STORE = "store/memory.py"
 _ATTEMPTS = "    attempts = store.list_attempts(run.run_id)\n"
 _PARTS = "    parts = store.list_parts(run.run_id)\n"
+_RUN = "    run = store.find_run(run.run_id) or run\n"
 _OPERATORS = "    operators = store.list_operators(run.run_id)\n"
 _PINS = "    pins = store.list_pins(run.run_id)\n"
 _CHECKPOINTS = "    checkpoints, manifests = _read_manifests(store, run, location, frozenset(listed))\n"
-_READ = _ATTEMPTS + _PARTS + _OPERATORS + _PINS + _CHECKPOINTS
+_READ = _ATTEMPTS + _PARTS + _RUN + _OPERATORS + _PINS + _CHECKPOINTS
 
 RETENTIONS = (
     Mutant(
@@ -130,22 +131,36 @@ RETENTIONS = (
         rule="files",
         file=_REFERENCES,
         old=_READ,
-        new=_PARTS + _OPERATORS + _PINS + _CHECKPOINTS + _ATTEMPTS,
+        new=_PARTS + _RUN + _OPERATORS + _PINS + _CHECKPOINTS + _ATTEMPTS,
     ),
     Mutant(
         name="collection reads the parts of edges last",
         rule="files",
         file=_REFERENCES,
         old=_READ,
-        new=_ATTEMPTS + _OPERATORS + _PINS + _CHECKPOINTS + _PARTS,
-        equivalent="what is durable is what was so when the run was read, before it all: later parts are needed",
+        new=_ATTEMPTS + _RUN + _OPERATORS + _PINS + _CHECKPOINTS + _PARTS,
+        equivalent="what is durable is what was so when the run was read, before the manifests: later parts are needed",
+    ),
+    Mutant(
+        name="collection reads last what is durable",
+        rule="files",
+        file=_REFERENCES,
+        old=_READ,
+        new=_ATTEMPTS + _PARTS + _OPERATORS + _PINS + _CHECKPOINTS + _RUN,
+    ),
+    Mutant(
+        name="collection goes by what was durable before the run fell back",
+        rule="files",
+        file=_REFERENCES,
+        old=_RUN,
+        new="",
     ),
     Mutant(
         name="collection reads the operators before the parts of edges",
         rule="files",
         file=_REFERENCES,
         old=_READ,
-        new=_ATTEMPTS + _OPERATORS + _PARTS + _PINS + _CHECKPOINTS,
+        new=_ATTEMPTS + _OPERATORS + _PARTS + _RUN + _PINS + _CHECKPOINTS,
         equivalent="parts of operators that finish for good are needed for as long as they are not voided",
     ),
     Mutant(
@@ -243,8 +258,8 @@ RETENTIONS = (
         name="attempts of a branch share their copies",
         rule="manifest",
         file=_ORIGIN,
-        old='folder=f"{context.attempt.folder}/origin"',
-        new='folder="origin"',
+        old='folder=f"{context.attempt.folder}/{ORIGIN}"',
+        new="folder=ORIGIN",
     ),
     Mutant(
         name="newest checkpoint is claimed",

@@ -52,6 +52,7 @@ def test_stores_address_is_in_the_environment_and_nowhere_else() -> None:
         "ITERATION_STORE_URL": SECRET,
         "ITERATION_PARENT_PID": str(os.getpid()),
         "ITERATION_TASK": "kmeans/manual/epochs.e010/2",
+        "ITERATION_TERMINATION_GRACE_SECONDS": "3",
     } == submission.environment
     assert "hidden-word" not in f"{submission.arguments} {submission.name} {submission.conf}"
 

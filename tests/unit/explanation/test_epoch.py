@@ -10,8 +10,8 @@ from iteration_lib.explanation import RunHistory
 from iteration_lib.explanation.epoch import explain_epoch
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.status import UnalignedBy
-from tests.protocol_script import FIRST, SECOND, Sender, aborts, claim, part, prepared, resumes, stops
-from tests.told_history import at, told
+from tests.protocol_script import FIRST, SECOND, Sender, aborts, claim, deletes, part, prepared, resumes, stops
+from tests.told_history import FELL_BACK, at, told
 
 WHO = "process 7 on here"
 
@@ -153,6 +153,18 @@ def test_epoch_that_a_takeover_voided_before_a_stop_says_so() -> None:
     assert f"voided: no checkpoint covered it when attempt 2, {WHO} took the run" == because(history, 0)[-1]
 
 
+def test_epoch_that_was_voided_by_a_deletion_says_whose_it_was() -> None:
+    history = told((claim(), *FIRST.passes(0, 1), FIRST.opens(1)), (deletes(gone=1),))
+
+    assert "voided: no checkpoint covered it when ann deleted the run" == because(history, 1)[-1]
+
+
+def test_epoch_that_a_takeover_voided_before_a_deletion_says_so() -> None:
+    history = told((claim(), FIRST.opens(0)), (claim(2, takeover=True),), (deletes(gone=2),))
+
+    assert f"voided: no checkpoint covered it when attempt 2, {WHO} took the run" == because(history, 0)[-1]
+
+
 def test_epoch_is_not_held_while_as_many_checkpoints_may_be_pending() -> None:
     (_, *others), reported = HELD
 
@@ -235,6 +247,23 @@ def test_epoch_is_durable_by_the_first_checkpoint_that_covers_it() -> None:
     assert f"durable {at(2)}: checkpoint 2 of epoch 2 completed" == because(history, 0)[-1]
     assert f"durable {at(4)}: checkpoint 3 of epoch 4 completed" == because(history, 3)[-1]
     assert [2, 3] == [explained(history, epoch)["checkpoint_id"] for epoch in (0, 3)]
+
+
+def test_epoch_is_durable_by_a_checkpoint_of_its_own_attempt_whatever_was_given_up_before() -> None:
+    history = told(*FELL_BACK)
+
+    assert f"durable {at(4)}: checkpoint 4 of epoch 1 completed" == because(history, 1, token=4)[-1]
+    assert [1, None, 4, None, None, 5] == [
+        explained(history, known.epoch, known.fencing_token)["checkpoint_id"] for known in history.epochs
+    ]
+
+
+def test_epoch_that_was_durable_says_who_fell_back_behind_it_and_one_that_never_was_says_who_took_the_run() -> None:
+    history = told(*FELL_BACK)
+
+    fell_back = f"voided: attempt 4, {WHO} fell back to checkpoint 1 of epoch 0"
+    assert [fell_back, fell_back] == [because(history, 1, token=1)[-1], because(history, 2, token=3)[-1]]
+    assert f"voided: no checkpoint covered it when attempt 3, {WHO} took the run" == because(history, 2, token=2)[-1]
 
 
 def test_epoch_that_is_aligned_says_which_checkpoint_it_waits_for() -> None:

@@ -10,8 +10,8 @@ import pytest
 from iteration_lib.errors import UsageError
 from iteration_lib.explanation import RunHistory, explain_run
 from iteration_lib.protocol import Event
-from tests.protocol_script import FIRST, SECOND, aborts, asks, claim, drains, resumes, stops
-from tests.told_history import at, told
+from tests.protocol_script import FIRST, SECOND, Sender, aborts, asks, claim, drains, resumes, stops
+from tests.told_history import FELL_BACK, at, older, told
 
 WHO = "process 7 on here"
 ALL_DONE = "it had reached the last of the epochs that it was asked for"
@@ -168,6 +168,57 @@ def test_checkpoint_that_is_pending_says_since_when() -> None:
 
     assert [["begun at its attempt's pace", f"pending since {at(1)}"]] == [
         known["because"] for known in listed(history, "checkpoints")
+    ]
+
+
+def test_checkpoint_that_begins_because_of_a_stop_says_whose_it_was() -> None:
+    """Also beside somebody's request for a checkpoint; a stop that is over, or a later one, is no reason."""
+    begun = (claim(every_epochs=9), FIRST.opens(0))
+    passed = (FIRST.reports(0), FIRST.triggers(0), FIRST.completes(1))
+    resumed = ((FIRST.ends(),), (resumes(),), (claim(2, every_epochs=9), asks(2), *SECOND.passes(1, 2)), (stops(2),))
+
+    stopped = [known["because"] for known in listed(told(begun, (stops(),), passed, *resumed), "checkpoints")]
+    asked = [known["because"] for known in listed(told(begun, (stops(), asks()), passed), "checkpoints")]
+
+    because_of_it = f"begun because ann asked the run to stop {at(1)}"
+    assert [
+        [because_of_it, f"completed {at(2)}", "subsumed by checkpoint 2 of epoch 1"],
+        [f"asked for by ann {at(5)}", f"completed {at(5)}"],
+    ] == stopped
+    assert [[because_of_it, f"asked for by ann {at(1)}", f"completed {at(2)}"]] == asked
+
+
+def given_up(broken: int = 3, *, attempt: int = 4) -> str:
+    return (
+        f"given up by attempt {attempt}, {WHO}, which fell back to checkpoint 1: checkpoint {broken} was broken, "
+        "a file is missing"
+    )
+
+
+def test_checkpoints_that_were_given_up_say_so_and_subsume_nothing() -> None:
+    fallen, gone_on = told(*FELL_BACK[:4]), told(*FELL_BACK)
+
+    began = "begun at its attempt's pace"
+    assert [
+        [began, f"completed {at(0)}"],
+        [began, f"completed {at(0)}", given_up()],
+        [began, f"completed {at(2)}", given_up()],
+    ] == [known["because"] for known in listed(fallen, "checkpoints")]
+    assert [
+        [began, f"completed {at(0)}", "subsumed by checkpoint 4 of epoch 1"],
+        [began, f"completed {at(0)}", given_up()],
+        [began, f"completed {at(2)}", given_up()],
+        [began, f"completed {at(4)}", "subsumed by checkpoint 5 of epoch 2"],
+        [began, f"completed {at(5)}"],
+    ] == [known["because"] for known in listed(gone_on, "checkpoints")]
+
+
+def test_checkpoint_is_given_up_once_however_often_its_run_falls_back() -> None:
+    history = told(*FELL_BACK, (claim(5, takeover=True), Sender(5, 5).falls_back(older(1, 0))))
+
+    later = given_up(5, attempt=5)
+    assert [[], [given_up()], [given_up()], [later], [later]] == [
+        [said for said in known["because"] if "given up" in said] for known in listed(history, "checkpoints")
     ]
 
 

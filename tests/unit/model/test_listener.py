@@ -72,7 +72,7 @@ def test_parameter_that_a_listener_cannot_have_is_refused_with_those_that_it_can
 
 
 def test_two_listeners_of_one_name_are_refused_also_for_two_events() -> None:
-    """What a listener has heard is stored under its name."""
+    """What a listener has heard is stored under its id."""
     iteration = Iteration("km")
 
     @iteration.on_epoch_durable
@@ -81,7 +81,17 @@ def test_two_listeners_of_one_name_are_refused_also_for_two_events() -> None:
     with pytest.raises(DefinitionError) as caught:
         iteration.on_terminated(told)
 
-    assert "iteration 'km': two listeners are called 'told'; rename one" == str(caught.value)
+    assert "iteration 'km': two listeners are called 'told'; give one of them another listener_id" == str(caught.value)
+
+
+@pytest.mark.parametrize("event", ["on_epoch_durable", "on_terminated"])
+def test_listener_may_have_an_id_of_its_own_and_stays_the_function_that_it_was(event: str) -> None:
+    iteration = one_variable()
+
+    def told() -> None: ...
+
+    assert told is getattr(iteration, event)(listener_id="tell")(told) is getattr(iteration, event)()(told)
+    assert ["tell", "told"] == [listener.listener_id for listener in iteration.graph().listeners]
 
 
 def test_listener_whose_name_is_no_name_is_refused() -> None:

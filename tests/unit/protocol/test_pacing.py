@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from iteration_lib.errors import RunFinishedError
-from iteration_lib.protocol import RunState, decide
+from iteration_lib.protocol import Event, RunState, decide
 from iteration_lib.protocol.command import AnswerRequests, RecordRequest, TriggerCheckpoint
 from iteration_lib.protocol.status import CheckpointKind, RunStatus
 from tests.protocol_script import (
@@ -224,6 +224,18 @@ def test_request_whose_checkpoint_was_aborted_is_not_made_again_by_itself() -> N
     state = play(aligned(started(every_epochs=5), 0), asks(), FIRST.triggers(0), aborts(1))
 
     assert kind_of(state, 0) is None
+
+
+@pytest.mark.parametrize("ending", [(FIRST.ends(),), (FIRST.fails(),), ()], ids=["released", "failed", "died"])
+def test_request_whose_checkpoint_went_with_its_attempt_is_not_made_again_by_the_next(
+    ending: tuple[Event, ...],
+) -> None:
+    """It was answered when the checkpoint began, and whoever asked sees what became of that."""
+    state = play(aligned(started(every_epochs=5), 0), asks(), FIRST.triggers(0), *ending)
+
+    state = play(state, claim(2, takeover=True, every_epochs=5))
+
+    assert ({asks().request_id: 1}, False) == (dict(state.requests), state.is_asked)
 
 
 @pytest.mark.parametrize(

@@ -36,3 +36,19 @@ def test_holders_are_of_one_dag_run_only_where_both_are_tasks_of_it(
     one: str | None, other: str | None, *, expected: bool
 ) -> None:
     assert expected is task(one).is_of_dag_run(task(other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("km/manual/epochs.0/1", "km/manual/epochs.0/2", True),
+        ("km/manual/epochs.0/1", "km/manual/epochs.1/1", False),
+        ("km/manual/epochs.0/1", "km/scheduled/epochs.0/1", False),
+        ("km/manual/epochs.0/1", None, False),
+        (None, None, False),
+    ],
+)
+def test_holders_are_of_one_task_only_where_both_are_tries_of_it(
+    one: str | None, other: str | None, *, expected: bool
+) -> None:
+    assert expected is task(one).is_of_task(task(other))

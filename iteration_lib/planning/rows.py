@@ -1,0 +1,96 @@
+"""What does the store say of a run at one instant? Its rows are read one by one; somebody may drive it meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iteration_lib.continuation import Continuation, read_continuation
+from iteration_lib.model.graph import Graph
+from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.status import EpochStatus, RunStatus, StopKind
+from iteration_lib.state.location import StateLocation
+from iteration_lib.stopping import live_attempt
+from iteration_lib.store.record import (
+    AttemptRecord,
+    BranchRecord,
+    CheckpointRecord,
+    CommittableRecord,
+    OperatorRecord,
+    PartRecord,
+    PinRecord,
+    RunRecord,
+    StopRecord,
+)
+from iteration_lib.store.seam import History
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRows:
+    """The rows that a plan is made of.
+
+    `held` is the branch that the run is, as long as it begins with what it started from; `stop` is in force.
+    """
+
+    run: RunRecord
+    live: AttemptRecord | None
+    stop: StopRecord | None
+    continuation: Continuation
+    operators: tuple[OperatorRecord, ...]
+    parts: tuple[PartRecord, ...]
+    pins: tuple[PinRecord, ...]
+    completed: CheckpointRecord | None
+    held: BranchRecord | None
+    commits: tuple[CommittableRecord, ...]
+    is_in_progress: bool
+
+    @property
+    def location(self) -> StateLocation:
+        """The run's own folder."""
+        return StateLocation(self.run.state_uri).below(self.run.run_id)
+
+    @property
+    def is_to_stop(self) -> bool:
+        """Whether the next attempt runs the epoch that was in progress at most (I20)."""
+        goes_on = self.run.terminated_by is None and self.run.status is not RunStatus.STOPPED
+        return goes_on and self.run.asked_to is StopKind.STOP
+
+    @property
+    def is_stopped_instead(self) -> bool:
+        """Whether the next attempt is refused, because there is nothing left to do but to stop the run."""
+        return self.is_to_stop and not self.is_in_progress and not self.commits
+
+    @property
+    def runs_epochs(self) -> bool:
+        """Whether the next attempt runs any: one that is to stop commits what waits, or runs what was in progress."""
+        is_stopping = self.is_to_stop and (bool(self.commits) or not self.is_in_progress)
+        return self.run.terminated_by is None and not is_stopping
+
+
+def read_rows(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool) -> PlanRows:
+    """Read what a plan is made of; `is_still` tells whether the run went on meanwhile."""
+    run_id = run.run_id
+    branch = store.find_branch(run_id)
+    return PlanRows(
+        run=run,
+        live=live_attempt(store, run),
+        stop=next((stop for stop in store.list_stops(run_id) if stop.is_in_force), None),
+        continuation=read_continuation(store, run, graph, ignore_edges=ignore_edges),
+        operators=store.list_operators(run_id),
+        parts=() if ignore_edges else store.list_live_parts(run_id),
+        pins=store.list_pins(run_id),
+        completed=store.find_completed(run_id),
+        held=branch if branch is not None and branch.holds_origin else None,
+        commits=store.list_uncommitted(run_id),
+        is_in_progress=_is_in_progress(store, run),
+    )
+
+
+def is_still(store: History, rows: PlanRows) -> bool:
+    """Tell whether a run is where it was when its rows were read: no checkpoint began or ended, nobody took it."""
+    run_id: RunId = rows.run.run_id
+    return (rows.run, rows.completed) == (store.find_run(run_id), store.find_completed(run_id))
+
+
+def _is_in_progress(store: History, run: RunRecord) -> bool:
+    begun = (EpochStatus.OPEN, EpochStatus.ALIGNED)
+    return any(known.status in begun for known in store.list_epochs(run.run_id, run.last_durable_epoch + 1))

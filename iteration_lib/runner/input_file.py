@@ -1,0 +1,114 @@
+"""Is a user's file still the one that was pinned?
+
+Its version is the time of its last change on a local disk, and elsewhere all that the store says of it. With the same
+size and version it is not looked into. With another version it is still the same if its content is: its SHA-256 on a
+local disk, unless the input was too large to be read for that, and its ETag where a store gives one. The footer of a
+Parquet file would not do: rows in another order may leave it as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from iteration_lib.errors import InputError, StateLocationError
+from iteration_lib.runner.seam import PinnedFile
+from iteration_lib.state.location import FileSystem, filesystem_of, only_os_errors
+
+
+def open_input(path: str) -> tuple[FileSystem, str]:
+    """Return the file system of an input and its path there; raises InputError."""
+    try:
+        return filesystem_of(path)
+    except StateLocationError as err:
+        reason = f" ({err.__cause__})" if err.__cause__ is not None else ""
+        raise InputError(
+            f"input {path!r} cannot be opened{reason}; give a path or an address that fsspec knows"
+        ) from err
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Raise InputError that names the path for what a file system raises inside the block."""
+    try:
+        with only_os_errors():
+            yield
+    except FileNotFoundError as err:
+        raise InputError(f"input {path} is not there; check the path") from err
+    except OSError as err:
+        raise InputError(f"input {path} cannot be read ({err})") from err
+
+
+def describe_file(filesystem: FileSystem, path: str, *, rows: int) -> PinnedFile:
+    """Return a file as it is now, but for its content on a local disk, for which it would have to be read."""
+    if is_local(filesystem):
+        found = os.stat(path)  # noqa: PTH116 - text everywhere else
+        return PinnedFile(path=path, size_bytes=found.st_size, version=str(found.st_mtime_ns), rows=rows)
+    filesystem.invalidate_cache()
+    info = filesystem.info(path)
+    return PinnedFile(
+        path=filesystem.unstrip_protocol(path),
+        size_bytes=int(info["size"]),
+        version=str(filesystem.ukey(path)),
+        rows=rows,
+        content=info.get("ETag"),
+    )
+
+
+def with_digest(file: PinnedFile) -> PinnedFile:
+    """Return a local file with its SHA-256, and any other as it is; raises InputError for one that has changed."""
+    filesystem, path = open_input(file.path)
+    if not is_local(filesystem):
+        return file
+    with reading(file.path):
+        digest = _sha256(path)
+        now = describe_file(filesystem, path, rows=file.rows)
+    if now != file:
+        raise InputError(f"input {file.path} is being written; start the run when that is done")
+    return replace(file, content=digest)
+
+
+def check_unchanged(file: PinnedFile) -> None:
+    """Raise InputError that says how a file has changed since it was pinned, if it has."""
+    filesystem, path = open_input(file.path)
+    with reading(file.path):
+        now = describe_file(filesystem, path, rows=file.rows)
+        if (now.size_bytes, now.version) == (file.size_bytes, file.version):
+            return
+        if now.size_bytes != file.size_bytes:
+            raise _changed(file, f"from {file.size_bytes} to {now.size_bytes} bytes")
+        if file.content is None:
+            raise _changed_in_time(file) if is_local(filesystem) else _changed(file, "(it was written again)")
+        if is_local(filesystem) and _sha256(path) != file.content:
+            raise _changed(file, "(other bytes, as many as before)")
+        if not is_local(filesystem) and now.content != file.content:
+            raise _changed(file, "(its ETag is another)")
+
+
+def is_local(filesystem: FileSystem) -> bool:
+    """Whether a file system is a local disk."""
+    return "file" in (filesystem.protocol if isinstance(filesystem.protocol, tuple) else (filesystem.protocol,))
+
+
+def _changed_in_time(file: PinnedFile) -> InputError:
+    seconds, nanoseconds = divmod(int(file.version), 10**9)
+    time = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z"  # as `touch -d` takes it
+    change = "(its time is another, and its bytes of then are not known)"
+    return _changed(file, change, way_out=f"put the old file back with its time, {time}")
+
+
+def _changed(file: PinnedFile, change: str, *, way_out: str = "put the old file back") -> InputError:
+    return InputError(
+        f"input file {file.path} has changed {change} since the run started; {way_out}, or start another run with "
+        "another run key"
+    )
+
+
+def _sha256(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,142 @@
+"""Is input known by what is in it, not by when it was written, on a local disk and in an object store?"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from iteration_lib.errors import InputError
+from iteration_lib.model.operator import Kind
+from iteration_lib.model.source import parquet
+from iteration_lib.runner.pins import check_pinned, pin_source, pinned_from_json, with_digests
+from iteration_lib.runner.seam import PinnedData
+from iteration_lib.state.location import StateLocation
+from tests import runner_cases as cases
+
+ROWS = [1.0, 2.0, 3.0, 4.0]
+OTHER_ROWS = [1.0, 3.0, 2.0, 4.0]  # of the same range: their file has the same footer, too
+LONG_AGO = datetime(2024, 2, 29, 12, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(tmp_path / "points.parquet", ROWS)
+
+
+def write(path: Path, rows: Sequence[float]) -> Path:
+    pq.write_table(pa.table({"x": rows}), path, compression="none", use_dictionary=False)
+    os.utime(path, ns=(0, int(LONG_AGO.timestamp()) * 10**9 + 17))
+    return path
+
+
+def pin(address: str) -> PinnedData:
+    operator = cases.operator_of(cases.table, Kind.DATA)
+    return pin_source(parquet(address), operator=operator, location=StateLocation("memory://run"), folder="pins")
+
+
+def check(pinned: PinnedData) -> None:
+    check_pinned(StateLocation("memory://run"), pinned)
+
+
+def test_file_that_was_written_again_with_the_same_bytes_is_the_one_that_was_pinned(file: Path, tmp_path: Path) -> None:
+    """As by a backup that is copied back, or by `touch`."""
+    backup = shutil.copy(file, tmp_path / "backup")
+    pinned = pin(str(file))
+    file.unlink()
+
+    shutil.copy(backup, file)
+
+    assert LONG_AGO.timestamp() < file.stat().st_mtime
+    check(pinned)
+
+
+def test_other_bytes_of_the_same_size_are_refused_also_where_the_footer_is_the_same(file: Path) -> None:
+    pinned, size, footer = pin(str(file)), file.stat().st_size, pq.read_metadata(file)
+    write(file, OTHER_ROWS)
+    file.touch()
+
+    with pytest.raises(InputError) as caught:
+        check(pinned)
+
+    assert (size, footer) == (file.stat().st_size, pq.read_metadata(file))
+    assert (
+        f"input file {file} has changed (other bytes, as many as before) since the run started; put the old file back, "
+        "or start another run with another run key"
+    ) == str(caught.value)
+
+
+def test_file_of_which_the_bytes_are_not_known_is_refused_until_its_time_is_set_back(file: Path) -> None:
+    """That of a run that was started before they were pinned, or of a large input."""
+    pinned = pinned_from_json(as_an_older_version_wrote_it(pin(str(file))))
+    check(pinned)
+    pinned_at = file.stat()
+    file.touch()
+
+    with pytest.raises(InputError) as caught:
+        check(pinned)
+
+    assert (
+        f"input file {file} has changed (its time is another, and its bytes of then are not known) since the run "
+        "started; put the old file back with its time, 2024-02-29T12:30:00.000000017Z, or start another run with "
+        "another run key"
+    ) == str(caught.value)
+    os.utime(file, ns=(0, pinned_at.st_mtime_ns))
+    check(pinned)
+
+
+def as_an_older_version_wrote_it(pinned: PinnedData) -> dict[str, Any]:
+    written = dataclasses.asdict(pinned)
+    for file in written["files"]:
+        del file["content"]
+    return written
+
+
+def test_large_input_is_not_read_for_its_digest(file: Path) -> None:
+    pinned = pin(str(file))
+    large = replace(pinned, files=(replace(pinned.files[0], size_bytes=2**30 + 1, content=None),))
+    file.unlink()
+
+    assert large == with_digests(large)
+
+
+def test_file_that_is_written_while_it_is_pinned_is_refused(file: Path) -> None:
+    """Its footer was read before, its digest would be that of other bytes."""
+    pinned = pin(str(file))
+    file.touch()
+
+    with pytest.raises(InputError, match=rf"input {file} is being written; start the run when that is done"):
+        with_digests(pinned)
+
+
+def test_object_that_was_put_again_is_known_by_its_etag(s3: str, file: Path) -> None:
+    """What else a store says of it may change by itself, such as the class of its storage."""
+    address, filesystem = f"{s3}/points.parquet", fsspec.filesystem("s3")
+    filesystem.pipe_file(address, file.read_bytes())
+    pinned = pin(address)
+
+    filesystem.pipe_file(address, file.read_bytes(), StorageClass="STANDARD_IA")
+
+    assert pinned.files[0].version != pin(address).files[0].version
+    check(pinned)
+
+
+def test_other_bytes_of_the_same_size_in_an_object_are_refused(s3: str, file: Path) -> None:
+    address, filesystem = f"{s3}/points.parquet", fsspec.filesystem("s3")
+    filesystem.pipe_file(address, file.read_bytes())
+    pinned = pin(address)
+
+    filesystem.pipe_file(address, write(file, OTHER_ROWS).read_bytes())
+
+    with pytest.raises(InputError, match=r"points.parquet has changed \(its ETag is another\) since the run"):
+        check(pinned)
