@@ -43,6 +43,8 @@ def test_tab_shows_the_run_to_those_who_may_see_the_dag(airflow: AirflowSite, en
     assert httpx.codes.OK == answer.status_code
     for text in (run.run_id, "FINISHED", "2 durable epochs", "its criteria were met", run.state_digest, "epochs.e001"):
         assert str(text) in answer.text
+    for drawn in ('<progress value="2"', '<table class="grid">', "its run"):
+        assert drawn in answer.text
 
 
 def test_names_that_a_user_chose_are_escaped(airflow: AirflowSite, ended: DagRun) -> None:
