@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 
 from iteration_lib.driver.context import RunContext
-from iteration_lib.errors import FallbackRefusedError, StateCorruptedError
+from iteration_lib.errors import FallbackRefusedError, StateCorruptedError, UsageError
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
@@ -71,7 +71,14 @@ def problem_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> 
 
     Raises StateCorruptedError where the worst of it is that files cannot be read: they may be whole.
     """
-    bad = [file for file in verify_run(store, run, checkpoint_id=checkpoint.checkpoint_id) if file.problem is not None]
+    try:
+        files = verify_run(store, run, checkpoint_id=checkpoint.checkpoint_id)
+    except UsageError:
+        (now,) = store.list_checkpoints(run.run_id, [checkpoint.checkpoint_id])
+        if now.has_files:
+            raise
+        return f"checkpoint {checkpoint.checkpoint_id} was discarded meanwhile"
+    bad = [file for file in files if file.problem is not None]
     if not bad:
         return None
     if all(file.is_unreadable for file in bad):

@@ -8,11 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import FallbackRefusedError, StateCorruptedError
 from iteration_lib.explanation import explain_run, read_history
+from iteration_lib.fallback import problem_of
 from iteration_lib.garbage import collect_garbage
 from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import Committable
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import CheckpointRecord
 from iteration_lib.verification import verify_run
@@ -146,6 +149,15 @@ def test_checkpoint_that_cannot_be_read_is_not_given_up_for_it(bench: InMemory, 
 
     assert str(unreadable.relative_to(bench.state)) in str(caught.value)
     assert ["SUBSUMED", "COMPLETED"] == statuses(bench)
+
+
+def test_checkpoint_that_is_discarded_meanwhile_is_none_to_go_on_from(bench: InMemory) -> None:
+    read_before = checkpoint(bench, 1)
+    Coordinator(bench.store).discard(bench.run.run_id, CheckpointPolicy(retain_last=1))
+
+    problem = problem_of(bench.store, bench.run, read_before)
+
+    assert "checkpoint 1 was discarded meanwhile" == problem
 
 
 def test_run_without_any_whole_checkpoint_says_so_and_changes_none(bench: InMemory) -> None:
