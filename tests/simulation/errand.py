@@ -144,7 +144,8 @@ def _is_refused_rightly(run: SimulatedRun, request: BranchRequest, error: BaseEx
         return request.run_key in {known.rows.run["run_key"] for known in run.world.runs if known.status == "DELETED"}
     if isinstance(error, IllegalBranchError):
         return _is_illegal(run, request)
-    return type(error) is UsageError and not _meant(run, request)
+    gone = [row for row in of_status(run.rows.checkpoints, "DISCARDED") if _is_meant(run, request, row)]
+    return type(error) is UsageError and (not _meant(run, request) or bool(gone))  # or another of its epoch came since
 
 
 def _check_branch(run: SimulatedRun, request: BranchRequest, made: RunRecord) -> None:
