@@ -89,12 +89,16 @@ def checkpoint_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) 
     )
 
 
-def finished_in_force(store: History, run_id: RunId, manifest: Manifest) -> dict[str, SavedStream]:
+def finished_in_force(store: History, run_id: RunId | None, manifest: Manifest) -> dict[str, SavedStream]:
     """Return what operators had finished for good with in a checkpoint of a run, as far as the run takes it for that.
+
+    A savepoint, which is of no run, holds nothing else.
 
     An operator that was removed, and added again with other code, has finished with something else since, or not yet:
     the run's definition says nothing of the code that left the old output.
     """
+    if run_id is None:
+        return dict(manifest.finished)
     found = {known.operator_id: known.output for known in store.list_operators(run_id) if known.output is not None}
     in_force = {operator_id: SavedStream.from_json(output) for operator_id, output in found.items()}
     return {name: saved for name, saved in manifest.finished.items() if in_force.get(name) == saved}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
@@ -77,7 +76,7 @@ class _Keeper:
     def keep_finished(self, manifest: Manifest) -> None:
         """Mark the operators that had finished for good, and that the branch takes over."""
         finished = self.context.attempt.opened.finished_operators
-        in_force = self._finished_of_origin(manifest)
+        in_force = finished_in_force(self.context.store, self.branch.origin_run_id, manifest)
         for operator in self.context.graph.operators:
             saved = in_force.get(operator.operator_id)  # by id in every version
             if saved is None or not self._is_kept(operator) or operator.operator_id in finished:
@@ -103,12 +102,6 @@ class _Keeper:
         if self.branch.origin_run_id is None:
             return dict(open_savepoint(self.branch.uri).pins)
         return {pin.name: pinned_from_json(pin.pin) for pin in self.context.store.list_pins(self.branch.origin_run_id)}
-
-    def _finished_of_origin(self, manifest: Manifest) -> Mapping[str, SavedStream]:
-        """Return what the origin takes for finished; a savepoint holds nothing else."""
-        if self.branch.origin_run_id is None:
-            return manifest.finished
-        return finished_in_force(self.context.store, self.branch.origin_run_id, manifest)
 
     def _is_kept(self, operator: Operator) -> bool:
         return operator.operator_id in self.branch.keeps

@@ -78,6 +78,23 @@ def goes_to(sink: Sink, target: str) -> bool:
     return is_older or target == describe_sink(sink)
 
 
+def other_target(sinks: Mapping[str, OpenSink], stored: CommittableRecord) -> SinkTargetError | None:
+    """Return the error of an output that waits to be committed to another target than it goes to now."""
+    found = sinks.get(stored.output)
+    if found is not None and goes_to(found.sink, stored.target):
+        return None
+    now = describe_sink(found.sink) if found is not None else "no sink"
+    problem = f"waits for output {stored.output!r} of epoch {stored.epoch}, which goes to {now} now"
+    way_out = "give the output its sink back until the run has gone on, and change it then"
+    return SinkTargetError(stored.target, problem, way_out=way_out)
+
+
+def or_given_up(err: SinkTargetError, stored: CommittableRecord) -> SinkTargetError:
+    """Return the error of a commit that does not pass by itself, with the other way out."""
+    given_up = f"or give output {stored.output!r} of epoch {stored.epoch} up, as docs/sinks.md says"
+    return SinkTargetError(err.target, err.problem, way_out=f"{err.way_out} ({given_up})")
+
+
 class Sinks:
     """The sinks of one attempt's run. Safe to share between the driver and the checkpoints that are being written."""
 
@@ -186,16 +203,13 @@ class Sinks:
         except SinkTargetError as err:
             if err.is_passing:
                 raise
-            given_up = f"or give output {stored.output!r} of epoch {stored.epoch} up, as docs/sinks.md says"
-            raise SinkTargetError(err.target, err.problem, way_out=f"{err.way_out} ({given_up})") from err
+            raise or_given_up(err, stored) from err
 
     def _show(self, stored: CommittableRecord) -> None:
-        found = self._context.sinks.get(stored.output)
-        if found is None or not goes_to(found.sink, stored.target):
-            now = describe_sink(found.sink) if found is not None else "no sink"
-            problem = f"waits for output {stored.output!r} of epoch {stored.epoch}, which goes to {now} now"
-            way_out = "give the output its sink back until the run has gone on, and change it then"
-            raise SinkTargetError(stored.target, problem, way_out=way_out)
+        error = other_target(self._context.sinks, stored)
+        if error is not None:
+            raise error
+        found = self._context.sinks[stored.output]
         with _named(found.sink, stored.output, "commit"):
             found.sink.commit(self._transaction(stored.epoch, stored.output, stored.fencing_token), stored.content)
         _logger.info(

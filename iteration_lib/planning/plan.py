@@ -8,15 +8,15 @@ while it goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from iteration_lib.continuation import Continuation
 from iteration_lib.driver.restore import read_manifest, read_origin_manifest
-from iteration_lib.driver.sinks import OpenSink, goes_to, open_sinks
+from iteration_lib.driver.sinks import open_sinks, or_given_up, other_target
 from iteration_lib.driver.topology import topology_of
-from iteration_lib.errors import IterationError, RunStoppedError, SinkTargetError
+from iteration_lib.errors import IterationError, RunStoppedError
 from iteration_lib.model.definition import load_iteration
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop
@@ -27,7 +27,6 @@ from iteration_lib.protocol.resume import ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
 from iteration_lib.savepoint import finished_in_force
-from iteration_lib.sinks.seam import describe_sink
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.stopping import live_attempt
@@ -174,19 +173,8 @@ def _check_sinks(store: StoreWithHistory, rows: PlanRows, params: type | None) -
     sinks, problems = _tried(lambda: open_sinks(continuation.graph, parsed, store_url=store.url))
     if sinks is None:
         return problems
-    return tuple(str(error) for stored in rows.commits if (error := _other_target(sinks, stored)) is not None)
-
-
-def _other_target(sinks: Mapping[str, OpenSink], stored: CommittableRecord) -> SinkTargetError | None:
-    """Return the error of an output that waits to be committed to another target than it goes to now."""
-    found = sinks.get(stored.output)
-    if found is not None and goes_to(found.sink, stored.target):
-        return None
-    now = describe_sink(found.sink) if found is not None else "no sink"
-    problem = f"waits for output {stored.output!r} of epoch {stored.epoch}, which goes to {now} now"
-    way_out = "give the output its sink back until the run has gone on, and change it then"
-    given_up = f"or give output {stored.output!r} of epoch {stored.epoch} up, as docs/sinks.md says"
-    return SinkTargetError(stored.target, problem, way_out=f"{way_out} ({given_up})")
+    others = ((other_target(sinks, stored), stored) for stored in rows.commits)
+    return tuple(str(or_given_up(error, stored)) for error, stored in others if error is not None)
 
 
 def _as_if_kept(store: History, continuation: Continuation, held: BranchRecord | None) -> Continuation:
@@ -196,9 +184,7 @@ def _as_if_kept(store: History, continuation: Continuation, held: BranchRecord |
     manifest, _ = _tried(lambda: read_origin_manifest(held))
     if manifest is None:
         return continuation
-    origin = held.origin_run_id
-    there = manifest.finished if origin is None else finished_in_force(store, origin, manifest)
-    finished = set(held.keeps) & set(there)
+    finished = set(held.keeps) & set(finished_in_force(store, held.origin_run_id, manifest))
     markers = replace(continuation.markers, finished=continuation.markers.finished | finished)
     return replace(continuation, markers=markers)
 
