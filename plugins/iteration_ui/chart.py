@@ -13,6 +13,8 @@ WIDTH, HEIGHT = 720, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 10, 24  # room for the labels
 _TICKS = 5
 _DIGITS = 4
+_GREATEST = 1e300  # beyond it a sum of two may be infinite
+_SAME = 1e-9  # of their size: values that differ by less are drawn as one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class Chart:
 def draw_chart(name: str, series: Mapping[str, Sequence[Point]], marks: Iterable[Mark] = ()) -> Chart | None:
     """Return the chart of a metric, a line per series; None where nothing finite was measured.
 
-    A value that is not finite leaves a gap in its line: it says that the metric was not a number there.
+    A value that is not finite, or greater than 1e300, leaves a gap in its line: the metric was no number there to draw.
     """
     shown = {label: [point for point in points if _is_finite(point)] for label, points in series.items()}
     points = [point for found in shown.values() for point in found]
@@ -89,7 +91,7 @@ def draw_chart(name: str, series: Mapping[str, Sequence[Point]], marks: Iterable
         return None
     epochs = _Scale(0, max(1, *(point.last_epoch for point in points)), start=_LEFT, end=WIDTH - _RIGHT)
     least, greatest = min(point.least for point in points), max(point.greatest for point in points)
-    room = (greatest - least or abs(greatest) or 1.0) * 0.05
+    room = _room(least, greatest)
     values = _Scale(least - room, greatest + room, start=HEIGHT - _BOTTOM, end=_TOP)
     return Chart(
         name=name,
@@ -126,8 +128,16 @@ class _Scale:
         return round(self._start + (number - self.low) * self._unit, 1)
 
 
+def _room(least: float, greatest: float) -> float:
+    """How much of the axis is above and below the values; they are in the middle where all are the same."""
+    size = max(abs(least), abs(greatest))
+    if size < 1 / _GREATEST:
+        return 1.0
+    return 0.05 * (greatest - least if greatest - least > _SAME * size else size)
+
+
 def _is_finite(point: Point) -> bool:
-    return all(math.isfinite(value) for value in (point.least, point.greatest, point.last))
+    return all(abs(value) <= _GREATEST for value in (point.least, point.greatest, point.last))  # NaN is not
 
 
 def _line(name: str, points: Sequence[Point], epochs: _Scale, values: _Scale) -> Line:

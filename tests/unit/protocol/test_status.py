@@ -45,9 +45,15 @@ def test_database_knows_the_same_transitions(guard: str, transitions: frozenset[
     schema = (sql_folder() / "schema.sql").read_text(encoding="utf-8")
     source = schema[schema.index(f"CREATE FUNCTION {guard}_guard()") :].partition("END $$;")[0]
 
-    assert {(before.value, after.value) for before, after in transitions} == set(
-        re.findall(r"\('([A-Z]+)', '([A-Z]+)'\)", source)
-    )
+    listed = {
+        (before, after)
+        for before, then in re.findall(r"WHEN '([A-Z]+)' THEN NEW\.status (.+)", source)
+        for after in re.findall(r"'([A-Z]+)'", then)
+    }
+    by_condition = re.findall(r"IF OLD\.status = '([A-Z]+)' AND NEW\.status = '([A-Z]+)' THEN", source)
+    of_pairs = re.findall(r"\('([A-Z]+)', '([A-Z]+)'\)", source)
+
+    assert {(before.value, after.value) for before, after in transitions} == {*listed, *by_condition, *of_pairs}
 
 
 def test_nothing_follows_what_is_final() -> None:
