@@ -37,7 +37,7 @@ from iteration_lib.state.files import (
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
-from iteration_lib.store.record import CheckpointRecord, RunRecord
+from iteration_lib.store.record import BranchRecord, CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
 
 SAVEPOINT_FILE = "savepoint.json"
@@ -102,6 +102,19 @@ def finished_in_force(store: History, run_id: RunId | None, manifest: Manifest) 
     found = {known.operator_id: known.output for known in store.list_operators(run_id) if known.output is not None}
     in_force = {operator_id: SavedStream.from_json(output) for operator_id, output in found.items()}
     return {name: saved for name, saved in manifest.finished.items() if in_force.get(name) == saved}
+
+
+def pins_to_take_over(store: History, branch: BranchRecord) -> dict[str, PinnedData]:
+    """Return what data streams the next attempt of a branch copies from its origin: what it keeps, and has not pinned.
+
+    Paths are relative to `branch.uri`. Raises StateCorruptedError for a savepoint any file of which is bad.
+    """
+    if branch.origin_run_id is None:
+        found = dict(open_savepoint(branch.uri).pins)
+    else:
+        found = {pin.name: pinned_from_json(pin.pin) for pin in store.list_pins(branch.origin_run_id)}
+    wanted = set(branch.keeps) - {pin.name for pin in store.list_pins(branch.run_id)}
+    return {name: pin for name, pin in found.items() if name in wanted}
 
 
 def copy_pin(source: StateLocation, pin: PinnedData, *, destination: StateLocation, folder: str = "") -> PinnedData:

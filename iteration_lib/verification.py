@@ -8,7 +8,7 @@ durable edges in force, inputs that were copied into the run's folder, and what 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from iteration_lib.driver.publish import POINTER, folder_of, pointer_to
@@ -18,8 +18,7 @@ from iteration_lib.protocol.bucket_range import show_buckets
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import CheckpointKind, RunStatus
 from iteration_lib.runner.pins import is_own, pinned_from_json
-from iteration_lib.runner.seam import PinnedData
-from iteration_lib.savepoint import read_savepoint
+from iteration_lib.savepoint import pins_to_take_over, read_savepoint
 from iteration_lib.state.digest import state_digest
 from iteration_lib.state.files import read_bytes, verify_file
 from iteration_lib.state.location import StateLocation
@@ -99,21 +98,14 @@ def _verify_origin(store: History, branch: BranchRecord) -> tuple[CheckedFile, .
     location = StateLocation(branch.uri)
     check = _Check(location=location)
     if check.manifest("origin", branch.manifest_path, branch.manifest_sha256) is not None:
-        for name, pin in _pins_of_origin(store, branch).items():
+        is_savepoint = branch.origin_run_id is None
+        pins = read_savepoint(branch.uri).pins if is_savepoint else pins_to_take_over(store, branch)
+        for name, pin in pins.items():
             for file in pin.files:
                 if is_own(file.path):
                     owner = f"origin, data stream {name!r}"
                     check.file(owner, file.path, size_bytes=file.size_bytes, sha256=file.version)
     return tuple(replace(file, path=location.path(file.path)) for file in check.files)
-
-
-def _pins_of_origin(store: History, branch: BranchRecord) -> Mapping[str, PinnedData]:
-    """Return what the next attempt of a branch copies; of a savepoint it looks at all that lies there."""
-    if branch.origin_run_id is None:
-        return read_savepoint(branch.uri).pins
-    own = {pin.name for pin in store.list_pins(branch.run_id)}
-    pins = [pin for pin in store.list_pins(branch.origin_run_id) if pin.name in branch.keeps and pin.name not in own]
-    return {pin.name: pinned_from_json(pin.pin) for pin in pins}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,9 +17,7 @@ from iteration_lib.driver.restore import find_carried, name_in, read_origin_mani
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.model.operator import Operator
 from iteration_lib.protocol.event import DataPinned, OperatorFinished
-from iteration_lib.runner.pins import pinned_from_json
-from iteration_lib.runner.seam import PinnedData
-from iteration_lib.savepoint import copy_pin, finished_in_force, open_savepoint
+from iteration_lib.savepoint import copy_pin, finished_in_force, pins_to_take_over
 from iteration_lib.state.copies import ORIGIN, copy_stream
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
@@ -56,10 +54,9 @@ class _Keeper:
 
     def keep_pins(self) -> None:
         """Pin the data streams that the branch takes over as its origin had them."""
-        known = {pin.name for pin in self.context.store.list_pins(self.context.run.run_id)}
-        pins = self._pins_of_origin()
+        pins = pins_to_take_over(self.context.store, self.branch)
         for operator in self.context.graph.data:
-            if not self._is_kept(operator) or operator.operator_id in known or operator.operator_id not in pins:
+            if operator.operator_id not in pins:
                 continue
             pin = copy_pin(
                 self._source, pins[operator.operator_id], destination=self.context.location, folder=self.folder
@@ -97,11 +94,6 @@ class _Keeper:
     @property
     def _source(self) -> StateLocation:
         return StateLocation(self.branch.uri)
-
-    def _pins_of_origin(self) -> dict[str, PinnedData]:
-        if self.branch.origin_run_id is None:
-            return dict(open_savepoint(self.branch.uri).pins)
-        return {pin.name: pinned_from_json(pin.pin) for pin in self.context.store.list_pins(self.branch.origin_run_id)}
 
     def _is_kept(self, operator: Operator) -> bool:
         return operator.operator_id in self.branch.keeps

@@ -26,7 +26,8 @@ from iteration_lib.planning.rows import PlanRows, is_still, read_rows
 from iteration_lib.protocol.resume import ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
-from iteration_lib.savepoint import finished_in_force
+from iteration_lib.runner.seam import PinnedData
+from iteration_lib.savepoint import finished_in_force, pins_to_take_over
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.stopping import live_attempt
@@ -34,7 +35,6 @@ from iteration_lib.store.record import (
     AttemptRecord,
     BranchRecord,
     CommittableRecord,
-    PinRecord,
     RunRecord,
     StopRecord,
 )
@@ -126,9 +126,9 @@ def _plan(store: StoreWithHistory, rows: PlanRows, params: type | None, *, allow
     ]
     resume = _resume(_as_if_kept(store, continuation, rows.held)) if rows.runs_epochs else None
     manifest, checkpoint, problems = _checkpoint(rows)
-    pins = tuple(_check_pin(*found) for found in _pins(store, rows)) if resume is not None else ()
+    pins = _check_pins(store, rows) if resume is not None else ()
     if resume is not None:
-        restored = check_restored(rows, manifest) if manifest is not None else ()
+        restored = check_restored(store, rows, manifest) if manifest is not None else ()
         durable = () if offences else check_durable(rows, resume)  # illegal markers do not say what is read
         problems = (*problems, *restored, *durable)
     elif rows.run.terminated_by is not None and manifest is not None:
@@ -189,15 +189,14 @@ def _as_if_kept(store: History, continuation: Continuation, held: BranchRecord |
     return replace(continuation, markers=markers)
 
 
-def _pins(store: History, rows: PlanRows) -> list[tuple[StateLocation, PinRecord]]:
-    """Return what data streams read, and where: of a branch also what it will take over."""
-    own = [(rows.location, pin) for pin in rows.pins]
+def _check_pins(store: History, rows: PlanRows) -> tuple[CheckedPin, ...]:
+    """Check what data streams read: of a branch also what it will take over, if its savepoint is whole."""
+    own = [_check_pin(rows.location, pin.name, pinned_from_json(pin.pin)) for pin in rows.pins]
     held = rows.held
-    if held is None or held.origin_run_id is None:
-        return own
-    names = {pin.name for _, pin in own}
-    kept = [pin for pin in store.list_pins(held.origin_run_id) if pin.name in held.keeps and pin.name not in names]
-    return [*own, *((StateLocation(held.uri), pin) for pin in kept)]
+    if held is None:
+        return tuple(own)
+    taken, _ = _tried(lambda: pins_to_take_over(store, held))
+    return (*own, *(_check_pin(StateLocation(held.uri), name, pin) for name, pin in (taken or {}).items()))
 
 
 def _resume(continuation: Continuation) -> ResumePlan:
@@ -240,11 +239,10 @@ def _restored(manifest: Manifest, path: str, *, origin: str | None) -> RestoredC
     )
 
 
-def _check_pin(location: StateLocation, pin: PinRecord) -> CheckedPin:
-    pinned = pinned_from_json(pin.pin)
+def _check_pin(location: StateLocation, name: str, pinned: PinnedData) -> CheckedPin:
     _, problems = _tried(lambda: check_pinned(location, pinned))
     return CheckedPin(
-        name=pin.name,
+        name=name,
         files=len(pinned.files),
         rows=sum(file.rows for file in pinned.files),
         problem=problems[0] if problems else None,

@@ -16,16 +16,17 @@ from iteration_lib.model.graph import Graph
 from iteration_lib.model.operator import Operator, Role
 from iteration_lib.planning.rows import PlanRows
 from iteration_lib.protocol.resume import ResumePlan, usable_edges
-from iteration_lib.savepoint import open_savepoint
+from iteration_lib.savepoint import finished_in_force, open_savepoint
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
+from iteration_lib.store.seam import History
 from iteration_lib.verification import verify_streams
 
 _WITHOUT_EDGES = "or compute anew what is durable inside the open epoch with --ignore-edges"
 
 
-def check_restored(rows: PlanRows, manifest: Manifest) -> tuple[str, ...]:
+def check_restored(store: History, rows: PlanRows, manifest: Manifest) -> tuple[str, ...]:
     """Say which files are bad of those that an attempt begins its epochs with, a sentence each."""
     graph, held = rows.continuation.graph, rows.held
     if held is not None and held.origin_run_id is None:
@@ -35,7 +36,8 @@ def check_restored(rows: PlanRows, manifest: Manifest) -> tuple[str, ...]:
     if held is None:
         return _problems(rows.location, streams)
     taken = set(held.keeps) - finished_for_good(rows.operators)
-    finished = [saved for operator_id, saved in manifest.finished.items() if operator_id in taken]
+    in_force = finished_in_force(store, held.origin_run_id, manifest)
+    finished = [saved for operator_id, saved in in_force.items() if operator_id in taken]
     return _problems(StateLocation(held.uri), (*streams, *finished))
 
 

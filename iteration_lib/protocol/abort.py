@@ -68,7 +68,9 @@ def check_goes_on(state: RunState) -> None:
 def abort_checkpoints(
     state: RunState, aborted: Sequence[CheckpointState], failure: CheckpointFailure, reason: str
 ) -> tuple[RunState, tuple[Command, ...]]:
-    """Abort some of the pending checkpoints."""
+    """Abort some of the pending checkpoints, or none."""
+    if not aborted:
+        return state, ()
     ids = [known.checkpoint_id for known in aborted]
     pending = tuple(known for known in state.pending if known.checkpoint_id not in ids)
     commands = tuple(AbortCheckpoint(checkpoint_id=number, failure=failure, reason=reason) for number in ids)

@@ -53,6 +53,8 @@ from iteration_lib.store.record import (
 
 Row: TypeAlias = Mapping[str, Any]  # Any: what a column holds, checked by the table's constraints
 
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
 
 # What a state is rebuilt from: each name is that of a query select_*_state.
 STATE_PARTS = ("run", "attempt", "epochs", "checkpoints", "edges", "finished", "requests", "notices", "committables")
@@ -207,7 +209,7 @@ def operator_columns(definition: Mapping[str, object]) -> dict[str, list[object]
 def to_json(value: object) -> str:
     """Return the JSON text of a column; raises ProtocolViolationError for what is none, such as NaN."""
     try:
-        return json.dumps(value, allow_nan=False)
+        return _ENCODER.encode(value)
     except (TypeError, ValueError) as err:
         raise ProtocolViolationError(f"no JSON holds {value!r} ({err}); this is a bug, please report it") from err
 

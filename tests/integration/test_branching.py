@@ -446,8 +446,19 @@ def test_operator_that_was_moved_before_the_first_attempt_does_not_get_what_its_
     assert [said_so] == [known[: len(said_so)] for known in refusals if "finished for good" in known]
 
 
-def test_plan_of_a_branch_skips_what_it_takes_over_and_lists_its_pins(origin: Here) -> None:
+@pytest.mark.parametrize("from_savepoint", [False, True], ids=["the run", "a savepoint"])
+def test_plan_of_a_branch_skips_what_it_takes_over_and_lists_its_pins(
+    origin: Here,
+    tmp_path: Path,
+    from_savepoint: bool,  # noqa: FBT001 - a case
+) -> None:
     branch = branched(origin, 2)
+    if from_savepoint:
+        save_run(origin.store, origin.found, uri=str(tmp_path / "saved"), checkpoint_id=2)
+        key = f"{origin.run.run_key}-s"
+        asked = BranchRequest(checkpoint=str(tmp_path / "saved"), run_key=key, branched_by="ann")
+        settings = Settings(store_url=None, state_uri=str(tmp_path / "new"))
+        branch = replace(origin, run=branch_run(origin.store, settings, asked))
 
     planned = plan_run(branch.store, branch.found)
 

@@ -14,15 +14,18 @@ import pytest
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
+from iteration_lib.driver.restore import read_manifest
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import IllegalBranchError, ParameterError
 from iteration_lib.launch import Drive, drive_run, read_outputs
 from iteration_lib.model.definition import describe
 from iteration_lib.model.iteration import Iteration
+from iteration_lib.planning.plan import plan_run
 from iteration_lib.process import this_holder
 from iteration_lib.runner.pins import pinned_from_json
 from iteration_lib.savepoint import open_savepoint
 from iteration_lib.saving import save_run
+from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import BranchRecord, RunRecord
@@ -190,6 +193,23 @@ def test_output_that_other_code_finished_with_is_computed_anew(
 
     assert [{"total": 28000.0}] == read_outputs(store, branch)["probe"].to_pylist()
     assert twice_added.run.state_digest == branch.state_digest
+
+
+def test_output_that_other_code_finished_with_may_be_bad(twice_added: InMemory) -> None:
+    """Nobody takes it over: neither is the plan refused because of it, nor the attempt."""
+    store, run = twice_added.store, twice_added.run
+    settings = Settings(store_url=None, state_uri=str(twice_added.folder / "state"))
+    made = branch_run(store, settings, BranchRequest(checkpoint=f"{run.run_key}@2", run_key="again", branched_by="ann"))
+    old = read_manifest(StateLocation(run.state_uri).below(run.run_id), store.list_checkpoints(run.run_id)[1])
+    for file in old.finished["extra"].files:
+        Path(run.state_uri, run.run_id, file.path).write_bytes(b"nonsense")
+
+    planned = plan_run(store, made)
+    drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=2)
+    branch = drive_run(store, settings, made, drive)
+
+    assert () == planned.refusals
+    assert [{"total": 28000.0}] == read_outputs(store, branch)["probe"].to_pylist()
 
 
 def test_savepoint_holds_what_operators_have_finished_with_as_far_as_the_run_still_takes_it(
