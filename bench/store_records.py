@@ -1,7 +1,8 @@
 """What does the store take to record an epoch, a batch of reports, and epoch 10,000 of a run?
 
     epoch     the two transactions of an epoch with 16 head subtasks and one variable, in rounds that alternate with a
-              bare one-row insert (autocommit) and, where `dbos` is installed, with a step of DBOS in the same database
+              bare one-row insert (autocommit); then, where `dbos` is installed, with that and with a step of DBOS in
+              the same database: DBOS has threads of its own in the process, which slow everything beside it
     reports   one event with the reports of 10,000 subtasks, of one head and of four, in rounds that alternate with a
               bare `INSERT ... SELECT unnest` of the same 10,000 rows
     growth    one run of 10,000 epochs; its last, in rounds that alternate with the early epochs of another; dead rows
@@ -167,12 +168,14 @@ def measure_epoch(database: Database, rounds: int) -> None:
     """Alternate between the ways to record something, and print."""
     attempt = open_attempt(database.store, centroids=SUBTASKS)
     ways: dict[str, Callable[[int], object]] = {"bare insert": database.bare.insert, "epoch": attempt.record}
+    report(alternate(ways, rounds), "epoch", over=("bare insert",))
     try:
         from dbos import DBOS  # noqa: PLC0415 - a peer that may be missing
     except ImportError:
         print("dbos is not installed: no comparison with it")
-        report(alternate(ways, rounds), "epoch", over=("bare insert",))
         return
+    print("and with a step of DBOS as the third:")
+    ways["epoch"] = lambda epoch: attempt.record(rounds + epoch)
     url = database.url.replace("+psycopg2", "")
     DBOS(config={"name": "bench", "system_database_url": url, "log_level": "WARNING", "run_admin_server": False})
 

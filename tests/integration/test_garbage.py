@@ -471,7 +471,7 @@ def test_manifest_that_is_needed_and_cannot_be_read_stops_the_collection_before_
     in_memory: Here,
 ) -> None:
     """What it names nobody can say."""
-    kill(in_memory, "epoch_written@1")
+    kill(in_memory, "epoch_aligned@1")  # which waits for the checkpoint of epoch 0
     kill(in_memory, "epoch_opened")
     (manifest,) = in_memory.folder.glob("*/checkpoint-000001.json")
     manifest.write_bytes(manifest.read_bytes()[:-1])
