@@ -49,12 +49,11 @@ def verify_run(store: History, run: RunRecord, *, checkpoint_id: int | None = No
     that are read after that. Raises CheckpointNotFoundError, or UsageError for a checkpoint that has no files.
     """
     files = _verify(store, run, checkpoint_id)
-    good = frozenset(file.path for file in files if file.problem is None)
-    if all(file.path in good for file in files):
+    good = {file.path: file for file in files if file.problem is None}
+    if len(good) == len(files):
         return files
-    named = {file.path: file for file in _verify(store, run, checkpoint_id, passing_over=good)}
-    again = (file if file.problem is None else named.get(file.path) for file in files)
-    return tuple(file for file in again if file is not None)
+    again = _verify(store, run, checkpoint_id, passing_over=frozenset(good))
+    return tuple({**good, **{file.path: file for file in again}}.values())  # a manifest may name files that are new
 
 
 def verify_streams(location: StateLocation, owner: str, streams: Iterable[SavedStream]) -> tuple[CheckedFile, ...]:

@@ -264,6 +264,22 @@ def test_file_that_is_bad_is_named_whatever_its_driver_does_meanwhile(bench: InM
     assert [str(scaled.relative_to(bench.state))] == [file.path for file in files if file.problem is not None]
 
 
+def test_files_of_a_manifest_that_could_not_be_read_at_first_are_verified_all_the_same(bench: InMemory) -> None:
+    bench.drive(until_epoch=1)
+    manifest, scaled = next(bench.state.glob("*/checkpoint-000001.json")), next(bench.state.glob("*/finished/scaled/*"))
+    whole = frozenset(file.path for file in verify_run(bench.store, bench.run, checkpoint_id=1))
+    spoil(scaled)
+    manifest.rename(manifest.with_suffix(".away"))
+    store = Overtaken(
+        bench.store, "list_checkpoints", lambda: manifest.with_suffix(".away").rename(manifest), answers=2
+    )
+
+    files = verify_run(store, bench.run, checkpoint_id=1)
+
+    assert [str(scaled.relative_to(bench.state))] == [file.path for file in files if file.problem is not None]
+    assert whole == {file.path for file in files}
+
+
 def test_one_checkpoint_that_is_discarded_meanwhile_is_refused(bench: InMemory) -> None:
     bench.drive(until_epoch=1, checkpointing={"retain_last": 1})
     store = Overtaken(
