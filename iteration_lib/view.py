@@ -61,6 +61,7 @@ def attempt_json(attempt: AttemptRecord) -> Json:
         "ended_at": instant(attempt.ended_at),
         "outcome": attempt.outcome.value if attempt.outcome is not None else None,
         "reason": attempt.reason,
+        "failed": asdict(attempt.failed) if attempt.failed is not None else None,
         "policy": asdict(attempt.policy),
         "definition_changes": list(attempt.definition_changes or ()),
     }

@@ -176,12 +176,18 @@ CREATE TABLE attempts (
     policy               jsonb NOT NULL DEFAULT '{}',
     checkpoint_failures  integer NOT NULL DEFAULT 0,
     definition_changes   text[],
+    failed_operator_id   text,
+    failed_epoch         bigint,
     CONSTRAINT attempts_pkey PRIMARY KEY (run_id, fencing_token),
     CONSTRAINT attempts_attempt_id_key UNIQUE (attempt_id),
     CONSTRAINT attempts_fencing_token_check CHECK (fencing_token >= 1),
     CONSTRAINT attempts_outcome_check CHECK (outcome IN ('RELEASED', 'FINISHED', 'FAILED', 'SUPERSEDED')),
     CONSTRAINT attempts_checkpoint_failures_check CHECK (checkpoint_failures >= 0),
-    CONSTRAINT attempts_ended_check CHECK ((ended_at IS NULL) = (outcome IS NULL))
+    CONSTRAINT attempts_ended_check CHECK ((ended_at IS NULL) = (outcome IS NULL)),
+    CONSTRAINT attempts_failed_check CHECK (
+        (failed_operator_id IS NULL) = (failed_epoch IS NULL) AND (failed_epoch IS NULL OR failed_epoch >= -1)
+        AND (failed_operator_id IS NULL OR outcome IS NOT DISTINCT FROM 'FAILED')
+    )
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX attempts_live_key ON attempts (run_id) WHERE ended_at IS NULL;
 

@@ -298,6 +298,15 @@ CONSTRAINTS = {
     "an outcome without an end": Illegal(
         "attempts_ended_check", attempt_with(ended_at="NULL"), instead=("attempts_live_key",)
     ),
+    "an operator that failed in no epoch": Illegal(
+        "attempts_failed_check", attempt_with(outcome="'FAILED'", failed_operator_id="'sums'")
+    ),
+    "an operator that failed in an epoch before the first": Illegal(
+        "attempts_failed_check", attempt_with(outcome="'FAILED'", failed_operator_id="'sums'", failed_epoch="-2")
+    ),
+    "an operator that failed and an attempt that did not": Illegal(
+        "attempts_failed_check", attempt_with(failed_operator_id="'sums'", failed_epoch="0")
+    ),
     "fewer failures than none": Illegal(
         "attempts_checkpoint_failures_check", set_attempt(2, "checkpoint_failures = -1")
     ),

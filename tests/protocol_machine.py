@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointRequested, Committable, FinishedPart, RunResumed, StopRequested
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import NO_EPOCH, CheckpointState
+from iteration_lib.protocol.state import NO_EPOCH, CheckpointState, FailedOperator
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
@@ -355,7 +355,11 @@ class EventMachine(RuleBasedStateMachine):
             "finishes": lambda: sender.finishes(chance.choice(_STREAMS)),
             "changes": lambda: self.a_change(sender),
             "notifies": lambda: self.a_notice(sender, likely=likely),
-            "ends": lambda: sender.ends(chance.choice(list(AttemptOutcome)), chance.choice([None, "no space"])),
+            "ends": lambda: sender.ends(
+                chance.choice(list(AttemptOutcome)),
+                chance.choice([None, "no space"]),
+                chance.choice([None, None, FailedOperator(operator_id="z", epoch=chance.choice([NO_EPOCH, 0, 7]))]),
+            ),
             "publishes": sender.publishes,
         }
         return make[kind]()

@@ -39,7 +39,7 @@ from iteration_lib.protocol.event import (
     SubtasksAligned,
 )
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointState, Holder, RunId
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointState, FailedOperator, Holder, RunId
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, StopKind, UnalignedBy
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -237,13 +237,20 @@ class Sender:
             state_digest=state_digest,
         )
 
-    def ends(self, outcome: AttemptOutcome = AttemptOutcome.RELEASED, reason: str | None = None) -> AttemptEnded:
+    def ends(
+        self,
+        outcome: AttemptOutcome = AttemptOutcome.RELEASED,
+        reason: str | None = None,
+        failed: FailedOperator | None = None,
+    ) -> AttemptEnded:
         """The attempt stops."""
-        return AttemptEnded(attempt_id=self.attempt_id, fencing_token=self.token, outcome=outcome, reason=reason)
+        return AttemptEnded(
+            attempt_id=self.attempt_id, fencing_token=self.token, outcome=outcome, reason=reason, failed=failed
+        )
 
-    def fails(self, reason: str = "operator 'sums' failed") -> AttemptEnded:
+    def fails(self, reason: str = "operator 'sums' failed", *, failed: FailedOperator | None = None) -> AttemptEnded:
         """The attempt stops with an error."""
-        return self.ends(AttemptOutcome.FAILED, reason)
+        return self.ends(AttemptOutcome.FAILED, reason, failed)
 
     def passes(self, epoch: int, checkpoint_id: int, records: int = 3) -> tuple[Event, ...]:
         """Everything that makes one epoch durable."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.state import NO_EPOCH, RunId
+from iteration_lib.protocol.state import NO_EPOCH, FailedOperator, RunId
 from iteration_lib.protocol.status import RestoreMode, UnalignedBy
 from iteration_lib.store.record import NewRun, Origin
 from iteration_lib.store.seam import StoreWithHistory
@@ -162,7 +162,7 @@ def _second_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
         (two.opens(6), two.reports(6), two.triggers(6), two.opens(7), two.reports(7), two.triggers(7)),
         (two.completes(11, committables=(prepared(6, "rows"), prepared(7, "rows", in_store=True))),),
         (two.opens(8),),
-        (two.fails("operator 'sums' failed: \N{SNOWMAN}"),),
+        (two.fails("operator 'sums' failed: \N{SNOWMAN}", failed=FailedOperator(operator_id="sums", epoch=5)),),
         (asks(2, family),),
     )
 

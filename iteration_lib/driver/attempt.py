@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from iteration_lib.coordinator import Coordinator, Publish
-from iteration_lib.errors import IterationError, RunStoppedError, SupersededError
+from iteration_lib.errors import IterationError, OperatorFailedError, RunStoppedError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import AttemptEnded, AttemptOpened
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import AttemptId, Holder, RunId
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, FailedOperator, Holder, RunId
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.store.seam import Store
 
@@ -151,13 +151,16 @@ def _end_after(attempt: Attempt, err: BaseException) -> None:
     Raises SupersededError for an attempt that had lost its run by then: what it needed may have been let go.
     """
     is_interrupt = isinstance(err, KeyboardInterrupt | SystemExit)
+    failed = None
     if is_interrupt:
         outcome, reason = AttemptOutcome.RELEASED, "interrupted"
     else:
         outcome, reason = AttemptOutcome.FAILED, printable(str(err)) or type(err).__name__
+        if isinstance(err, OperatorFailedError):
+            failed = FailedOperator(operator_id=err.operator_id, epoch=NO_EPOCH if err.epoch is None else err.epoch)
     is_lost = False
     try:
-        state = attempt.apply(AttemptEnded(**attempt.guard, outcome=outcome, reason=reason))
+        state = attempt.apply(AttemptEnded(**attempt.guard, outcome=outcome, reason=reason, failed=failed))
         is_lost = state.status is RunStatus.DELETED  # which ended the attempt: this is taken for its last word again
     except SupersededError:
         is_lost = True

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from iteration_lib.protocol.event import Committable, FinishedPart
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import AttemptId, Decision, Holder, Reports
+from iteration_lib.protocol.state import AttemptId, Decision, FailedOperator, Holder, Reports
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
@@ -39,6 +39,7 @@ class EndAttempt:
     fencing_token: int
     outcome: AttemptOutcome
     reason: str | None
+    failed: FailedOperator | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import AttemptId, CheckpointState, Holder
+from iteration_lib.protocol.state import AttemptId, CheckpointState, FailedOperator, Holder
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, StopKind, UnalignedBy
 
 
@@ -265,10 +265,11 @@ class OutputsPublished(GuardedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded(GuardedEvent):
-    """The attempt stops; FAILED also marks the run."""
+    """The attempt stops; FAILED also marks the run, and may say which operator failed."""
 
     outcome: AttemptOutcome
     reason: str | None = None
+    failed: FailedOperator | None = None
 
 
 # What anybody may say of a run, whoever drives it.

@@ -142,11 +142,15 @@ def end_attempt(state: RunState, event: AttemptEnded) -> tuple[RunState, tuple[C
         raise ProtocolViolationError(f"an attempt cannot end itself as {event.outcome.value}; it is RELEASED or FAILED")
     if event.outcome is AttemptOutcome.FAILED and not event.reason:
         raise ProtocolViolationError("an attempt that FAILED says why")
+    if event.outcome is not AttemptOutcome.FAILED and event.failed is not None:
+        raise ProtocolViolationError(f"an attempt that is {event.outcome.value} has no operator that failed")
     state, aborted = _abort_all(state, f"its attempt ended: {event.outcome.value}")
     stops = event.outcome is AttemptOutcome.RELEASED and may_stop(state)
     reason = "its run was asked to stop" if stops and event.reason is None else event.reason
     commands: list[Command] = [*aborted]
-    commands.append(EndAttempt(fencing_token=event.fencing_token, outcome=event.outcome, reason=reason))
+    commands.append(
+        EndAttempt(fencing_token=event.fencing_token, outcome=event.outcome, reason=reason, failed=event.failed)
+    )
     status = state.status
     if event.outcome is AttemptOutcome.FAILED:
         check_transition(status, RunStatus.FAILED)

@@ -69,6 +69,14 @@ class AttemptState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedOperator:
+    """The user's operator, or listener, that ended an attempt; in NO_EPOCH, if it is one that finishes for good."""
+
+    operator_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
     """What the subtasks of one head (or of one participant of a checkpoint) said; None for one not heard yet."""
 

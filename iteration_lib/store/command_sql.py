@@ -46,7 +46,7 @@ from iteration_lib.protocol.command import (
 )
 from iteration_lib.protocol.state import Reports
 from iteration_lib.protocol.status import CheckpointStatus
-from iteration_lib.store.row import decision_json, holder_json, operator_columns, policy_json, to_json
+from iteration_lib.store.row import decision_json, failed_columns, holder_json, operator_columns, policy_json, to_json
 
 # Runs a named query for the run and the token in force; the server refuses any other number of rows than are said.
 Execute: TypeAlias = Callable[[str, Mapping[str, object], str], None]
@@ -123,7 +123,12 @@ def _end_attempt(command: EndAttempt, execute: Execute) -> None:
     _one(
         execute,
         "end_attempt",
-        {"fencing_token": command.fencing_token, "outcome": command.outcome.value, "reason": command.reason},
+        {
+            "fencing_token": command.fencing_token,
+            "outcome": command.outcome.value,
+            "reason": command.reason,
+            **failed_columns(command.failed),
+        },
     )
 
 

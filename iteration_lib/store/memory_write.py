@@ -48,9 +48,9 @@ from iteration_lib.protocol.command import (
 )
 from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.state import NO_EPOCH
-from iteration_lib.protocol.status import CheckpointStatus, RunStatus, TerminatedBy, check_transition
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointStatus, RunStatus, TerminatedBy, check_transition
 from iteration_lib.store.memory_rows import MemoryRun, MutableRow, as_json, expect, refuse_if
-from iteration_lib.store.row import decision_json, holder_json, policy_json
+from iteration_lib.store.row import decision_json, failed_columns, holder_json, policy_json
 
 
 def write_command(run: MemoryRun, command: Command, fencing_token: int, now: datetime) -> None:
@@ -76,12 +76,15 @@ def _open_attempt(run: MemoryRun, command: OpenAttempt, _token: int, now: dateti
         "ended_at": None,
         "outcome": None,
         "reason": None,
+        **failed_columns(None),
     }
 
 
 def _end_attempt(run: MemoryRun, command: EndAttempt, _token: int, now: datetime) -> None:
     attempt = expect(run.attempts.get(command.fencing_token), ended_at=None)
-    attempt.update(ended_at=now, outcome=command.outcome.value, reason=command.reason)
+    failed = command.failed
+    refuse_if(failed is not None and command.outcome is not AttemptOutcome.FAILED, "an operator failed, and no attempt")
+    attempt.update(ended_at=now, outcome=command.outcome.value, reason=command.reason, **failed_columns(failed))
 
 
 def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: datetime) -> None:

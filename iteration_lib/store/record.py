@@ -8,7 +8,7 @@ from datetime import datetime
 
 from iteration_lib.model.params import Scalar
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import NO_EPOCH, AttemptId, Holder, RunId
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, FailedOperator, Holder, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
@@ -100,7 +100,10 @@ class RunRecord(NewRun):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """Who drives, or drove, a run. `definition_changes` says how its operators are others than those before it."""
+    """Who drives, or drove, a run. `definition_changes` says how its operators are others than those before it.
+
+    `failed` is the operator that ended it, where it was one.
+    """
 
     fencing_token: int
     attempt_id: AttemptId
@@ -113,6 +116,7 @@ class AttemptRecord:
     policy: CheckpointPolicy = dataclasses.field(default_factory=CheckpointPolicy)
     checkpoint_failures: int = 0
     definition_changes: tuple[str, ...] | None = None
+    failed: FailedOperator | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

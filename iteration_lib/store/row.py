@@ -18,6 +18,7 @@ from iteration_lib.protocol.state import (
     Decision,
     EdgeState,
     EpochState,
+    FailedOperator,
     Holder,
     Reports,
     RunState,
@@ -231,13 +232,26 @@ def attempt_record(row: Row) -> AttemptRecord:
     outcome = AttemptOutcome(row["outcome"]) if row["outcome"] is not None else None
     return AttemptRecord(
         **{
-            **_fields(AttemptRecord, row),
+            **_fields(AttemptRecord, {**row, "failed": _failed_operator(row)}),
             "holder": _holder(row["holder"]),
             "policy": policy_from_json(row["policy"]),
             "outcome": outcome,
             "definition_changes": _definition_changes(row["definition_changes"]),
         }
     )
+
+
+def failed_columns(failed: FailedOperator | None) -> dict[str, str | int | None]:
+    """Return the columns of the operator that ended an attempt."""
+    if failed is None:
+        return {"failed_operator_id": None, "failed_epoch": None}
+    return {"failed_operator_id": failed.operator_id, "failed_epoch": failed.epoch}
+
+
+def _failed_operator(row: Row) -> FailedOperator | None:
+    if row["failed_operator_id"] is None:
+        return None
+    return FailedOperator(operator_id=row["failed_operator_id"], epoch=row["failed_epoch"])
 
 
 def epoch_record(row: Row) -> EpochRecord:

@@ -109,7 +109,7 @@ SELECT epoch, output FROM committables WHERE run_id = :run_id AND committed_at I
 
 -- list_attempts: who has driven a run
 SELECT fencing_token, attempt_id, holder, policy, started_at, lease_expires_at, ended_at, outcome, reason,
-    checkpoint_failures, definition_changes
+    checkpoint_failures, definition_changes, failed_operator_id, failed_epoch
 FROM attempts WHERE run_id = :run_id ORDER BY fencing_token;
 
 -- list_epochs: the epochs of a run under every token, with the records that each head fed back

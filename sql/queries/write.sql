@@ -45,7 +45,8 @@ SELECT run_id, fencing_token, attempt_id, :holder, :policy, :lease_expires_at
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- end_attempt: end a live attempt
-UPDATE attempts SET ended_at = clock_timestamp(), outcome = :outcome, reason = :reason
+UPDATE attempts SET ended_at = clock_timestamp(), outcome = :outcome, reason = :reason,
+    failed_operator_id = :failed_operator_id, failed_epoch = :failed_epoch
 WHERE run_id = :run_id AND fencing_token = :fencing_token AND ended_at IS NULL;
 
 -- renew_lease: keep a live attempt alive; no row means that it was superseded

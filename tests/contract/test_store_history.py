@@ -13,7 +13,7 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Command, RunState, decide
 from iteration_lib.protocol.command import DeleteRun, FallBack, ReleaseOrigin
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import NO_EPOCH, RunId
+from iteration_lib.protocol.state import NO_EPOCH, FailedOperator, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
@@ -125,6 +125,7 @@ def test_attempts_tell_who_drove(told: dict[str, tuple[Any, ...]], family: int) 
             "operator 'sums' failed: \N{SNOWMAN}",
             policy=CheckpointPolicy(max_pending=2),
             definition_changes=changes,
+            failed=FailedOperator(operator_id="sums", epoch=5),
         ),
         attempt(3, family, AttemptOutcome.FINISHED, None, checkpoint_failures=1),
     ) == told["attempts"]

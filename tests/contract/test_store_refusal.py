@@ -50,7 +50,7 @@ from iteration_lib.protocol.command import (
 )
 from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import NO_EPOCH, Decision, Reports, RunId
+from iteration_lib.protocol.state import NO_EPOCH, Decision, FailedOperator, Reports, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
@@ -189,6 +189,9 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "an attempt under a token out of turn": (END, opened(3)),
     "the end of an attempt that is not there": (dataclasses.replace(END, fencing_token=NOT_THERE),),
     "the end of an attempt that has ended": (END, END),
+    "an operator that failed in an attempt that did not": (
+        dataclasses.replace(END, failed=FailedOperator(operator_id="x", epoch=0)),
+    ),
     "failures of an attempt that has ended": (END, CountCheckpointFailures(count=1)),
     "a negative number of failures": (CountCheckpointFailures(count=-1),),
     "a failure without a reason": (SetRunStatus(status=RunStatus.FAILED),),

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from iteration_lib.errors import OperatorFailedError, StateCorruptedError
-from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.state import NO_EPOCH, FailedOperator
 from iteration_lib.protocol.status import RunStatus, UnalignedBy
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import CommandLine
@@ -451,6 +451,13 @@ def test_operator_that_fails_is_the_error_that_is_shown(here: Here) -> None:
     assert isinstance(error, OperatorFailedError)
     assert "told to fail: ranked 1 2" in str(error)
     assert (RunStatus.FAILED, str(error)) == (here.found.status, here.found.failure)
+    assert FailedOperator(operator_id="ranked", epoch=1) == here.store.list_attempts(here.run.run_id)[-1].failed
+
+
+def test_operator_that_fails_before_the_first_epoch_failed_in_none(here: Here) -> None:
+    end(here, "fail scaled - 2", **AT_ONCE)
+
+    assert FailedOperator(operator_id="scaled", epoch=NO_EPOCH) == here.store.list_attempts(here.run.run_id)[-1].failed
 
 
 # In a process of its own

@@ -10,7 +10,7 @@ import pytest
 
 from iteration_lib import view
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import NO_EPOCH, RunId
+from iteration_lib.protocol.state import FailedOperator, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
@@ -146,6 +146,22 @@ def test_run_is_its_result_and_what_it_was_asked_for() -> None:
     )
 
 
+def test_attempt_says_which_operator_failed() -> None:
+    attempt = AttemptRecord(
+        fencing_token=3,
+        attempt_id=attempt_id(7),
+        holder=HOLDER,
+        started_at=NOON,
+        lease_expires_at=LATER,
+        ended_at=LATER,
+        outcome=AttemptOutcome.FAILED,
+        reason="no space",
+        failed=FailedOperator(operator_id="sums", epoch=4),
+    )
+
+    assert {"operator_id": "sums", "epoch": 4} == view.attempt_json(attempt)["failed"]
+
+
 @pytest.mark.parametrize("outcome", [None, AttemptOutcome.SUPERSEDED])
 def test_attempt_has_no_outcome_while_it_is_live(outcome: AttemptOutcome | None) -> None:
     attempt = AttemptRecord(
@@ -170,6 +186,7 @@ def test_attempt_has_no_outcome_while_it_is_live(outcome: AttemptOutcome | None)
         "ended_at": LATER_TEXT if outcome else None,
         "outcome": "SUPERSEDED" if outcome else None,
         "reason": "taken over" if outcome else None,
+        "failed": None,
         "policy": {
             "every_epochs": 2,
             "min_pause_seconds": 0.0,

@@ -19,7 +19,7 @@ from iteration_lib.protocol.command import (
 )
 from iteration_lib.protocol.event import GuardedEvent
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import AttemptState, CheckpointState
+from iteration_lib.protocol.state import AttemptState, CheckpointState, FailedOperator
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
@@ -285,6 +285,22 @@ def test_failed_attempt_marks_the_run_failed_with_the_reason() -> None:
         SetRunStatus(status=RunStatus.FAILED, failure="no space"),
     ) == written
     assert (RunStatus.FAILED, None) == (state.status, state.attempt)
+
+
+def test_failed_attempt_says_which_operator_failed() -> None:
+    failed = FailedOperator(operator_id="sums", epoch=0)
+
+    ended = commands_of(started(), FIRST.fails("no space", failed=failed))[0]
+
+    assert EndAttempt(fencing_token=1, outcome=AttemptOutcome.FAILED, reason="no space", failed=failed) == ended
+
+
+def test_attempt_that_did_not_fail_has_no_operator_that_did() -> None:
+    failed = FailedOperator(operator_id="sums", epoch=0)
+
+    error = refusal(started(), FIRST.ends(AttemptOutcome.RELEASED, None, failed))
+
+    assert "an attempt that is RELEASED has no operator that failed" == str(error)
 
 
 @pytest.mark.parametrize("reason", [None, ""])
