@@ -10,7 +10,7 @@ import pytest
 
 from iteration_lib import view
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import FailedOperator, RunId
+from iteration_lib.protocol.state import NO_EPOCH, FailedOperator, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointFailure,
