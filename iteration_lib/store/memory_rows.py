@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -65,6 +65,10 @@ class MemoryRun:
         ]
 
 
+# Writes one command to the rows, under a token, at an instant.
+Writer: TypeAlias = Callable[[MemoryRun, Any, int, datetime], None]  # Any: the command that it is for
+
+
 def pinned_by(branches: Iterable[MutableRow]) -> frozenset[int]:
     """Return the checkpoints that branches hold."""
     return frozenset(branch["origin_checkpoint_id"] for branch in branches if branch["released_at"] is None)
@@ -86,3 +90,13 @@ def expect(row: MutableRow | None, **columns: object) -> MutableRow:
     if row is None or any(row[name] != value for name, value in columns.items()):
         raise ProtocolViolationError(f"no row where {columns}; this is a bug, please report it")
     return row
+
+
+def subtasks(reports: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
+    """Return how many subtasks each name has."""
+    return {name: len(values) for name, values in reports.items()}
+
+
+def lacks_any(reports: Mapping[str, Sequence[int | None]]) -> bool:
+    """Tell whether a subtask has not been heard."""
+    return any(value is None for values in reports.values() for value in values)

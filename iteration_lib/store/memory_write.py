@@ -2,55 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.command import (
-    AbortCheckpoint,
-    AbortThrough,
-    AlignEpoch,
-    AnswerRequests,
     Command,
-    CompleteCheckpoint,
-    CountCheckpointFailures,
     DeleteRun,
-    DiscardCheckpoints,
     EndAttempt,
     FallBack,
     FinishOperator,
-    MakeEpochsDurable,
     MarkCommitted,
     OpenAttempt,
-    OpenEpoch,
     PinData,
     PublishOutputs,
-    RecordAcknowledgements,
     RecordCommittables,
     RecordNotice,
-    RecordParts,
-    RecordReports,
-    RecordRequest,
     RecordStop,
     ReleaseOrigin,
     ReplaceDefinition,
     ResumeRun,
     SetRunStatus,
     StopRun,
-    SubsumeCheckpoint,
-    SwitchToUnaligned,
-    TriggerCheckpoint,
-    VoidEdges,
-    VoidEpochs,
-    VoidParts,
 )
-from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.state import NO_EPOCH
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointStatus, RunStatus, TerminatedBy, check_transition
-from iteration_lib.store.memory_rows import MemoryRun, MutableRow, as_json, expect, refuse_if
-from iteration_lib.store.row import decision_json, failed_columns, holder_json, policy_json
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus, TerminatedBy, check_transition
+from iteration_lib.store.memory_checkpoints import CHECKPOINT_WRITERS
+from iteration_lib.store.memory_epochs import EPOCH_WRITERS
+from iteration_lib.store.memory_rows import MemoryRun, MutableRow, Writer, as_json, expect, refuse_if
+from iteration_lib.store.row import failed_columns, holder_json, policy_json
+
+_FINISHED = ("finished_epoch", "fencing_token", "output", "finished_at")
 
 
 def write_command(run: MemoryRun, command: Command, fencing_token: int, now: datetime) -> None:
@@ -171,178 +154,10 @@ def _pin_data(run: MemoryRun, command: PinData, _token: int, _now: datetime) -> 
     run.pins[command.name] = {"name": command.name, "fingerprint": command.fingerprint, "pin": pin}
 
 
-def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: datetime) -> None:
-    in_force = [epoch for epoch in run.epochs.values() if epoch["status"] != "VOIDED"]
-    refuse_if(command.epoch < 0 or command.epoch in [e["epoch"] for e in in_force], f"epoch {command.epoch} is there")
-    refuse_if("OPEN" in [epoch["status"] for epoch in in_force], "another epoch is open")
-    before = [e for e in in_force if e["epoch"] == command.epoch - 1 and e["decision"]["terminated_by"] is None]
-    is_first = command.epoch == (run.branch["epoch"] + 1 if run.branch is not None else 0)
-    refuse_if(not is_first and not before, f"epoch {command.epoch} does not follow another one")
-    refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
-    is_to_stop = any(stop["kind"] == "STOP" and stop["resumed_at"] is None for stop in run.stops.values())
-    refuse_if(is_to_stop and (command.epoch - 1, fencing_token) in run.epochs, "a person asks the run to stop")
-    run.epochs[command.epoch, fencing_token] = {
-        "epoch": command.epoch,
-        "fencing_token": fencing_token,
-        "status": "OPEN",
-        "records": {head.name: head.values for head in command.heads},
-        "unaligned_by": None,
-        "unaligned_at": None,
-        "decision": None,
-        "metrics": {},
-        "seconds": None,
-        "opened_at": now,
-        "held_at": None,
-        "aligned_at": None,
-        "durable_at": None,
-    }
-
-
-def _record_reports(run: MemoryRun, command: RecordReports, fencing_token: int, now: datetime) -> None:
-    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN", held_at=None)
-    records = {head.name: head.values for head in command.heads}
-    refuse_if(_subtasks(records) != _subtasks(epoch["records"]), "the reports are of other subtasks")
-    refuse_if(_lacks_any(records) != (command.metrics is None), f"epoch {command.epoch} lacks reports, or its metrics")
-    epoch["records"] = records
-    if command.metrics is not None:
-        epoch.update(metrics=as_json(dict(command.metrics)), seconds=command.seconds, held_at=now)
-
-
-def _align_epoch(run: MemoryRun, command: AlignEpoch, fencing_token: int, now: datetime) -> None:
-    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
-    refuse_if(epoch["held_at"] is None, f"epoch {command.epoch} lacks reports")
-    epoch.update(status="ALIGNED", decision=as_json(decision_json(command.decision)), aligned_at=now)
-
-
-def _switch_to_unaligned(run: MemoryRun, command: SwitchToUnaligned, fencing_token: int, now: datetime) -> None:
-    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN", unaligned_by=None)
-    epoch.update(unaligned_by=command.by.value, unaligned_at=now)
-
-
-def _record_parts(run: MemoryRun, command: RecordParts, fencing_token: int, now: datetime) -> None:
-    if command.epoch != NO_EPOCH:
-        epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
-        refuse_if(epoch["unaligned_by"] is None, f"epoch {command.epoch} has no durable edges")
-    for part in command.parts:
-        _refuse_part(run, command.epoch, part)
-        run.parts.append(
-            {
-                "epoch": command.epoch,
-                "operator_id": part.operator_id,
-                "first_bucket": part.first_bucket,
-                "end_bucket": part.end_bucket,
-                "total": part.total,
-                "fencing_token": fencing_token,
-                "output": as_json(dict(part.output)),
-                "metrics": as_json(dict(part.metrics)),
-                "finished_at": now,
-                "voided_at": None,
-            }
-        )
-
-
-def _refuse_part(run: MemoryRun, epoch: int, part: FinishedPart) -> None:
-    """Refuse what the constraints of `edge_parts` would."""
-    refuse_if(not 0 <= part.first_bucket < part.end_bucket <= part.total, "a part has no such buckets")
-    for known in run.live_parts(epoch, part.operator_id):
-        refuse_if(known["total"] != part.total, "a part of another total")
-        overlaps = known["first_bucket"] < part.end_bucket and part.first_bucket < known["end_bucket"]
-        refuse_if(overlaps, "buckets are finished twice")
-    finished = run.operators.get(part.operator_id, {}).get("finished_at")
-    refuse_if(epoch == NO_EPOCH and finished is not None, f"{part.operator_id!r} has finished")
-
-
-def _void_edges(run: MemoryRun, command: VoidEdges, _token: int, now: datetime) -> None:
-    parts = run.parts
-    run.void_parts(lambda part: part["epoch"] > command.after, now)
-    refuse_if(parts == run.parts, f"no edge is live after epoch {command.after}")
-
-
-def _void_parts(run: MemoryRun, command: VoidParts, _token: int, now: datetime) -> None:
-    parts = run.parts
-    run.void_parts(lambda part: part["epoch"] == NO_EPOCH and part["operator_id"] in command.operators, now)
-    refuse_if(parts == run.parts, f"no part of {command.operators} is live")
-
-
-def _void_epochs(run: MemoryRun, command: VoidEpochs, _token: int, _now: datetime) -> None:
-    voided = [
-        epoch
-        for (number, _), epoch in run.epochs.items()
-        if number > command.after and epoch["status"] in ("OPEN", "ALIGNED")
-    ]
-    refuse_if(not voided, f"no epoch is open after {command.after}")
-    for epoch in voided:
-        epoch["status"] = "VOIDED"
-
-
-def _make_epochs_durable(run: MemoryRun, command: MakeEpochsDurable, fencing_token: int, now: datetime) -> None:
-    refuse_if(command.through < run.run["last_durable_epoch"], "durable epochs are taken back")
-    covered = [
-        epoch
-        for (number, token), epoch in run.epochs.items()
-        if number <= command.through and token == fencing_token and epoch["status"] == "ALIGNED"
-    ]
-    refuse_if(not covered, f"no epoch is aligned up to {command.through}")
-    for epoch in covered:
-        epoch.update(status="DURABLE", durable_at=now)
-    left = [
-        n for (n, _), epoch in run.epochs.items() if n <= command.through and epoch["status"] in ("OPEN", "ALIGNED")
-    ]
-    completed = [known["epoch"] for known in run.checkpoints.values() if known["status"] == "COMPLETED"]
-    refuse_if(
-        bool(left) or completed != [command.through], f"nothing makes every epoch up to {command.through} durable"
-    )
-    run.run["last_durable_epoch"] = command.through
-
-
 def _finish_operator(run: MemoryRun, command: FinishOperator, fencing_token: int, now: datetime) -> None:
     operator = expect(run.operators.get(command.operator_id), finished_at=None)
     output = as_json(dict(command.output))
     operator.update(finished_epoch=command.epoch, fencing_token=fencing_token, output=output, finished_at=now)
-
-
-def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_token: int, now: datetime) -> None:
-    key = (command.epoch, fencing_token)
-    known = [(c["epoch"], c["fencing_token"]) for c in run.checkpoints.values() if c["status"] != "ABORTED"]
-    refuse_if(command.checkpoint_id <= run.run["last_checkpoint_id"], "checkpoint ids are taken back")
-    expect(run.epochs.get(key), status="ALIGNED")
-    refuse_if(key in known, f"epoch {command.epoch} has a checkpoint")
-    participants = command.participants
-    refuse_if(not participants or any(not p.values for p in participants), "a participant has no subtasks")
-    run.run["last_checkpoint_id"] = command.checkpoint_id
-    run.checkpoints[command.checkpoint_id] = {
-        "checkpoint_id": command.checkpoint_id,
-        "epoch": command.epoch,
-        "fencing_token": fencing_token,
-        "kind": command.kind.value,
-        "status": "PENDING",
-        "acknowledgements": {participant.name: participant.values for participant in command.participants},
-        "manifest_path": None,
-        "manifest_sha256": None,
-        "size_bytes": None,
-        "failure": None,
-        "reason": None,
-        "triggered_at": now,
-        "ended_at": None,
-    }
-
-
-def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: datetime) -> None:
-    refuse_if(command.request_id in run.requests, "a request is made twice")
-    run.requests[command.request_id] = {
-        "request_id": command.request_id,
-        "requested_by": command.requested_by,
-        "requested_at": now,
-        "checkpoint_id": None,
-    }
-
-
-def _answer_requests(run: MemoryRun, command: AnswerRequests, _token: int, _now: datetime) -> None:
-    refuse_if(command.checkpoint_id not in run.checkpoints, f"there is no checkpoint {command.checkpoint_id}")
-    asked = [request for request in run.requests.values() if request["checkpoint_id"] is None]
-    refuse_if(not asked, "nobody asked")
-    for request in asked:
-        request["checkpoint_id"] = command.checkpoint_id
 
 
 def _record_stop(run: MemoryRun, command: RecordStop, _token: int, now: datetime) -> None:
@@ -372,57 +187,6 @@ def _resume_run(run: MemoryRun, command: ResumeRun, _token: int, now: datetime) 
     expect(run.run, status="STOPPED")
     expect(run.stops.get(command.stop_id), resumed_at=None).update(resumed_by=command.resumed_by, resumed_at=now)
     run.run["status"] = "RUNNING"
-
-
-def _abort_through(run: MemoryRun, command: AbortThrough, _token: int, _now: datetime) -> None:
-    refuse_if(
-        not run.run["aborted_through"] <= command.checkpoint_id <= run.run["last_checkpoint_id"] + 1,
-        f"checkpoint {command.checkpoint_id} is not the next one",
-    )
-    run.run["aborted_through"] = command.checkpoint_id
-
-
-def _count_checkpoint_failures(
-    run: MemoryRun, command: CountCheckpointFailures, fencing_token: int, _now: datetime
-) -> None:
-    refuse_if(command.count < 0, "a negative count")
-    expect(run.attempts.get(fencing_token), ended_at=None)["checkpoint_failures"] = command.count
-
-
-def _record_acknowledgements(
-    run: MemoryRun, command: RecordAcknowledgements, fencing_token: int, _now: datetime
-) -> None:
-    checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
-    acknowledgements = {participant.name: participant.values for participant in command.participants}
-    refuse_if(
-        _subtasks(acknowledgements) != _subtasks(checkpoint["acknowledgements"]), "these are acknowledgements of others"
-    )
-    checkpoint["acknowledgements"] = acknowledgements
-
-
-def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_token: int, _now: datetime) -> None:
-    checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
-    status = CheckpointStatus.SUBSUMED if command.is_subsumed else CheckpointStatus.COMPLETED
-    completed = [known["status"] for known in run.checkpoints.values()].count("COMPLETED")
-    refuse_if(bool(completed) and not command.is_subsumed, "another one is completed")
-    refuse_if(_lacks_any(checkpoint["acknowledgements"]), "an acknowledgement is missing")
-    refuse_if(_SHA256.fullmatch(command.manifest_sha256) is None, "a manifest has no digest")
-    checkpoint.update(
-        status=status.value,
-        manifest_path=command.manifest_path,
-        manifest_sha256=command.manifest_sha256,
-        size_bytes=command.size_bytes,
-        ended_at=command.completed_at,
-    )
-
-
-def _subsume_checkpoint(run: MemoryRun, command: SubsumeCheckpoint, _token: int, _now: datetime) -> None:
-    expect(run.checkpoints.get(command.checkpoint_id), status="COMPLETED")["status"] = "SUBSUMED"
-
-
-def _abort_checkpoint(run: MemoryRun, command: AbortCheckpoint, _token: int, now: datetime) -> None:
-    checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING")
-    checkpoint.update(status="ABORTED", failure=command.failure.value, reason=command.reason, ended_at=now)
 
 
 def _record_committables(run: MemoryRun, command: RecordCommittables, fencing_token: int, now: datetime) -> None:
@@ -472,28 +236,6 @@ def operator_rows(definition: Mapping[str, object]) -> dict[str, MutableRow]:
     }
 
 
-def _subtasks(reports: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
-    return {name: len(values) for name, values in reports.items()}
-
-
-def _lacks_any(reports: Mapping[str, Sequence[int | None]]) -> bool:
-    return any(value is None for values in reports.values() for value in values)
-
-
-_FINISHED = ("finished_epoch", "fencing_token", "output", "finished_at")
-_SHA256 = re.compile("[0-9a-f]{64}")
-
-
-def _discard_checkpoints(run: MemoryRun, command: DiscardCheckpoints, _token: int, _now: datetime) -> None:
-    for checkpoint_id in command.checkpoint_ids:
-        checkpoint = run.checkpoints.get(checkpoint_id, {})
-        status = checkpoint.get("status")
-        is_newest = status == "COMPLETED" and run.run["status"] != "DELETED"
-        refuse_if(is_newest, f"checkpoint {checkpoint_id} is needed")
-        if status in ("COMPLETED", "SUBSUMED"):
-            checkpoint["status"] = "DISCARDED"
-
-
 def _release_origin(run: MemoryRun, _command: ReleaseOrigin, _token: int, now: datetime) -> None:
     is_own = "COMPLETED" in [checkpoint["status"] for checkpoint in run.checkpoints.values()]
     refuse_if(not is_own and run.run["status"] != "DELETED", "the branch has no checkpoint of its own")
@@ -513,7 +255,9 @@ def _refuse_rest(run: MemoryRun) -> None:
     refuse_if(not {"OPEN", "ALIGNED", "PENDING"}.isdisjoint(statuses), "something is not durable")
 
 
-_WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] = {  # Any: the command of its key
+_WRITERS: dict[type[Command], Writer] = {
+    **EPOCH_WRITERS,
+    **CHECKPOINT_WRITERS,
     OpenAttempt: _open_attempt,
     EndAttempt: _end_attempt,
     SetRunStatus: _set_run_status,
@@ -521,29 +265,10 @@ _WRITERS: dict[type[Command], Callable[[MemoryRun, Any, int, datetime], None]] =
     ReplaceDefinition: _replace_definition,
     PublishOutputs: _publish_outputs,
     PinData: _pin_data,
-    OpenEpoch: _open_epoch,
-    RecordReports: _record_reports,
-    AlignEpoch: _align_epoch,
-    SwitchToUnaligned: _switch_to_unaligned,
-    RecordParts: _record_parts,
-    VoidEdges: _void_edges,
-    VoidParts: _void_parts,
-    VoidEpochs: _void_epochs,
-    MakeEpochsDurable: _make_epochs_durable,
     FinishOperator: _finish_operator,
-    TriggerCheckpoint: _trigger_checkpoint,
-    RecordRequest: _record_request,
-    AnswerRequests: _answer_requests,
     RecordStop: _record_stop,
     StopRun: _stop_run,
     ResumeRun: _resume_run,
-    AbortThrough: _abort_through,
-    CountCheckpointFailures: _count_checkpoint_failures,
-    RecordAcknowledgements: _record_acknowledgements,
-    CompleteCheckpoint: _complete_checkpoint,
-    SubsumeCheckpoint: _subsume_checkpoint,
-    AbortCheckpoint: _abort_checkpoint,
-    DiscardCheckpoints: _discard_checkpoints,
     ReleaseOrigin: _release_origin,
     DeleteRun: _delete_run,
     RecordCommittables: _record_committables,

@@ -53,14 +53,14 @@ SHELLS = (
     Mutant(
         name="store voids nothing",
         rule="I6",
-        file=_ROWS,
+        file="store/memory_epochs.py",
         old='epoch["status"] = "VOIDED"',
         new='epoch["status"] = epoch["status"]',
     ),
     Mutant(
         name="store overwrites checkpoints whose id is used again",
         rule="I7",
-        file=_ROWS,
+        file="store/memory_checkpoints.py",
         old='    run.run["last_checkpoint_id"] = command.checkpoint_id\n',
         new="",
     ),

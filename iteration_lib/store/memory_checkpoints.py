@@ -1,0 +1,150 @@
+"""How are commands on checkpoints, and requests for them, written to rows in memory? As the database does it."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from iteration_lib.protocol.command import (
+    AbortCheckpoint,
+    AbortThrough,
+    AnswerRequests,
+    Command,
+    CompleteCheckpoint,
+    CountCheckpointFailures,
+    DiscardCheckpoints,
+    RecordAcknowledgements,
+    RecordRequest,
+    SubsumeCheckpoint,
+    TriggerCheckpoint,
+)
+from iteration_lib.protocol.status import CheckpointStatus
+from iteration_lib.store.memory_rows import (
+    MemoryRun,
+    Writer,
+    expect,
+    lacks_any,
+    refuse_if,
+    subtasks,
+)
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_token: int, now: datetime) -> None:
+    key = (command.epoch, fencing_token)
+    known = [(c["epoch"], c["fencing_token"]) for c in run.checkpoints.values() if c["status"] != "ABORTED"]
+    refuse_if(command.checkpoint_id <= run.run["last_checkpoint_id"], "checkpoint ids are taken back")
+    expect(run.epochs.get(key), status="ALIGNED")
+    refuse_if(key in known, f"epoch {command.epoch} has a checkpoint")
+    participants = command.participants
+    refuse_if(not participants or any(not p.values for p in participants), "a participant has no subtasks")
+    run.run["last_checkpoint_id"] = command.checkpoint_id
+    run.checkpoints[command.checkpoint_id] = {
+        "checkpoint_id": command.checkpoint_id,
+        "epoch": command.epoch,
+        "fencing_token": fencing_token,
+        "kind": command.kind.value,
+        "status": "PENDING",
+        "acknowledgements": {participant.name: participant.values for participant in command.participants},
+        "manifest_path": None,
+        "manifest_sha256": None,
+        "size_bytes": None,
+        "failure": None,
+        "reason": None,
+        "triggered_at": now,
+        "ended_at": None,
+    }
+
+
+def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: datetime) -> None:
+    refuse_if(command.request_id in run.requests, "a request is made twice")
+    run.requests[command.request_id] = {
+        "request_id": command.request_id,
+        "requested_by": command.requested_by,
+        "requested_at": now,
+        "checkpoint_id": None,
+    }
+
+
+def _answer_requests(run: MemoryRun, command: AnswerRequests, _token: int, _now: datetime) -> None:
+    refuse_if(command.checkpoint_id not in run.checkpoints, f"there is no checkpoint {command.checkpoint_id}")
+    asked = [request for request in run.requests.values() if request["checkpoint_id"] is None]
+    refuse_if(not asked, "nobody asked")
+    for request in asked:
+        request["checkpoint_id"] = command.checkpoint_id
+
+
+def _abort_through(run: MemoryRun, command: AbortThrough, _token: int, _now: datetime) -> None:
+    refuse_if(
+        not run.run["aborted_through"] <= command.checkpoint_id <= run.run["last_checkpoint_id"] + 1,
+        f"checkpoint {command.checkpoint_id} is not the next one",
+    )
+    run.run["aborted_through"] = command.checkpoint_id
+
+
+def _count_checkpoint_failures(
+    run: MemoryRun, command: CountCheckpointFailures, fencing_token: int, _now: datetime
+) -> None:
+    refuse_if(command.count < 0, "a negative count")
+    expect(run.attempts.get(fencing_token), ended_at=None)["checkpoint_failures"] = command.count
+
+
+def _record_acknowledgements(
+    run: MemoryRun, command: RecordAcknowledgements, fencing_token: int, _now: datetime
+) -> None:
+    checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
+    acknowledgements = {participant.name: participant.values for participant in command.participants}
+    refuse_if(
+        subtasks(acknowledgements) != subtasks(checkpoint["acknowledgements"]), "these are acknowledgements of others"
+    )
+    checkpoint["acknowledgements"] = acknowledgements
+
+
+def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_token: int, _now: datetime) -> None:
+    checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
+    status = CheckpointStatus.SUBSUMED if command.is_subsumed else CheckpointStatus.COMPLETED
+    completed = [known["status"] for known in run.checkpoints.values()].count("COMPLETED")
+    refuse_if(bool(completed) and not command.is_subsumed, "another one is completed")
+    refuse_if(lacks_any(checkpoint["acknowledgements"]), "an acknowledgement is missing")
+    refuse_if(_SHA256.fullmatch(command.manifest_sha256) is None, "a manifest has no digest")
+    checkpoint.update(
+        status=status.value,
+        manifest_path=command.manifest_path,
+        manifest_sha256=command.manifest_sha256,
+        size_bytes=command.size_bytes,
+        ended_at=command.completed_at,
+    )
+
+
+def _subsume_checkpoint(run: MemoryRun, command: SubsumeCheckpoint, _token: int, _now: datetime) -> None:
+    expect(run.checkpoints.get(command.checkpoint_id), status="COMPLETED")["status"] = "SUBSUMED"
+
+
+def _abort_checkpoint(run: MemoryRun, command: AbortCheckpoint, _token: int, now: datetime) -> None:
+    checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING")
+    checkpoint.update(status="ABORTED", failure=command.failure.value, reason=command.reason, ended_at=now)
+
+
+def _discard_checkpoints(run: MemoryRun, command: DiscardCheckpoints, _token: int, _now: datetime) -> None:
+    for checkpoint_id in command.checkpoint_ids:
+        checkpoint = run.checkpoints.get(checkpoint_id, {})
+        status = checkpoint.get("status")
+        is_newest = status == "COMPLETED" and run.run["status"] != "DELETED"
+        refuse_if(is_newest, f"checkpoint {checkpoint_id} is needed")
+        if status in ("COMPLETED", "SUBSUMED"):
+            checkpoint["status"] = "DISCARDED"
+
+
+CHECKPOINT_WRITERS: dict[type[Command], Writer] = {
+    TriggerCheckpoint: _trigger_checkpoint,
+    RecordRequest: _record_request,
+    AnswerRequests: _answer_requests,
+    AbortThrough: _abort_through,
+    CountCheckpointFailures: _count_checkpoint_failures,
+    RecordAcknowledgements: _record_acknowledgements,
+    CompleteCheckpoint: _complete_checkpoint,
+    SubsumeCheckpoint: _subsume_checkpoint,
+    AbortCheckpoint: _abort_checkpoint,
+    DiscardCheckpoints: _discard_checkpoints,
+}

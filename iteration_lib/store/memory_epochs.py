@@ -1,0 +1,167 @@
+"""How are commands on epochs and durable edges written to rows in memory? As the database does it, guards included."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from iteration_lib.protocol.command import (
+    AlignEpoch,
+    Command,
+    MakeEpochsDurable,
+    OpenEpoch,
+    RecordParts,
+    RecordReports,
+    SwitchToUnaligned,
+    VoidEdges,
+    VoidEpochs,
+    VoidParts,
+)
+from iteration_lib.protocol.event import FinishedPart
+from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.store.memory_rows import (
+    MemoryRun,
+    Writer,
+    as_json,
+    expect,
+    lacks_any,
+    refuse_if,
+    subtasks,
+)
+from iteration_lib.store.row import decision_json
+
+
+def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: datetime) -> None:
+    in_force = [epoch for epoch in run.epochs.values() if epoch["status"] != "VOIDED"]
+    refuse_if(command.epoch < 0 or command.epoch in [e["epoch"] for e in in_force], f"epoch {command.epoch} is there")
+    refuse_if("OPEN" in [epoch["status"] for epoch in in_force], "another epoch is open")
+    before = [e for e in in_force if e["epoch"] == command.epoch - 1 and e["decision"]["terminated_by"] is None]
+    is_first = command.epoch == (run.branch["epoch"] + 1 if run.branch is not None else 0)
+    refuse_if(not is_first and not before, f"epoch {command.epoch} does not follow another one")
+    refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
+    is_to_stop = any(stop["kind"] == "STOP" and stop["resumed_at"] is None for stop in run.stops.values())
+    refuse_if(is_to_stop and (command.epoch - 1, fencing_token) in run.epochs, "a person asks the run to stop")
+    run.epochs[command.epoch, fencing_token] = {
+        "epoch": command.epoch,
+        "fencing_token": fencing_token,
+        "status": "OPEN",
+        "records": {head.name: head.values for head in command.heads},
+        "unaligned_by": None,
+        "unaligned_at": None,
+        "decision": None,
+        "metrics": {},
+        "seconds": None,
+        "opened_at": now,
+        "held_at": None,
+        "aligned_at": None,
+        "durable_at": None,
+    }
+
+
+def _record_reports(run: MemoryRun, command: RecordReports, fencing_token: int, now: datetime) -> None:
+    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN", held_at=None)
+    records = {head.name: head.values for head in command.heads}
+    refuse_if(subtasks(records) != subtasks(epoch["records"]), "the reports are of other subtasks")
+    refuse_if(lacks_any(records) != (command.metrics is None), f"epoch {command.epoch} lacks reports, or its metrics")
+    epoch["records"] = records
+    if command.metrics is not None:
+        epoch.update(metrics=as_json(dict(command.metrics)), seconds=command.seconds, held_at=now)
+
+
+def _align_epoch(run: MemoryRun, command: AlignEpoch, fencing_token: int, now: datetime) -> None:
+    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
+    refuse_if(epoch["held_at"] is None, f"epoch {command.epoch} lacks reports")
+    epoch.update(status="ALIGNED", decision=as_json(decision_json(command.decision)), aligned_at=now)
+
+
+def _switch_to_unaligned(run: MemoryRun, command: SwitchToUnaligned, fencing_token: int, now: datetime) -> None:
+    epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN", unaligned_by=None)
+    epoch.update(unaligned_by=command.by.value, unaligned_at=now)
+
+
+def _record_parts(run: MemoryRun, command: RecordParts, fencing_token: int, now: datetime) -> None:
+    if command.epoch != NO_EPOCH:
+        epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
+        refuse_if(epoch["unaligned_by"] is None, f"epoch {command.epoch} has no durable edges")
+    for part in command.parts:
+        _refuse_part(run, command.epoch, part)
+        run.parts.append(
+            {
+                "epoch": command.epoch,
+                "operator_id": part.operator_id,
+                "first_bucket": part.first_bucket,
+                "end_bucket": part.end_bucket,
+                "total": part.total,
+                "fencing_token": fencing_token,
+                "output": as_json(dict(part.output)),
+                "metrics": as_json(dict(part.metrics)),
+                "finished_at": now,
+                "voided_at": None,
+            }
+        )
+
+
+def _refuse_part(run: MemoryRun, epoch: int, part: FinishedPart) -> None:
+    """Refuse what the constraints of `edge_parts` would."""
+    refuse_if(not 0 <= part.first_bucket < part.end_bucket <= part.total, "a part has no such buckets")
+    for known in run.live_parts(epoch, part.operator_id):
+        refuse_if(known["total"] != part.total, "a part of another total")
+        overlaps = known["first_bucket"] < part.end_bucket and part.first_bucket < known["end_bucket"]
+        refuse_if(overlaps, "buckets are finished twice")
+    finished = run.operators.get(part.operator_id, {}).get("finished_at")
+    refuse_if(epoch == NO_EPOCH and finished is not None, f"{part.operator_id!r} has finished")
+
+
+def _void_edges(run: MemoryRun, command: VoidEdges, _token: int, now: datetime) -> None:
+    parts = run.parts
+    run.void_parts(lambda part: part["epoch"] > command.after, now)
+    refuse_if(parts == run.parts, f"no edge is live after epoch {command.after}")
+
+
+def _void_parts(run: MemoryRun, command: VoidParts, _token: int, now: datetime) -> None:
+    parts = run.parts
+    run.void_parts(lambda part: part["epoch"] == NO_EPOCH and part["operator_id"] in command.operators, now)
+    refuse_if(parts == run.parts, f"no part of {command.operators} is live")
+
+
+def _void_epochs(run: MemoryRun, command: VoidEpochs, _token: int, _now: datetime) -> None:
+    voided = [
+        epoch
+        for (number, _), epoch in run.epochs.items()
+        if number > command.after and epoch["status"] in ("OPEN", "ALIGNED")
+    ]
+    refuse_if(not voided, f"no epoch is open after {command.after}")
+    for epoch in voided:
+        epoch["status"] = "VOIDED"
+
+
+def _make_epochs_durable(run: MemoryRun, command: MakeEpochsDurable, fencing_token: int, now: datetime) -> None:
+    refuse_if(command.through < run.run["last_durable_epoch"], "durable epochs are taken back")
+    covered = [
+        epoch
+        for (number, token), epoch in run.epochs.items()
+        if number <= command.through and token == fencing_token and epoch["status"] == "ALIGNED"
+    ]
+    refuse_if(not covered, f"no epoch is aligned up to {command.through}")
+    for epoch in covered:
+        epoch.update(status="DURABLE", durable_at=now)
+    left = [
+        n for (n, _), epoch in run.epochs.items() if n <= command.through and epoch["status"] in ("OPEN", "ALIGNED")
+    ]
+    completed = [known["epoch"] for known in run.checkpoints.values() if known["status"] == "COMPLETED"]
+    refuse_if(
+        bool(left) or completed != [command.through], f"nothing makes every epoch up to {command.through} durable"
+    )
+    run.run["last_durable_epoch"] = command.through
+
+
+EPOCH_WRITERS: dict[type[Command], Writer] = {
+    OpenEpoch: _open_epoch,
+    RecordReports: _record_reports,
+    AlignEpoch: _align_epoch,
+    SwitchToUnaligned: _switch_to_unaligned,
+    RecordParts: _record_parts,
+    VoidEdges: _void_edges,
+    VoidParts: _void_parts,
+    VoidEpochs: _void_epochs,
+    MakeEpochsDurable: _make_epochs_durable,
+}
