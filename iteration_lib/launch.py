@@ -53,7 +53,6 @@ from iteration_lib.runner.pins import pin_parquet
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.streams import load_whole
-from iteration_lib.stopping import live_attempt
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import NewRun, RunRecord
@@ -303,10 +302,8 @@ def is_cut_short(store: StoreWithHistory, run: RunRecord, holder: Holder) -> boo
     It is dead where its process is proved to be gone, or where it was an earlier try of the holder's own task. Whoever
     may be alive has them hear himself, also where he is another task of the same DAG run.
     """
-    live = live_attempt(store, run)
-    return run.status is RunStatus.FAILED or (
-        live is not None and (is_gone(live.holder) or live.holder.is_of_task(holder))
-    )
+    live = [attempt.holder for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
+    return run.status is RunStatus.FAILED or any(is_gone(known) or known.is_of_task(holder) for known in live)
 
 
 @contextmanager
