@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IllegalRestoreError, RunMismatchError
-from iteration_lib.marker import markers_of
+from iteration_lib.marker import kept_in_force, markers_of
 from iteration_lib.model.definition import describe
 from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of
 from iteration_lib.model.graph import Graph
@@ -29,8 +29,9 @@ class Continuation:
 
     `markers` is what the store says; `kept` what an attempt with this iteration begins with: other operators void what
     the open epoch had left, those that are gone lose what they finished for good. `kept_from_origin` are the operators
-    whose outputs a branch takes over, as long as it has no checkpoint of its own. `misheard` are the listeners of the
-    end that have heard of epochs, when they were listeners of these.
+    whose outputs a branch takes over, as long as it has no checkpoint of its own; `pinned` are the data streams, also
+    those that are gone, that have read something. `misheard` are the listeners of the end that have heard of epochs,
+    when they were listeners of these.
     """
 
     run: RunRecord
@@ -38,6 +39,7 @@ class Continuation:
     evolution: Evolution
     markers: Markers
     kept_from_origin: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
     misheard: tuple[str, ...] = ()
 
     @property
@@ -72,6 +74,7 @@ class Continuation:
             finished=self.markers.finished.union(begun, self.kept_from_origin),
             stateful=stateful,
             captured=captured,
+            pinned=self.pinned,
             allow_dropped_state=allow_dropped_state,
         )
         misheard = (
@@ -96,16 +99,18 @@ def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_ed
     """Return how a run would go on with a graph; with `ignore_edges` without what is durable inside the open epoch."""
     epochs = store.list_epochs(run.run_id, run.last_durable_epoch + 1)
     parts = () if ignore_edges else store.list_live_parts(run.run_id)
-    markers = markers_of(run, store.list_operators(run.run_id), parts, epochs)
+    operators = store.list_operators(run.run_id)
+    markers = markers_of(run, operators, parts, epochs)
     evolution = evolution_of(run.definition, graph)
     branch = store.find_branch(run.run_id)
-    kept = branch.keeps if branch is not None and branch.holds_origin else ()
+    kept = kept_in_force(operators, branch) if branch is not None and branch.holds_origin else frozenset()
     return Continuation(
         run=run,
         graph=graph,
         evolution=evolution,
         markers=markers,
-        kept_from_origin=tuple(known for known in kept if _finishes(evolution, known)),
+        kept_from_origin=tuple(sorted(known for known in kept if _finishes(evolution, known))),
+        pinned=tuple(pin.name for pin in store.list_pins(run.run_id)),
         misheard=_misheard(store, run, graph),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from iteration_lib.protocol.edge import merge_ranges
 from iteration_lib.protocol.legality import Markers
 from iteration_lib.protocol.state import NO_EPOCH, EdgeState
-from iteration_lib.store.record import EpochRecord, OperatorRecord, PartRecord, RunRecord
+from iteration_lib.store.record import BranchRecord, EpochRecord, OperatorRecord, PartRecord, RunRecord
 
 
 def parts_in_force(
@@ -63,3 +63,8 @@ def markers_of(
         edges=edges_of(parts_in_force(run, operators, parts)),
         was_unaligned=any(known.unaligned_by is not None for known in tried) if tried else None,
     )
+
+
+def kept_in_force(operators: Iterable[OperatorRecord], branch: BranchRecord) -> frozenset[str]:
+    """Return which of its operators a branch takes over: none that it has added itself, whatever its id."""
+    return frozenset(branch.keeps) & {known.operator_id for known in operators if known.added_under == 0}

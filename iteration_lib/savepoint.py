@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
+from iteration_lib.marker import kept_in_force
 from iteration_lib.model.params import Scalar
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import CheckpointStatus
@@ -113,7 +114,8 @@ def pins_to_take_over(store: History, branch: BranchRecord) -> dict[str, PinnedD
         found = dict(open_savepoint(branch.uri).pins)
     else:
         found = {pin.name: pinned_from_json(pin.pin) for pin in store.list_pins(branch.origin_run_id)}
-    wanted = set(branch.keeps) - {pin.name for pin in store.list_pins(branch.run_id)}
+    kept = kept_in_force(store.list_operators(branch.run_id), branch)
+    wanted = kept - {pin.name for pin in store.list_pins(branch.run_id)}
     return {name: pin for name, pin in found.items() if name in wanted}
 
 

@@ -226,6 +226,12 @@ BEGIN
     RETURN NEW;
 END $$;
 
+-- An epoch begins open, a checkpoint pending: what they come to is a step of its own, which has its guards.
+CREATE FUNCTION start_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% of run % does not begin as %', TG_ARGV[0], NEW.run_id, NEW.status USING ERRCODE = 'check_violation';
+END $$;
+
 CREATE TABLE operators (
     run_id          uuid NOT NULL REFERENCES runs,
     operator_id     text NOT NULL,
@@ -237,6 +243,7 @@ CREATE TABLE operators (
     fencing_token   bigint,
     output          jsonb,
     finished_at     timestamptz,
+    added_under     bigint NOT NULL DEFAULT 0,
     CONSTRAINT operators_pkey PRIMARY KEY (run_id, operator_id),
     CONSTRAINT operators_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts,
     CONSTRAINT operators_role_check CHECK (role IN ('data', 'variable', 'operator')),
@@ -248,10 +255,20 @@ CREATE TABLE operators (
 
 COMMENT ON TABLE operators IS 'The operators of a run; one that finished for good names the files of its output (I11).';
 
--- An operator is itself by its id alone, and what it left when it finished stays (I11).
+-- An operator is itself by its id, and by the token under which it was added; what it left when it finished stays (I11).
 CREATE FUNCTION operators_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.run_id, NEW.operator_id) IS DISTINCT FROM (OLD.run_id, OLD.operator_id) THEN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.finished_at IS NOT NULL
+           OR NEW.added_under <> (SELECT runs.fencing_token FROM runs WHERE runs.run_id = NEW.run_id)
+           OR NEW.added_under > 0 AND NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                  AND attempts.fencing_token = NEW.added_under AND attempts.ended_at IS NULL) THEN
+            RAISE EXCEPTION 'operator % of run % is not added as it is now', NEW.operator_id, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF (NEW.run_id, NEW.operator_id, NEW.added_under) IS DISTINCT FROM (OLD.run_id, OLD.operator_id, OLD.added_under) THEN
         RAISE EXCEPTION 'the identity of operator % cannot change', OLD.operator_id USING ERRCODE = 'check_violation';
     END IF;
     IF OLD.finished_at IS NOT NULL AND (NEW.finished_epoch, NEW.fencing_token, NEW.output, NEW.finished_at)
@@ -260,7 +277,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER operators_guard BEFORE UPDATE ON operators FOR EACH ROW EXECUTE FUNCTION operators_guard();
+CREATE TRIGGER operators_guard BEFORE INSERT OR UPDATE ON operators FOR EACH ROW EXECUTE FUNCTION operators_guard();
 CREATE TRIGGER operators_writer_guard BEFORE UPDATE ON operators FOR EACH ROW
     WHEN (OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL) EXECUTE FUNCTION writer_guard('an operator''s marker');
 
@@ -434,6 +451,8 @@ END $$;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
 CREATE TRIGGER epochs_writer_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW
     WHEN (NEW.status IN ('OPEN', 'ALIGNED')) EXECUTE FUNCTION writer_guard('an epoch');
+CREATE TRIGGER epochs_start_guard BEFORE INSERT ON epochs FOR EACH ROW
+    WHEN (NEW.status IN ('ALIGNED', 'DURABLE')) EXECUTE FUNCTION start_guard('an epoch');
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
@@ -572,6 +591,11 @@ CREATE TRIGGER checkpoints_issue_guard BEFORE INSERT ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION checkpoints_issue_guard();
 CREATE TRIGGER checkpoints_writer_guard BEFORE INSERT ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION writer_guard('a checkpoint');
+CREATE TRIGGER checkpoints_start_guard BEFORE INSERT ON checkpoints FOR EACH ROW
+    WHEN (NEW.status IN ('COMPLETED', 'SUBSUMED')) EXECUTE FUNCTION start_guard('a checkpoint');
+CREATE TRIGGER checkpoints_completion_guard BEFORE UPDATE OF status ON checkpoints FOR EACH ROW
+    WHEN (OLD.status = 'PENDING' AND NEW.status IN ('COMPLETED', 'SUBSUMED'))
+    EXECUTE FUNCTION writer_guard('a completed checkpoint');
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,

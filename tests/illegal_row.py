@@ -42,12 +42,13 @@ NEW_ROWS = {
         "outcome": "'RELEASED'",
     },
     "operators": {
-        "run_id": "%(run)s",
+        "run_id": "%(older)s",
         "operator_id": "'more'",
         "position": "9",
         "name": "'more'",
         "role": "'operator'",
         "kind": "'value'",
+        "added_under": "2",
     },
     "epochs": {
         "run_id": "%(run)s",
@@ -312,17 +313,22 @@ CONSTRAINTS = {
     ),
     "two live attempts": Illegal("attempts_live_key", attempt_with(ended_at="NULL", outcome="NULL")),
     # operators and pins
-    "an operator twice": Illegal("operators_pkey", operator_with(operator_id="'scaled'")),
-    "an operator of no run": Illegal("operators_run_id_fkey", operator_with(run_id="gen_random_uuid()")),
+    "an operator twice": Illegal("operators_pkey", operator_with(operator_id="'x'")),
+    "an operator of no run": Illegal(
+        "operators_run_id_fkey", operator_with(run_id="gen_random_uuid()", added_under="0")
+    ),
     "an operator's unknown role": Illegal("operators_role_check", operator_with(role="'sink'")),
     "an operator's unknown kind": Illegal("operators_kind_check", operator_with(kind="'stream'")),
     "a marker without its files": Illegal(
-        "operators_finished_check", operator_with(finished_epoch="0", fencing_token="2", finished_at="now()")
+        "operators_finished_check",
+        operator_with(finished_epoch="0", fencing_token="2", finished_at="now()"),
+        ("operators_guard",),
     ),
     "files without a marker": Illegal("operators_finished_check", operator_with(output="'{}'")),
     "a marker of no attempt": Illegal(
         "operators_attempt_fkey",
         operator_with(finished_epoch="0", fencing_token="7", finished_at="now()", output="'{}'"),
+        ("operators_guard",),
     ),
     "a pin twice": Illegal("pins_pkey", "INSERT INTO pins VALUES (%(run)s, 'points', 2, 'f', '{}')"),
     "a pin of no run": Illegal(
@@ -371,6 +377,7 @@ CONSTRAINTS = {
             held_at="now()",
             aligned_at="now()",
         ),
+        ("epochs_start_guard",),
     ),
     "two open epochs": Illegal(
         "epochs_open_key", epoch_with(status="'OPEN'"), ("epochs_writer_guard", "epochs_epoch_key")
@@ -805,6 +812,38 @@ GUARDS = {
             "stored_at": "now() + interval '1 day'",
         }.items()
     },
+    "an operator that begins as finished": Illegal(
+        "is not added as it is now",
+        operator_with(finished_epoch="0", fencing_token="2", finished_at="now()", output="'{}'"),
+    ),
+    "an operator that was added before": Illegal("is not added as it is now", operator_with(added_under="1")),
+    "an operator of a run that nobody drives": Illegal(
+        "is not added as it is now", operator_with(run_id="%(left open)s", added_under="1")
+    ),
+    "another begin of an operator": Illegal("the identity of operator", set_operator("x", "added_under = 1")),
+    "an epoch that begins as durable": Illegal(
+        "an epoch of run",
+        "INSERT INTO epochs (run_id, epoch, fencing_token, records, status, decision, held_at, aligned_at, durable_at) "
+        "SELECT run_id, epoch + 1, fencing_token, records, status, decision, held_at, aligned_at, durable_at "
+        "FROM epochs WHERE run_id = %(durable)s AND epoch = 0",
+    ),
+    "a checkpoint that begins as completed": Illegal(
+        "a checkpoint of run",
+        checkpoint_with(
+            status="'COMPLETED'",
+            acknowledgements="'{\"centroids\": [1]}'",
+            manifest_path="'p'",
+            manifest_sha256=SHA,
+            size_bytes="1",
+            ended_at="now()",
+        ),
+    ),
+    "a checkpoint that is completed when its attempt has ended": Illegal(
+        "who would write a completed checkpoint",
+        "UPDATE checkpoints SET status = 'SUBSUMED', acknowledgements = '{\"centroids\": [1]}', manifest_path = 'p', "
+        f"manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now() "
+        "WHERE run_id = %(left pending)s AND checkpoint_id = 1",
+    ),
     # who writes, and what an invariant says beyond one row
     "an epoch of a superseded attempt": Illegal(
         "nobody drives run", epoch_with(run_id="%(older)s", epoch="3", fencing_token="1", status="'OPEN'")

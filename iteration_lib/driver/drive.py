@@ -19,7 +19,7 @@ from iteration_lib.driver.edge import Edges
 from iteration_lib.driver.epoch import EpochRunner
 from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.origin import keep_origin
-from iteration_lib.driver.restore import read_completed_manifest, restore_carried
+from iteration_lib.driver.restore import carried_in_force, read_completed_manifest, restore_carried
 from iteration_lib.driver.sinks import Sinks
 from iteration_lib.driver.streams import Streams
 from iteration_lib.driver.sweep import sweep_scratch
@@ -54,7 +54,9 @@ def drive_epochs(context: RunContext, *, until_epoch: int | None = None) -> RunS
 def _manifest_to_restore(context: RunContext, state: RunState) -> Manifest | None:
     """Return what the attempt begins with: the completed checkpoint, what a branch started from, or nothing."""
     if state.completed is not None:
-        return read_completed_manifest(context.store, context.run, context.location)
+        manifest = read_completed_manifest(context.store, context.run, context.location)
+        operators = context.store.list_operators(context.run.run_id)
+        return carried_in_force(operators, manifest, under=manifest.fencing_token)
     return keep_origin(context) if state.holds_origin else None
 
 

@@ -13,9 +13,9 @@ import logging
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
-from iteration_lib.driver.restore import find_carried, name_in, read_origin_manifest
+from iteration_lib.driver.restore import carried_in_force, find_carried, name_in, read_origin_manifest
 from iteration_lib.errors import ProtocolViolationError
-from iteration_lib.model.operator import Operator
+from iteration_lib.marker import kept_in_force
 from iteration_lib.protocol.event import DataPinned, OperatorFinished
 from iteration_lib.savepoint import copy_pin, finished_in_force, pins_to_take_over
 from iteration_lib.state.copies import ORIGIN, copy_stream
@@ -35,8 +35,14 @@ def keep_origin(context: RunContext) -> Manifest:
     branch = context.store.find_branch(context.run.run_id)
     if branch is None:
         raise ProtocolViolationError(f"run {context.run.run_id} is no branch; this is a bug, please report it")
-    manifest = read_origin_manifest(branch)
-    keeper = _Keeper(context=context, branch=branch, folder=f"{context.attempt.folder}/{ORIGIN}")
+    operators = context.store.list_operators(context.run.run_id)
+    manifest = carried_in_force(operators, read_origin_manifest(branch), under=0)
+    keeper = _Keeper(
+        context=context,
+        branch=branch,
+        kept=kept_in_force(operators, branch),
+        folder=f"{context.attempt.folder}/{ORIGIN}",
+    )
     keeper.keep_pins()
     keeper.keep_finished(manifest)
     context.crash_plan.reach(CrashPoint.ORIGIN_KEPT)
@@ -50,6 +56,7 @@ class _Keeper:
 
     context: RunContext
     branch: BranchRecord
+    kept: frozenset[str]
     folder: str
 
     def keep_pins(self) -> None:
@@ -76,7 +83,7 @@ class _Keeper:
         in_force = finished_in_force(self.context.store, self.branch.origin_run_id, manifest)
         for operator in self.context.graph.operators:
             saved = in_force.get(operator.operator_id)  # by id in every version
-            if saved is None or not self._is_kept(operator) or operator.operator_id in finished:
+            if saved is None or operator.operator_id not in self.kept - finished:
                 continue
             output = self._copied(saved).to_json()
             self.context.attempt.apply(
@@ -94,9 +101,6 @@ class _Keeper:
     @property
     def _source(self) -> StateLocation:
         return StateLocation(self.branch.uri)
-
-    def _is_kept(self, operator: Operator) -> bool:
-        return operator.operator_id in self.branch.keeps
 
     def _copied(self, saved: SavedStream) -> SavedStream:
         return copy_stream(self._source, saved, destination=self.context.location, folder=self.folder)

@@ -105,17 +105,20 @@ def check_evolution(
     finished: Collection[str],
     stateful: Collection[str],
     captured: Collection[str] = (),
+    pinned: Collection[str] = (),
     allow_dropped_state: bool = False,
 ) -> tuple[str, ...]:
     """Return why a run may not go on with another definition, a sentence each that says what to do; none if it may.
 
     `finished` are the ids of the operators that finished for good, `stateful` of those whose state the last checkpoint
-    holds, none where there is no checkpoint yet, and `captured` of those with a durable edge.
+    holds, none where there is no checkpoint yet, `captured` of those with a durable edge, and `pinned` of the data
+    streams that have read something in this run.
     """
     return (
         *_changed_ones(evolution),
         *_moved_ones(evolution, finished),
         *_added_ones(evolution, stateful),
+        *_pinned_ones(evolution, pinned),
         *(_removed_ones(evolution, {*finished, *stateful, *captured}) if not allow_dropped_state else ()),
     )
 
@@ -184,7 +187,17 @@ def _added_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str
     has_checkpoint = any(operator_id in stateful for operator_id in evolution.before.variables)
     for operator_id in evolution.added:
         if has_checkpoint and operator_id in evolution.after.variables:
-            yield f"variable {operator_id!r} is new, and the checkpoint holds no value of it; {_ELSE}"
+            yield f"variable {operator_id!r} is new, and has no value to go on with; {_ELSE}"
+
+
+def _pinned_ones(evolution: Evolution, pinned: Collection[str]) -> Iterator[str]:
+    """What a run reads is fixed once per id: another stream would be given what the one before it had read."""
+    for operator_id in evolution.added:
+        if operator_id in pinned:
+            yield (
+                f"data stream {operator_id!r} is new, and one of this id, which is gone, has read its rows before; "
+                "give it another operator_id"
+            )
 
 
 def _removed_ones(evolution: Evolution, kept: Collection[str]) -> Iterator[str]:

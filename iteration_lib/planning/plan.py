@@ -17,6 +17,7 @@ from iteration_lib.driver.restore import read_manifest, read_origin_manifest
 from iteration_lib.driver.sinks import open_sinks, or_given_up, other_target
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IterationError, RunStoppedError
+from iteration_lib.marker import kept_in_force
 from iteration_lib.model.definition import load_iteration
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop
@@ -184,7 +185,8 @@ def _as_if_kept(store: History, continuation: Continuation, held: BranchRecord |
     manifest, _ = _tried(lambda: read_origin_manifest(held))
     if manifest is None:
         return continuation
-    finished = set(held.keeps) & set(finished_in_force(store, held.origin_run_id, manifest))
+    kept = kept_in_force(store.list_operators(held.run_id), held)
+    finished = kept & set(finished_in_force(store, held.origin_run_id, manifest))
     markers = replace(continuation.markers, finished=continuation.markers.finished | finished)
     return replace(continuation, markers=markers)
 

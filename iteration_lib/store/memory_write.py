@@ -131,8 +131,8 @@ def _replace_definition(run: MemoryRun, command: ReplaceDefinition, fencing_toke
     lost = [key for key, row in left.items() if row["finished_at"] is not None and key not in definition["operators"]]
     refuse_if(bool(lost), f"{lost} have finished, and nobody dropped them")
     run.operators = {
-        key: {**row, **{column: left[key][column] for column in _FINISHED if key in left}}
-        for key, row in operator_rows(definition).items()
+        key: {**row, **{column: left[key][column] for column in (*_FINISHED, "added_under") if key in left}}
+        for key, row in operator_rows(definition, added_under=fencing_token).items()
     }
     run.void_parts(lambda part: part["epoch"] == NO_EPOCH and part["operator_id"] in command.dropped, now)
     run.run["definition"] = definition
@@ -223,7 +223,7 @@ def _record_notice(run: MemoryRun, command: RecordNotice, fencing_token: int, no
     }
 
 
-def operator_rows(definition: Mapping[str, object]) -> dict[str, MutableRow]:
+def operator_rows(definition: Mapping[str, object], *, added_under: int = 0) -> dict[str, MutableRow]:
     """Return the operators of a definition in running order, none of which has finished."""
     operators: Any = definition["operators"]  # Any: JSON that model.definition.describe made
     return {
@@ -231,6 +231,7 @@ def operator_rows(definition: Mapping[str, object]) -> dict[str, MutableRow]:
             "operator_id": operator_id,
             **{column: operator[column] for column in ("name", "role", "kind")},
             **dict.fromkeys(_FINISHED),
+            "added_under": added_under,
         }
         for operator_id, operator in operators.items()
     }

@@ -144,7 +144,11 @@ class EpochRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRecord:
-    """An operator. `output` names its files once it has finished for good, and `fencing_token` who marked it."""
+    """An operator. `output` names its files once it has finished for good, and `fencing_token` who marked it.
+
+    It is the run's operator of this id since the attempt with the token `added_under`, or since the run began (0): what
+    is older was another one's.
+    """
 
     operator_id: str
     name: str
@@ -153,6 +157,7 @@ class OperatorRecord:
     finished_epoch: int | None
     output: Json | None
     fencing_token: int | None = None
+    added_under: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,7 +158,7 @@ SELECT fencing_token AS attempt, min(epoch) AS first_epoch, max(epoch) AS last_e
 FROM epochs WHERE run_id = :run_id GROUP BY fencing_token ORDER BY fencing_token;
 
 -- list_operators: the operators of a run, in running order
-SELECT operator_id, position, name, role, kind, finished_epoch, fencing_token, output, finished_at
+SELECT operator_id, position, name, role, kind, finished_epoch, fencing_token, output, finished_at, added_under
 FROM operators WHERE run_id = :run_id ORDER BY position;
 
 -- list_pins: what the data streams of a run read

@@ -76,8 +76,8 @@ WHERE operators.run_id = :run_id
     AND runs.run_id = operators.run_id AND runs.fencing_token = :fencing_token;
 
 -- replace_operators: the operators that the run has from now on, matched by id
-INSERT INTO operators (run_id, operator_id, position, name, role, kind)
-SELECT runs.run_id, listed.operator_id, listed.position, listed.name, listed.role, listed.kind
+INSERT INTO operators (run_id, operator_id, position, name, role, kind, added_under)
+SELECT runs.run_id, listed.operator_id, listed.position, listed.name, listed.role, listed.kind, runs.fencing_token
 FROM runs CROSS JOIN unnest(
     CAST(:operator_ids AS text[]), CAST(:names AS text[]), CAST(:roles AS text[]), CAST(:kinds AS text[])
 ) WITH ORDINALITY AS listed (operator_id, name, role, kind, position)

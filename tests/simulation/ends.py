@@ -145,6 +145,8 @@ def _ended_well(oracle: Oracle, attempt: SimulatedAttempt) -> None:
     until = attempt.until_epoch
     reached = was_stopped(oracle.rows) or bool(oracle.rows.fallbacks) or run["terminated_by"] is not None
     reached = reached or (until is not None and run["last_durable_epoch"] >= until - 1)
+    # One that halted for a person who then deletes the run, before it has said that it stopped, has done what it could.
+    reached = reached or (run["status"] == "DELETED" and any(s["kind"] == "STOP" for s in oracle.rows.stops.values()))
     if not reached:
         oracle.violate("I6", f"attempt {attempt.number} ended well, and its last epoch is not durable")
     if attempt.publishes and run["outputs"] is None and _had_terminated(oracle, row):

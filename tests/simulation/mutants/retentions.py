@@ -250,9 +250,9 @@ RETENTIONS = (
     Mutant(
         name="branch takes over what it would compute otherwise",
         rule="branches",
-        file=_ORIGIN,
-        old="        return operator.operator_id in self.branch.keeps\n",
-        new="        return operator.operator_id is not None\n",
+        file="marker.py",
+        old="return frozenset(branch.keeps) & {known.operator_id for known in operators if known.added_under == 0}",
+        new="return frozenset(known.operator_id for known in operators if known.added_under == 0)",
     ),
     Mutant(
         name="attempts of a branch share their copies",
