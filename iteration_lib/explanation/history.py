@@ -83,6 +83,45 @@ class RunHistory:
             None,
         )
 
+    def is_given_up_before(self, checkpoint: CheckpointRecord, other: CheckpointRecord) -> bool:
+        """Tell whether a fallback gave up a checkpoint before another one began: each comes before its attempt's."""
+        fell = self.fallback_behind(checkpoint)
+        return fell is not None and fell.fencing_token <= other.fencing_token
+
+    def in_force_before(self, begun: CheckpointRecord) -> tuple[CheckpointRecord, ...]:
+        """Return the checkpoints that were pending or completed, and not given up, when another one began."""
+        return tuple(
+            known
+            for known in self.checkpoints
+            if known.checkpoint_id < begun.checkpoint_id
+            and not self.is_given_up_before(known, begun)
+            and (
+                known.status is not CheckpointStatus.ABORTED
+                or known.ended_at is None
+                or known.ended_at > begun.triggered_at
+            )
+        )
+
+    def subsumer_of(self, checkpoint: CheckpointRecord) -> CheckpointRecord | None:
+        """Return the checkpoint that took a completed one's place: the first of a later epoch to be completed.
+
+        One that is completed late, of an epoch that is durable already, subsumes none and is subsumed itself. One that
+        a run fell back to is the newest again until another is completed.
+        """
+        restored_at = [
+            fell.fell_back_at for fell in self.fallbacks if fell.to_checkpoint_id == checkpoint.checkpoint_id
+        ]
+        newer = [
+            (known.ended_at, known.checkpoint_id, known)
+            for known in self.checkpoints
+            if known.epoch > checkpoint.epoch
+            and known.ended_at is not None
+            and all(known.ended_at > at for at in restored_at)
+            and known.status not in _NEVER_COMPLETED
+            and not self.is_given_up_before(known, checkpoint)
+        ]
+        return min(newer)[2] if newer else None
+
     def fallback_over(self, epoch: EpochRecord) -> FallbackRecord | None:
         """Return the fallback that gave up an epoch which was durable."""
         found = (self.fallback_behind(known) for known in self.covers_of(epoch))

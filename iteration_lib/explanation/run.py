@@ -1,21 +1,15 @@
-"""Why is a run where it is, who drove it, and what became of its checkpoints?"""
+"""Why is a run where it is, and who drove it?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from iteration_lib.errors import UsageError
+from iteration_lib.explanation.checkpoint import explain_checkpoint
 from iteration_lib.explanation.epoch import covering_checkpoint, explain_decision, explain_epoch, held_by_checkpoints
 from iteration_lib.explanation.history import RunHistory
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.status import (
-    AttemptOutcome,
-    CheckpointKind,
-    CheckpointStatus,
-    EpochStatus,
-    RunStatus,
-    StopKind,
-)
+from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, StopKind
 from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord
 from iteration_lib.view import Json, attempt_json, checkpoint_json, instant
 
@@ -24,8 +18,8 @@ def explain_run(history: RunHistory, epoch: int | None = None) -> Json:
     """Return a run, or one epoch of it, with sentences that say why; raises UsageError for one that is not there."""
     epochs = [known for known in history.epochs if epoch in (None, known.epoch)]
     if epoch is not None and not epochs:
-        last = max((known.epoch for known in history.epochs), default=None)
-        shown = f"its epochs are 0 to {last}" if last is not None else "nobody has begun one"
+        begun = [known.epoch for known in history.epochs]
+        shown = f"its epochs are {min(begun)} to {max(begun)}" if begun else "nobody has begun one"
         raise UsageError(f"run {history.run.run_key!r} has no epoch {epoch}; {shown}")
     tokens = {known.fencing_token for known in epochs}
     told = {known.checkpoint_id for found in epochs for known in _checkpoints_of(history, found)}
@@ -50,7 +44,7 @@ def explain_run(history: RunHistory, epoch: int | None = None) -> Json:
         ],
         "epochs": [explain_epoch(history, known) for known in epochs],
         "checkpoints": [
-            {**checkpoint_json(known), "because": list(_checkpoint(history, known))}
+            {**checkpoint_json(known), "because": list(explain_checkpoint(history, known))}
             for known in history.checkpoints
             if epoch is None or known.checkpoint_id in told
         ],
@@ -160,55 +154,7 @@ def _operator(history: RunHistory, operator: OperatorRecord) -> Iterator[str]:
     marked_by = operator.fencing_token
     who = f" by {history.describe_attempt(marked_by)}" if marked_by is not None else ""
     yield f"finished for good before epoch {operator.finished_epoch} was durable, marked{who}"
-    later = [
-        str(known.fencing_token)
-        for known in history.attempts
-        if marked_by is not None and known.fencing_token > marked_by
-    ]
+    computed = {known.fencing_token for known in history.epochs}
+    later = [str(token) for token in sorted(computed) if marked_by is not None and token > marked_by]
     if later:
         yield f"skipped by attempt {' and '.join(later)}: its output is read from its files"
-
-
-def _checkpoint(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[str]:
-    asked = [known for known in history.requests if known.checkpoint_id == checkpoint.checkpoint_id]
-    if checkpoint.kind is CheckpointKind.FINAL:
-        yield f"begun because epoch {checkpoint.epoch} terminates the run"
-    elif checkpoint.kind is CheckpointKind.PERIODIC:
-        yield "begun at its attempt's pace"
-    elif (stop := history.stop_at(checkpoint.triggered_at)) is not None:
-        yield f"begun because {stop.requested_by} asked the run to stop {instant(stop.requested_at)}"
-    for request in asked:
-        yield f"asked for by {request.requested_by} {instant(request.requested_at)}"
-    if checkpoint.status is CheckpointStatus.PENDING:
-        yield f"pending since {instant(checkpoint.triggered_at)}"
-    elif checkpoint.status is CheckpointStatus.ABORTED:
-        why = checkpoint.failure.value if checkpoint.failure is not None else "ABORTED"
-        yield f"aborted {instant(checkpoint.ended_at)}, {why}: {checkpoint.reason}"
-    else:
-        yield f"completed {instant(checkpoint.ended_at)}"
-        yield from _replacing(history, checkpoint)
-
-
-def _replacing(history: RunHistory, checkpoint: CheckpointRecord) -> Iterator[str]:
-    """Say what a checkpoint that was completed had to make room for, if it is not the newest."""
-    fell = history.fallback_behind(checkpoint)
-    if fell is not None:
-        yield (
-            f"given up by {history.describe_attempt(fell.fencing_token)}, which fell back to checkpoint "
-            f"{fell.to_checkpoint_id}: checkpoint {fell.from_checkpoint_id} was broken, {fell.reason}"
-        )
-        return
-    newer = next(
-        (
-            known
-            for known in history.checkpoints
-            if known.epoch > checkpoint.epoch
-            and known.status in (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED, CheckpointStatus.DISCARDED)
-            and history.fallback_behind(known) is None
-        ),
-        None,
-    )
-    if newer is not None and checkpoint.status is not CheckpointStatus.COMPLETED:
-        yield f"subsumed by checkpoint {newer.checkpoint_id} of epoch {newer.epoch}"
-    if checkpoint.status is CheckpointStatus.DISCARDED:
-        yield "its files are gone"

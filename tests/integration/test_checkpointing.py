@@ -26,6 +26,7 @@ from iteration_lib.errors import (
 )
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointDeclined, CheckpointRequested
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.store.postgres import PostgresStore
@@ -447,7 +448,10 @@ def test_error_in_the_asynchronous_part_that_nobody_foresaw_ends_the_attempt_and
     def stumble() -> None:
         raise ZeroDivisionError("a bug")
 
-    error = here.drive_and_fail(script={MANIFEST_1: stumble})
+    def lose_patience() -> None:
+        assert here.clock.seconds < CheckpointPolicy().timeout_seconds, "the error is lost"
+
+    error = here.drive_and_fail(script={MANIFEST_1: stumble, "waiting": lose_patience})
 
     assert isinstance(error, ZeroDivisionError)
     assert (RunStatus.FAILED, "a bug", 0) == (here.found.status, here.found.failure, here.found.last_durable_epoch)

@@ -49,6 +49,22 @@ def test_guard_names_a_test_and_a_break_that_fits(guard: Guard) -> None:
         compile(guard.patched(), guard.file, "exec")
 
 
+def test_break_that_a_fixture_does_not_survive_is_not_caught_by_the_test() -> None:
+    guard = Guard(
+        row="B1.1",
+        slip="the test's fixture fails",
+        test="unit/test_fallback.py::test_whole_newest_checkpoint_is_not_given_up",
+        file="tests/unit/test_fallback.py",
+        old="    bench = InMemory(tmp_path)\n    bench.write_input()\n",
+        new="    bench = InMemory(tmp_path)\n    raise RuntimeError\n",
+    )
+
+    caught, said = is_caught(guard)
+
+    assert not caught
+    assert f"ERROR tests/{guard.test}\n" in said
+
+
 @pytest.mark.nightly
 @pytest.mark.skipif(not _IS_NIGHTLY, reason="applies every break: nightly")
 @pytest.mark.timeout(600)

@@ -1,8 +1,9 @@
-"""Why is a run where it is, who drove it, and what became of its checkpoints?"""
+"""Why is a run where it is, and who drove it?"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from iteration_lib.errors import UsageError
 from iteration_lib.explanation import RunHistory, explain_run
 from iteration_lib.protocol import Event
-from tests.protocol_script import FIRST, SECOND, Sender, aborts, asks, claim, drains, resumes, stops
-from tests.told_history import FELL_BACK, at, older, told
+from tests.protocol_script import FIRST, SECOND, Sender, claim, drains, resumes, stops
+from tests.told_history import at, told
 
 WHO = "process 7 on here"
 ALL_DONE = "it had reached the last of the epochs that it was asked for"
@@ -129,7 +130,14 @@ def test_attempts_say_what_they_drove_how_they_pace_and_how_they_ended() -> None
 
 
 def test_operators_that_finished_for_good_say_whose_marker_it_is_and_who_skipped_them() -> None:
-    history = told((claim(), FIRST.finishes("scaled")), (claim(2, takeover=True),), (claim(3, takeover=True),))
+    """An attempt that opened no epoch read nothing."""
+    third = Sender(3, 3)
+    history = told(
+        (claim(), FIRST.finishes("scaled")),
+        (claim(2, takeover=True), SECOND.opens(0)),
+        (claim(3, takeover=True), *third.passes(0, 1), *third.passes(1, 2)),
+        (claim(4, takeover=True),),
+    )
 
     assert [
         {
@@ -142,84 +150,6 @@ def test_operators_that_finished_for_good_say_whose_marker_it_is_and_who_skipped
         }
     ] == listed(history, "operators")
     assert 1 == len(listed(told((claim(), FIRST.finishes("scaled"))), "operators")[0]["because"])
-
-
-def test_checkpoints_say_why_they_began_and_what_became_of_them() -> None:
-    history = told(
-        (claim(max_pending=9, tolerable_failures=9), FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0)),
-        (FIRST.opens(1), FIRST.reports(1), asks(), FIRST.triggers(1)),
-        (aborts(2),),
-        (FIRST.opens(2), FIRST.reports(2), FIRST.triggers(2), FIRST.lets_expire(3)),
-        (FIRST.opens(3), FIRST.reports(3), FIRST.triggers(3), FIRST.completes(4)),
-        (FIRST.opens(4), FIRST.reports(4, {"centroids": {0: 0}}), FIRST.triggers(4), FIRST.completes(5)),
-    )
-
-    assert [
-        ["begun at its attempt's pace", f"aborted {at(2)}, ABORTED_BY_USER: aborted by ann"],
-        [f"asked for by ann {at(1)}", f"aborted {at(2)}, ABORTED_BY_USER: aborted by ann"],
-        ["begun at its attempt's pace", f"aborted {at(3)}, EXPIRED: took longer than 600 s"],
-        ["begun at its attempt's pace", f"completed {at(4)}", "subsumed by checkpoint 5 of epoch 4"],
-        ["begun because epoch 4 terminates the run", f"completed {at(5)}"],
-    ] == [known["because"] for known in listed(history, "checkpoints")]
-
-
-def test_checkpoint_that_is_pending_says_since_when() -> None:
-    history = told((claim(), FIRST.opens(0)), (FIRST.reports(0), FIRST.triggers(0)))
-
-    assert [["begun at its attempt's pace", f"pending since {at(1)}"]] == [
-        known["because"] for known in listed(history, "checkpoints")
-    ]
-
-
-def test_checkpoint_that_begins_because_of_a_stop_says_whose_it_was() -> None:
-    """Also beside somebody's request for a checkpoint; a stop that is over, or a later one, is no reason."""
-    begun = (claim(every_epochs=9), FIRST.opens(0))
-    passed = (FIRST.reports(0), FIRST.triggers(0), FIRST.completes(1))
-    resumed = ((FIRST.ends(),), (resumes(),), (claim(2, every_epochs=9), asks(2), *SECOND.passes(1, 2)), (stops(2),))
-
-    stopped = [known["because"] for known in listed(told(begun, (stops(),), passed, *resumed), "checkpoints")]
-    asked = [known["because"] for known in listed(told(begun, (stops(), asks()), passed), "checkpoints")]
-
-    because_of_it = f"begun because ann asked the run to stop {at(1)}"
-    assert [
-        [because_of_it, f"completed {at(2)}", "subsumed by checkpoint 2 of epoch 1"],
-        [f"asked for by ann {at(5)}", f"completed {at(5)}"],
-    ] == stopped
-    assert [[because_of_it, f"asked for by ann {at(1)}", f"completed {at(2)}"]] == asked
-
-
-def given_up(broken: int = 3, *, attempt: int = 4) -> str:
-    return (
-        f"given up by attempt {attempt}, {WHO}, which fell back to checkpoint 1: checkpoint {broken} was broken, "
-        "a file is missing"
-    )
-
-
-def test_checkpoints_that_were_given_up_say_so_and_subsume_nothing() -> None:
-    fallen, gone_on = told(*FELL_BACK[:4]), told(*FELL_BACK)
-
-    began = "begun at its attempt's pace"
-    assert [
-        [began, f"completed {at(0)}"],
-        [began, f"completed {at(0)}", given_up()],
-        [began, f"completed {at(2)}", given_up()],
-    ] == [known["because"] for known in listed(fallen, "checkpoints")]
-    assert [
-        [began, f"completed {at(0)}", "subsumed by checkpoint 4 of epoch 1"],
-        [began, f"completed {at(0)}", given_up()],
-        [began, f"completed {at(2)}", given_up()],
-        [began, f"completed {at(4)}", "subsumed by checkpoint 5 of epoch 2"],
-        [began, f"completed {at(5)}"],
-    ] == [known["because"] for known in listed(gone_on, "checkpoints")]
-
-
-def test_checkpoint_is_given_up_once_however_often_its_run_falls_back() -> None:
-    history = told(*FELL_BACK, (claim(5, takeover=True), Sender(5, 5).falls_back(older(1, 0))))
-
-    later = given_up(5, attempt=5)
-    assert [[], [given_up()], [given_up()], [later], [later]] == [
-        [said for said in known["because"] if "given up" in said] for known in listed(history, "checkpoints")
-    ]
 
 
 def test_one_epoch_is_explained_with_its_attempts_and_checkpoints() -> None:
@@ -264,6 +194,16 @@ def test_epoch_that_is_not_there_is_refused_with_those_that_are(
         explain_run(history, 7)
 
     assert f"run {history.run.run_key!r} has no epoch 7; {there}" == str(caught.value)
+
+
+def test_epoch_before_a_branchs_first_is_refused_with_those_that_are_its_own() -> None:
+    history = told((claim(), *FIRST.passes(0, 1), *FIRST.passes(1, 2), *FIRST.passes(2, 3)))
+    branch = replace(history, epochs=history.epochs[1:])
+
+    with pytest.raises(UsageError) as caught:
+        explain_run(branch, 0)
+
+    assert f"run {history.run.run_key!r} has no epoch 0; its epochs are 1 to 2" == str(caught.value)
 
 
 def test_explanation_is_json() -> None:
