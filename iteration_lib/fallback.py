@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 
 from iteration_lib.driver.context import RunContext
-from iteration_lib.errors import FallbackRefusedError, StateCorruptedError, UsageError
+from iteration_lib.errors import FallbackRefusedError, IterationError, StateCorruptedError, UsageError
 from iteration_lib.model.graph import Graph
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
@@ -61,6 +61,18 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
         problem,
     )
     return replace(context, attempt=replace(context.attempt, opened=state))
+
+
+def can_help(store: History, run: RunRecord, graph: Graph) -> bool:
+    """Tell whether a run that a bad file has stopped may go on from an older checkpoint, if one is whole."""
+    newest = store.find_completed(run.run_id)
+    if run.terminated_by is not None or newest is None:
+        return False
+    try:
+        check_lasting(store, run, graph)
+        return problem_of(store, run, newest) is not None
+    except IterationError:
+        return False
 
 
 def check_lasting(store: History, run: RunRecord, graph: Graph) -> None:

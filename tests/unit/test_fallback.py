@@ -12,8 +12,9 @@ import pytest
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import FallbackRefusedError, InputError, StateCorruptedError
 from iteration_lib.explanation import explain_run, read_history
-from iteration_lib.fallback import problem_of
+from iteration_lib.fallback import can_help, problem_of
 from iteration_lib.garbage import collect_garbage
+from iteration_lib.model.definition import load_iteration
 from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.policy import CheckpointPolicy
@@ -229,3 +230,35 @@ def test_file_that_an_operator_left_which_is_gone_keeps_nobody_from_falling_back
     run = broken.drive(allow_fallback=True, allow_dropped_state=True)
 
     assert (RunStatus.FINISHED, [0]) == (run.status, [fell.epoch for fell in broken.store.list_fallbacks(run.run_id)])
+
+
+def leave_as_it_is(bench: InMemory) -> None:
+    """Let nothing be bad."""
+
+
+def break_newest(bench: InMemory) -> None:
+    state_file(bench, 2).unlink()
+
+
+def break_what_finished(bench: InMemory) -> None:
+    next(bench.state.glob("*/finished/scaled/*")).unlink()
+
+
+def break_published(bench: InMemory) -> None:
+    """Let the run terminate, and lose what it would publish and the variable of its last checkpoint."""
+    bench.drive(publish=False)
+    for path in (*bench.state.glob("outputs/centre/*/*"), state_file(bench, 3)):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "is_helped"),
+    [(leave_as_it_is, False), (break_newest, True), (break_what_finished, False), (break_published, False)],
+)
+def test_older_checkpoint_helps_a_run_that_goes_on_and_whose_newest_is_bad_by_itself(
+    bench: InMemory, harm: Callable[[InMemory], None], *, is_helped: bool
+) -> None:
+    harm(bench)
+    graph = load_iteration(bench.run.reference).graph()
+
+    assert is_helped is can_help(bench.store, bench.run, graph)
