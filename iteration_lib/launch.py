@@ -297,13 +297,17 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
 
 
 def is_cut_short(store: StoreWithHistory, run: RunRecord, holder: Holder) -> bool:
-    """Tell whether the run's last attempt failed, or died, so that listeners may not have heard of durable epochs.
+    """Tell whether the run's last attempt failed, died or was told to end: listeners may not have heard of epochs.
 
     It is dead where its process is proved to be gone, or where it was an earlier try of the holder's own task. Whoever
-    may be alive has them hear himself, also where he is another task of the same DAG run.
+    may be alive has them hear himself, also where he is another task of the same DAG run. Of a run that is stopped they
+    hear when it has been resumed.
     """
-    live = [attempt.holder for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
-    return run.status is RunStatus.FAILED or any(is_gone(known) or known.is_of_task(holder) for known in live)
+    attempts = store.list_attempts(run.run_id)
+    live = [attempt.holder for attempt in attempts if attempt.ended_at is None]
+    is_told_to_end = run.status is not RunStatus.STOPPED and any(known.is_interrupted for known in attempts[-1:])
+    is_dead = any(is_gone(known) or known.is_of_task(holder) for known in live)
+    return run.status is RunStatus.FAILED or is_told_to_end or is_dead
 
 
 @contextmanager

@@ -118,6 +118,11 @@ class AttemptRecord:
     definition_changes: tuple[str, ...] | None = None
     failed: FailedOperator | None = None
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it let the run go before it had done what it was asked for, and had not failed."""
+        return self.outcome is AttemptOutcome.RELEASED and self.reason is not None
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRecord:
