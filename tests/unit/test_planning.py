@@ -27,9 +27,10 @@ from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.state.saved import FileFormat, SavedStream
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
 from tests.overtaken_store import Overtaken
-from tests.protocol_script import FIRST, Sender, claim, stops
+from tests.protocol_script import FIRST, Sender, claim, part, stops
 from tests.unit.test_verification import remove, spoil
 
 ALL = ((0, 4),)
@@ -455,7 +456,6 @@ def test_run_that_is_to_stop_only_commits_what_waits_for_its_sinks(bench: InMemo
         ("list_operators", 1),
         ("list_pins", 1),
         ("find_completed", 1),
-        ("find_completed", 2),
         ("find_run", 1),
     ],
 )
@@ -475,6 +475,28 @@ def test_plan_beside_a_driver_is_one_of_the_run_as_it_is_at_one_instant(
         planned.resume.epoch if planned.resume is not None else None,
     )
     assert plan(bench) == planned
+
+
+@pytest.mark.parametrize("method", ["list_attempts", "list_epochs", "list_live_parts", "list_pins", "find_completed"])
+def test_plan_beside_an_epoch_in_progress_is_one_of_the_run_as_it_is_at_one_instant(
+    bench: InMemory, method: str
+) -> None:
+    """An epoch is opened, switched to unaligned and leaves an edge, which the row of the run hardly shows."""
+    bench.drive(until_epoch=1)
+    coordinator, driver = Coordinator(bench.store), Sender(2, 2)
+    coordinator.apply(bench.run.run_id, claim(2))
+    output = SavedStream(kind="buckets", format=FileFormat.ARROW, schema="", files=()).to_json()
+    edge = driver.marks(1, dataclasses.replace(part("sums", 0, 4, total=4), output=output))
+    store = Overtaken(
+        bench.store,
+        method,
+        lambda: coordinator.apply(bench.run.run_id, driver.opens(1, centre=1), driver.switches(1), edge),
+    )
+
+    planned = plan_run(store, bench.run)
+
+    assert plan(bench) == planned
+    assert (Action.RESTORED, ()) == actions(planned)["sums"]
 
 
 def test_run_that_goes_on_between_any_two_looks_is_not_planned(bench: InMemory) -> None:
