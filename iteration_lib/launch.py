@@ -41,6 +41,7 @@ from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe, load_iteration, params_differences
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.loop import LOOP_REFERENCE
+from iteration_lib.model.operator import Operator
 from iteration_lib.model.params import Scalar, params_json, parse_params
 from iteration_lib.model.source import ParquetSource
 from iteration_lib.process import is_gone
@@ -126,7 +127,8 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
             params=params,
             max_buckets=request.max_buckets or DEFAULT_MAX_BUCKETS,
         )
-        _check_input(graph, params_of_run)
+        for operator in graph.data:  # a typo must not use up the run's key
+            check_input(operator, params_of_run)
         store.add_run(new)
         found = find_run(store, request.run_key)
     check_same(
@@ -193,13 +195,12 @@ def max_epochs_of(params: Mapping[str, Scalar]) -> int | None:
     return found
 
 
-def _check_input(graph: Graph, params: object) -> None:
-    """Raise InputError for files that are missing, empty or lack a column: a typo must not use up the run's key."""
-    for operator in graph.data:
-        if "spark" not in operator.injected:
-            source = call_source(operator, params)
-            if isinstance(source, ParquetSource):
-                pin_parquet(source)
+def check_input(operator: Operator, params: object) -> None:
+    """Raise InputError for files that are missing, empty or lack a column; what needs Spark to tell is left to it."""
+    if "spark" not in operator.injected:
+        source = call_source(operator, params)
+        if isinstance(source, ParquetSource):
+            pin_parquet(source)
 
 
 def check_same(

@@ -213,6 +213,67 @@ def test_input_that_changed_is_a_refusal_that_names_the_file(bench: InMemory) ->
     assert [None, planned.refusals[0]] == [pin.problem for pin in planned.pins]
 
 
+OTHER = (
+    SOURCE
+    + """
+
+@planned.data
+def other(params):
+    return parquet(params.input + "-other", columns=["x"])
+
+
+@planned.map_buckets
+def shifted(other, sums):
+    return {"at": other["x"] + 1.0}
+
+
+planned.output(shifted=shifted)
+"""
+)
+
+
+def test_data_stream_that_is_gone_from_the_iteration_is_not_looked_at(bench: InMemory) -> None:
+    other = Path(f"{bench.input}-other")
+    bench.input.rename(other)
+    bench.write_input()
+    bench.write_iteration(OTHER)
+    fresh = InMemory(bench.folder)
+    fresh.open()
+    fresh.drive(until_epoch=1)
+    other.unlink()
+    fresh.write_iteration()
+
+    planned = plan(fresh)
+
+    assert (["made", "points"], ()) == ([pin.name for pin in planned.pins], planned.refusals)
+    assert RunStatus.FINISHED is fresh.drive().status
+
+
+def remove_input(bench: InMemory) -> None:
+    bench.input.unlink()
+
+
+def add_data_stream(bench: InMemory) -> None:
+    bench.drive(until_epoch=1)
+    bench.write_iteration(OTHER)
+
+
+@pytest.mark.parametrize("harm", [remove_input, add_data_stream])
+def test_input_that_nobody_has_pinned_yet_is_the_refusal_that_the_attempt_would_give(
+    bench: InMemory, harm: Callable[[InMemory], None]
+) -> None:
+    harm(bench)
+    rows, files = read_history(bench.store, bench.run), bench.all_files()
+
+    planned = plan(bench)
+    looked = (read_history(bench.store, bench.run), bench.all_files())
+    with pytest.raises(InputError) as caught:
+        bench.drive()
+
+    assert (str(caught.value),) == planned.refusals
+    assert (rows, files) == looked
+
+
 def test_checkpoint_that_is_gone_is_a_refusal_that_names_its_manifest(bench: InMemory) -> None:
     bench.drive_until_broken()
     manifest = next(bench.state.glob("*/checkpoint-000001.json"))
