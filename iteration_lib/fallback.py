@@ -1,7 +1,8 @@
 """Which older checkpoint does a run go on from, where its newest one is broken and a person lets it?
 
 Every file of the newest checkpoint is verified, and only where one is missing or changed those of the older ones,
-newest first: what an attempt would find while it computes is found before. The step back is one transaction (I21).
+newest first: what an attempt would find while it computes is found before. What belongs to no epoch comes before them:
+where that is bad, an older checkpoint helps nothing. The step back is one transaction (I21).
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import logging
 from dataclasses import replace
 
 from iteration_lib.driver.context import RunContext
-from iteration_lib.errors import FallbackRefusedError, StateCorruptedError, UsageError
+from iteration_lib.errors import FallbackRefusedError, IterationError, StateCorruptedError, UsageError
+from iteration_lib.model.graph import Graph
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
+from iteration_lib.runner.pins import check_pinned, pinned_from_json
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
-from iteration_lib.verification import verify_run
+from iteration_lib.verification import verify_run, verify_streams
 
 _logger = logging.getLogger(__name__)
 
@@ -23,7 +28,8 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
     """Return an attempt's context as it goes on: behind the newest checkpoint that can be verified.
 
     Where that is the run's newest nothing is changed. Raises FallbackRefusedError where there is none, and where
-    somebody has had something of what would be given up; StateCorruptedError where nobody can tell which are broken.
+    somebody has had something of what would be given up; StateCorruptedError where nobody can tell which are broken;
+    and what `check_lasting` raises.
     """
     opened = context.attempt.opened
     newest = store.find_completed(opened.run_id)
@@ -32,6 +38,7 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
     problem = problem_of(store, context.run, newest)
     if problem is None:
         return context
+    check_lasting(store, context.run, context.graph)
     older = newest_verified(store, context.run, newest)
     if older is None:
         raise FallbackRefusedError(opened.run_id, f"{problem}, and no older checkpoint is there whole")
@@ -54,6 +61,35 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
         problem,
     )
     return replace(context, attempt=replace(context.attempt, opened=state))
+
+
+def can_help(store: History, run: RunRecord, graph: Graph) -> bool:
+    """Tell whether a run that a bad file has stopped may go on from an older checkpoint, if one is whole."""
+    newest = store.find_completed(run.run_id)
+    if run.terminated_by is not None or newest is None:
+        return False
+    try:
+        check_lasting(store, run, graph)
+        return problem_of(store, run, newest) is not None
+    except IterationError:
+        return False
+
+
+def check_lasting(store: History, run: RunRecord, graph: Graph) -> None:
+    """Check what no older checkpoint brings back: what operators finished for good, and what data streams read.
+
+    Raises StateCorruptedError or InputError that names the file.
+    """
+    location = StateLocation(run.state_uri).below(run.run_id)
+    used = {operator.operator_id for operator in graph.operators}
+    finished = [known for known in store.list_operators(run.run_id) if known.operator_id in used]
+    outputs = [SavedStream.from_json(known.output) for known in finished if known.output is not None]
+    for file in verify_streams(location, "finished", outputs):
+        if file.problem is not None:
+            raise StateCorruptedError(location.path(file.path), file.problem, way_out="nothing was given up for it")
+    for pin in store.list_pins(run.run_id):
+        if pin.name in used:
+            check_pinned(location, pinned_from_json(pin.pin))
 
 
 def newest_verified(store: History, run: RunRecord, newest: CheckpointRecord) -> CheckpointRecord | None:

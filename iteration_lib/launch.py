@@ -41,6 +41,7 @@ from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe, load_iteration, params_differences
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.loop import LOOP_REFERENCE
+from iteration_lib.model.operator import Operator
 from iteration_lib.model.params import Scalar, params_json, parse_params
 from iteration_lib.model.source import ParquetSource
 from iteration_lib.process import is_gone
@@ -126,7 +127,8 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
             params=params,
             max_buckets=request.max_buckets or DEFAULT_MAX_BUCKETS,
         )
-        _check_input(graph, params_of_run)
+        for operator in graph.data:  # a typo must not use up the run's key
+            check_input(operator, params_of_run)
         store.add_run(new)
         found = find_run(store, request.run_key)
     check_same(
@@ -193,13 +195,12 @@ def max_epochs_of(params: Mapping[str, Scalar]) -> int | None:
     return found
 
 
-def _check_input(graph: Graph, params: object) -> None:
-    """Raise InputError for files that are missing, empty or lack a column: a typo must not use up the run's key."""
-    for operator in graph.data:
-        if "spark" not in operator.injected:
-            source = call_source(operator, params)
-            if isinstance(source, ParquetSource):
-                pin_parquet(source)
+def check_input(operator: Operator, params: object) -> None:
+    """Raise InputError for files that are missing, empty or lack a column; what needs Spark to tell is left to it."""
+    if "spark" not in operator.injected:
+        source = call_source(operator, params)
+        if isinstance(source, ParquetSource):
+            pin_parquet(source)
 
 
 def check_same(
@@ -297,13 +298,17 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
 
 
 def is_cut_short(store: StoreWithHistory, run: RunRecord, holder: Holder) -> bool:
-    """Tell whether the run's last attempt failed, or died, so that listeners may not have heard of durable epochs.
+    """Tell whether the run's last attempt failed, died or was told to end: listeners may not have heard of epochs.
 
     It is dead where its process is proved to be gone, or where it was an earlier try of the holder's own task. Whoever
-    may be alive has them hear himself, also where he is another task of the same DAG run.
+    may be alive has them hear himself, also where he is another task of the same DAG run. Of a run that is stopped they
+    hear when it has been resumed.
     """
-    live = [attempt.holder for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
-    return run.status is RunStatus.FAILED or any(is_gone(known) or known.is_of_task(holder) for known in live)
+    attempts = store.list_attempts(run.run_id)
+    live = [attempt.holder for attempt in attempts if attempt.ended_at is None]
+    is_told_to_end = run.status is not RunStatus.STOPPED and any(known.is_interrupted for known in attempts[-1:])
+    is_dead = any(is_gone(known) or known.is_of_task(holder) for known in live)
+    return run.status is RunStatus.FAILED or is_told_to_end or is_dead
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from iteration_lib.cli.verify import verify
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import IterationError, StateCorruptedError, UsageError
+from iteration_lib.fallback import can_help
 from iteration_lib.launch import (
     DEFAULT_MAX_BUCKETS,
     LARGEST_MAX_BUCKETS,
@@ -45,6 +46,7 @@ from iteration_lib.launch import (
     open_run,
     open_store,
 )
+from iteration_lib.model.definition import load_iteration
 from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.migrate import upgrade
@@ -175,7 +177,8 @@ def _drive(
         try:
             return drive_run(store, settings, found, drive)
         except StateCorruptedError:
-            if not drive.allow_fallback:
+            graph = load_iteration(found.reference).graph()
+            if not drive.allow_fallback and can_help(store, find_run(store, found.run_id), graph):
                 click.echo("with --allow-fallback it goes on from an older checkpoint, if one is whole", err=True)
             raise
 

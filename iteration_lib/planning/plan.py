@@ -1,16 +1,14 @@
 """What would the next attempt do, and would it be let?
 
 Everything that an attempt checks before it computes anything is asked here too: whether the iteration is still the
-run's, whether the markers are legal, whether what it reads is there, whether the input is what was pinned; but not what
-sinks say of their targets. What is found is said all at once. A live attempt is no refusal: its run may be planned
-while it goes on.
+run's, whether the markers are legal, whether what it reads is there, whether the input is what was pinned, or can be;
+but not what sinks say of their targets, nor what data streams make that no file holds yet. What is found is said all at
+once. A live attempt is no refusal: its run may be planned while it goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from iteration_lib.continuation import Continuation
 from iteration_lib.driver.restore import read_manifest, read_origin_manifest
@@ -22,14 +20,12 @@ from iteration_lib.model.definition import load_iteration
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop
 from iteration_lib.model.params import parse_params
+from iteration_lib.planning.input import CheckedPin, check_pins, check_unpinned, tried
 from iteration_lib.planning.reading import check_durable, check_outputs, check_restored
 from iteration_lib.planning.rows import PlanRows, is_still, read_rows
 from iteration_lib.protocol.resume import ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
-from iteration_lib.runner.pins import check_pinned, pinned_from_json
-from iteration_lib.runner.seam import PinnedData
-from iteration_lib.savepoint import finished_in_force, pins_to_take_over
-from iteration_lib.state.location import StateLocation
+from iteration_lib.savepoint import finished_in_force
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.stopping import live_attempt
 from iteration_lib.store.record import (
@@ -42,8 +38,6 @@ from iteration_lib.store.record import (
 from iteration_lib.store.seam import History, StoreWithHistory
 
 _LOOKS = 10
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +53,6 @@ class RestoredCheckpoint:
     origin: str | None
     files: int
     size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedPin:
-    """What a data stream reads, and what is wrong with it, None if nothing is."""
-
-    name: str
-    files: int
-    rows: int
-    problem: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +111,9 @@ def _plan(store: StoreWithHistory, rows: PlanRows, params: type | None, *, allow
     ]
     resume = _resume(_as_if_kept(store, continuation, rows.held)) if rows.runs_epochs else None
     manifest, checkpoint, problems = _checkpoint(rows)
-    pins = _check_pins(store, rows) if resume is not None else ()
+    pins = check_pins(store, rows) if resume is not None else ()
     if resume is not None:
+        problems = (*problems, *check_unpinned(rows, params))
         restored = check_restored(store, rows, manifest) if manifest is not None else ()
         durable = () if offences else check_durable(rows, resume)  # illegal markers do not say what is read
         problems = (*problems, *restored, *durable)
@@ -168,10 +153,10 @@ def _stopped(rows: PlanRows) -> tuple[str, ...]:
 def _check_sinks(store: StoreWithHistory, rows: PlanRows, params: type | None) -> tuple[str, ...]:
     """Return what is wrong with the parameters and the sinks that are made of them, their targets unasked."""
     continuation = rows.continuation
-    parsed, problems = _tried(lambda: parse_params(params, rows.run.params) if params is not None else None)
+    parsed, problems = tried(lambda: parse_params(params, rows.run.params) if params is not None else None)
     if problems:
         return problems
-    sinks, problems = _tried(lambda: open_sinks(continuation.graph, parsed, store_url=store.url))
+    sinks, problems = tried(lambda: open_sinks(continuation.graph, parsed, store_url=store.url))
     if sinks is None:
         return problems
     others = ((other_target(sinks, stored), stored) for stored in rows.commits)
@@ -182,23 +167,13 @@ def _as_if_kept(store: History, continuation: Continuation, held: BranchRecord |
     """Return how a branch goes on once its attempt has taken over what its origin had finished for good."""
     if held is None:
         return continuation
-    manifest, _ = _tried(lambda: read_origin_manifest(held))
+    manifest, _ = tried(lambda: read_origin_manifest(held))
     if manifest is None:
         return continuation
     kept = kept_in_force(store.list_operators(held.run_id), held)
     finished = kept & set(finished_in_force(store, held.origin_run_id, manifest))
     markers = replace(continuation.markers, finished=continuation.markers.finished | finished)
     return replace(continuation, markers=markers)
-
-
-def _check_pins(store: History, rows: PlanRows) -> tuple[CheckedPin, ...]:
-    """Check what data streams read: of a branch also what it will take over, if its savepoint is whole."""
-    own = [_check_pin(rows.location, pin.name, pinned_from_json(pin.pin)) for pin in rows.pins]
-    held = rows.held
-    if held is None:
-        return tuple(own)
-    taken, _ = _tried(lambda: pins_to_take_over(store, held))
-    return (*own, *(_check_pin(StateLocation(held.uri), name, pin) for name, pin in (taken or {}).items()))
 
 
 def _resume(continuation: Continuation) -> ResumePlan:
@@ -220,10 +195,10 @@ def _checkpoint(rows: PlanRows) -> tuple[Manifest | None, RestoredCheckpoint | N
     if rows.is_stopped_instead or (completed is None and held is None):
         return None, None, ()
     if completed is not None:
-        manifest, problems = _tried(lambda: read_manifest(rows.location, completed))
+        manifest, problems = tried(lambda: read_manifest(rows.location, completed))
         path, origin = str(completed.manifest_path), None
     elif held is not None:
-        manifest, problems = _tried(lambda: read_origin_manifest(held))
+        manifest, problems = tried(lambda: read_origin_manifest(held))
         path, origin = held.manifest_path, str(held.origin_run_id or held.uri)
     return manifest, _restored(manifest, path, origin=origin) if manifest is not None else None, problems
 
@@ -239,21 +214,3 @@ def _restored(manifest: Manifest, path: str, *, origin: str | None) -> RestoredC
         files=len(files),
         size_bytes=sum(file.size_bytes for file in files),
     )
-
-
-def _check_pin(location: StateLocation, name: str, pinned: PinnedData) -> CheckedPin:
-    _, problems = _tried(lambda: check_pinned(location, pinned))
-    return CheckedPin(
-        name=name,
-        files=len(pinned.files),
-        rows=sum(file.rows for file in pinned.files),
-        problem=problems[0] if problems else None,
-    )
-
-
-def _tried(read: Callable[[], T]) -> tuple[T | None, tuple[str, ...]]:
-    """Return what was read, or None and why it could not be."""
-    try:
-        return read(), ()
-    except IterationError as err:
-        return None, (str(err),)

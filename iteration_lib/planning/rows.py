@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from iteration_lib.continuation import Continuation, read_continuation
 from iteration_lib.model.graph import Graph
-from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import EpochStatus, RunStatus, StopKind
 from iteration_lib.state.location import StateLocation
 from iteration_lib.stopping import live_attempt
@@ -86,9 +85,9 @@ def read_rows(store: History, run: RunRecord, graph: Graph, *, ignore_edges: boo
 
 
 def is_still(store: History, rows: PlanRows) -> bool:
-    """Tell whether a run is where it was when its rows were read: no checkpoint began or ended, nobody took it."""
-    run_id: RunId = rows.run.run_id
-    return (rows.run, rows.completed) == (store.find_run(run_id), store.find_completed(run_id))
+    """Tell whether a run is what it was when its rows were read: nothing at all was written, which its row counts."""
+    now = store.find_run(rows.run.run_id)
+    return now is not None and rows.run.revision == now.revision
 
 
 def _is_in_progress(store: History, run: RunRecord) -> bool:

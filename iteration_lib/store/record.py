@@ -75,7 +75,11 @@ class BranchRecord(Origin):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord(NewRun):
-    """A run. `outputs` maps an output's name to its URI, once the run is FINISHED; `asked_to` is in force."""
+    """A run. `outputs` maps an output's name to its URI, once the run is FINISHED; `asked_to` is in force.
+
+    `revision` grows with every change of the run, also of what its own row does not tell. How often somebody wrote is
+    not what was written: records that differ in it alone are equal.
+    """
 
     status: RunStatus
     fencing_token: int = 0
@@ -90,6 +94,7 @@ class RunRecord(NewRun):
     finished_at: datetime | None = None
     deleted_by: str | None = None
     deleted_at: datetime | None = None
+    revision: int = dataclasses.field(default=0, compare=False)
     asked_to: StopKind | None = None
 
     @property
@@ -117,6 +122,11 @@ class AttemptRecord:
     checkpoint_failures: int = 0
     definition_changes: tuple[str, ...] | None = None
     failed: FailedOperator | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it let the run go before it had done what it was asked for, and had not failed."""
+        return self.outcome is AttemptOutcome.RELEASED and self.reason is not None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 -- select_run: one run by its id or its key; one that was deleted by its id alone
 SELECT run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, status, fencing_token,
     last_durable_epoch, last_checkpoint_id, aborted_through, terminated_by, failure, outputs, state_digest, created_at,
-    finished_at, deleted_by, deleted_at,
+    finished_at, deleted_by, deleted_at, revision,
     (SELECT kind FROM stops WHERE stops.run_id = runs.run_id AND resumed_at IS NULL) AS asked_to
 FROM runs WHERE run_key = :run AND status <> 'DELETED' OR CAST(run_id AS text) = :run
 ORDER BY (run_key = :run) DESC LIMIT 1;
@@ -11,7 +11,7 @@ ORDER BY (run_key = :run) DESC LIMIT 1;
 -- list_runs: every run, newest first
 SELECT run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, status, fencing_token,
     last_durable_epoch, last_checkpoint_id, aborted_through, terminated_by, failure, outputs, state_digest, created_at,
-    finished_at, deleted_by, deleted_at,
+    finished_at, deleted_by, deleted_at, revision,
     (SELECT kind FROM stops WHERE stops.run_id = runs.run_id AND resumed_at IS NULL) AS asked_to
 FROM runs ORDER BY created_at DESC, run_id;
 

@@ -49,6 +49,26 @@ def test_added_run_is_found_by_its_key_and_by_its_id(store: StoreWithHistory) ->
     assert [expected, expected] == [timeless(store.find_run(name)) for name in (run.run_key, run.run_id)]
 
 
+def test_revision_that_is_read_of_a_run_is_the_one_that_its_transactions_count(
+    store: StoreWithHistory, first: Sender
+) -> None:
+    """Also where its own row tells of nothing else that was written."""
+    run_id = added(store)
+    coordinator = Coordinator(store)
+    coordinator.apply(run_id, claim(family=first.family))
+    before = store.find_run(run_id)
+
+    coordinator.apply(run_id, first.opens(0, centroids=1))
+
+    with store.transaction(run_id) as transaction:
+        counted = transaction.revision
+    read = [next(run for run in store.list_runs() if run.run_id == run_id), store.find_run(run_id)]
+    assert [counted, counted] == [run.revision if run is not None else None for run in read]
+    assert before == read[1]
+    assert before is not None
+    assert before.revision < counted
+
+
 def test_run_that_is_not_there_is_not_found(store: StoreWithHistory) -> None:
     for name in ("nothing", "", "%", "'; --", str(a_run().run_id)):
         assert store.find_run(name) is None

@@ -38,3 +38,18 @@ def test_run_with_a_broken_checkpoint_goes_on_from_an_older_one_only_where_it_is
     assert "with --allow-fallback it goes on from an older checkpoint, if one is whole\n" in refused.err
     assert (0, "FINISHED", EPOCHS) == (let.code, let.json["status"], let.json["epochs"]), let.err
     assert "fell back to checkpoint 1 of epoch 0" in shell.call("explain", "torn").out
+
+
+def test_run_with_a_file_that_no_older_checkpoint_brings_back_is_not_told_of_them(shell: CommandLine) -> None:
+    """Every checkpoint names what an operator finished for good, and is bad with it."""
+    killed = shell.run(COUNTED, "lost", *params(shell), ITERATION_CRASH_POINT="manifest_written@2:kill")
+    assert -signal.SIGKILL == killed.code
+    finished = next(shell.state.glob("*/*/finished/scaled/*"))
+    finished.unlink()
+
+    refused = shell.run(COUNTED, "lost", *params(shell))
+
+    assert (1, f"error: state file {finished} is missing; restore the file, nothing was changed\n") == (
+        refused.code,
+        refused.err,
+    )

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import FallbackRefusedError, StateCorruptedError
+from iteration_lib.errors import FallbackRefusedError, InputError, StateCorruptedError
 from iteration_lib.explanation import explain_run, read_history
-from iteration_lib.fallback import problem_of
+from iteration_lib.fallback import can_help, problem_of
 from iteration_lib.garbage import collect_garbage
+from iteration_lib.model.definition import load_iteration
 from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import CheckpointRecord
 from iteration_lib.verification import verify_run
-from tests.driven_in_memory import MODULE, InMemory
+from tests.driven_in_memory import MODULE, SOURCE, InMemory
 from tests.store_script import history
 
 
@@ -169,3 +171,94 @@ def test_run_without_any_whole_checkpoint_says_so_and_changes_none(bench: InMemo
         bench.drive(allow_fallback=True)
 
     assert before == history(bench.store, bench.run.run_id)["checkpoints"]
+
+
+LATE = f"""{SOURCE}
+
+@planned.operator(finishes=True)
+def late(made):
+    return {{"y": made["y"] * 0.0}}
+
+
+@planned.operator
+def shift(sums, late):
+    return {{"y": sums["sum"].sum(keepdims=True) + late["y"].sum()}}
+
+
+planned.output(shift=shift)
+"""
+
+
+def break_what_finished_late(bench: InMemory) -> tuple[InMemory, Path]:
+    """Let an operator that was added for the newest checkpoint lose what it finished for good."""
+    late = InMemory(bench.folder)
+    late.open()
+    late.drive(until_epoch=1)
+    late.write_iteration(LATE)
+    late.drive(until_epoch=2)
+    return late, next(late.state.glob("*/finished/late/*"))
+
+
+def break_copied_input(bench: InMemory) -> tuple[InMemory, Path]:
+    state_file(bench, 2).unlink()
+    return bench, next(bench.state.glob("*/pins/made/*"))
+
+
+@pytest.mark.parametrize("break_it", [break_what_finished_late, break_copied_input])
+def test_nothing_is_given_up_where_a_file_is_bad_that_no_older_checkpoint_brings_back(
+    bench: InMemory, break_it: Callable[[InMemory], tuple[InMemory, Path]]
+) -> None:
+    broken, path = break_it(bench)
+    path.unlink()
+
+    with pytest.raises((StateCorruptedError, InputError)) as caught:
+        broken.drive(allow_fallback=True)
+
+    assert str(path) in str(caught.value)
+    assert (["SUBSUMED", "COMPLETED"], 2, ()) == (
+        statuses(broken),
+        broken.run.epochs,
+        broken.store.list_fallbacks(broken.run.run_id),
+    )
+
+
+def test_file_that_an_operator_left_which_is_gone_keeps_nobody_from_falling_back(bench: InMemory) -> None:
+    broken, path = break_what_finished_late(bench)
+    path.unlink()
+    broken.write_iteration()
+
+    run = broken.drive(allow_fallback=True, allow_dropped_state=True)
+
+    assert (RunStatus.FINISHED, [0]) == (run.status, [fell.epoch for fell in broken.store.list_fallbacks(run.run_id)])
+
+
+def leave_as_it_is(bench: InMemory) -> None:
+    """Let nothing be bad."""
+
+
+def break_newest(bench: InMemory) -> None:
+    state_file(bench, 2).unlink()
+
+
+def break_what_finished(bench: InMemory) -> None:
+    next(bench.state.glob("*/finished/scaled/*")).unlink()
+
+
+def break_published(bench: InMemory) -> None:
+    """Let the run terminate, and lose what it would publish and the variable of its last checkpoint."""
+    bench.drive(publish=False)
+    for path in (*bench.state.glob("outputs/centre/*/*"), state_file(bench, 3)):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "is_helped"),
+    [(leave_as_it_is, False), (break_newest, True), (break_what_finished, False), (break_published, False)],
+)
+def test_older_checkpoint_helps_a_run_that_goes_on_and_whose_newest_is_bad_by_itself(
+    bench: InMemory, harm: Callable[[InMemory], None], *, is_helped: bool
+) -> None:
+    harm(bench)
+    graph = load_iteration(bench.run.reference).graph()
+
+    assert is_helped is can_help(bench.store, bench.run, graph)

@@ -22,7 +22,7 @@ from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import AttemptRecord
 from tests.driven_in_memory import SOURCE, InMemory
-from tests.protocol_script import FIRST, claim
+from tests.protocol_script import FIRST, claim, stops
 
 MOVED = SOURCE.replace(
     "@planned.map_buckets(finishes=True)\ndef scaled(points, made):",
@@ -117,6 +117,51 @@ def test_listener_that_failed_on_the_last_epoch_that_was_asked_for_is_called_by_
     assert (RunStatus.FAILED, 1) == (failed.status, failed.epochs)
     assert (RunStatus.RUNNING, 1) == (again.status, again.epochs)
     assert "0 " == (tmp_path / "broken-heard").read_text()
+
+
+def drive_until_told_to_end(bench: InMemory, **asked: Any) -> None:
+    """Drive the run until its listener ends the process, as SIGTERM does it; from then on the listener lets it live."""
+    bench.write_iteration(TOLD.replace('RuntimeError("broken")', "SystemExit"))
+    bench.open()
+    (bench.folder / "broken").touch()
+    with pytest.raises(SystemExit):
+        bench.drive(**asked)
+    bench.mend()
+
+
+def test_listener_that_was_told_to_end_behind_the_last_epoch_that_was_asked_for_is_called_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    asked: dict[str, Any] = {"until_epoch": 1, "publish": False}
+    drive_until_told_to_end(bench, **asked)
+    interrupted = bench.run
+
+    for _ in range(2):
+        again = bench.drive(**asked, open_runner=None)
+
+    assert (RunStatus.RUNNING, 1) == (interrupted.status, interrupted.epochs) == (again.status, again.epochs)
+    assert "0 " == (tmp_path / "broken-heard").read_text()
+    reasons = [attempt.reason for attempt in bench.store.list_attempts(again.run_id)]
+    assert ["interrupted", None] == reasons  # and the one after these has nothing to do
+
+
+def test_stopped_run_is_said_to_be_stopped_though_its_last_attempt_was_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its listeners hear when somebody has resumed it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    asked: dict[str, Any] = {"until_epoch": 1, "publish": False}
+    drive_until_told_to_end(bench, **asked)
+    Coordinator(bench.store).apply(bench.run.run_id, stops())
+
+    stopped = bench.drive(**asked)
+
+    assert (RunStatus.STOPPED, 1) == (stopped.status, stopped.epochs)
 
 
 def test_attempt_that_was_killed_behind_its_last_epoch_is_ended_by_the_next_and_its_listeners_hear(

@@ -27,9 +27,10 @@ from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.state.saved import FileFormat, SavedStream
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
 from tests.overtaken_store import Overtaken
-from tests.protocol_script import FIRST, Sender, claim, stops
+from tests.protocol_script import FIRST, Sender, claim, part, stops
 from tests.unit.test_verification import remove, spoil
 
 ALL = ((0, 4),)
@@ -210,6 +211,67 @@ def test_input_that_changed_is_a_refusal_that_names_the_file(bench: InMemory) ->
     assert 1 == len(planned.refusals)
     assert planned.refusals[0].startswith(f"input file {bench.input} has changed from ")
     assert [None, planned.refusals[0]] == [pin.problem for pin in planned.pins]
+
+
+OTHER = (
+    SOURCE
+    + """
+
+@planned.data
+def other(params):
+    return parquet(params.input + "-other", columns=["x"])
+
+
+@planned.map_buckets
+def shifted(other, sums):
+    return {"at": other["x"] + 1.0}
+
+
+planned.output(shifted=shifted)
+"""
+)
+
+
+def test_data_stream_that_is_gone_from_the_iteration_is_not_looked_at(bench: InMemory) -> None:
+    other = Path(f"{bench.input}-other")
+    bench.input.rename(other)
+    bench.write_input()
+    bench.write_iteration(OTHER)
+    fresh = InMemory(bench.folder)
+    fresh.open()
+    fresh.drive(until_epoch=1)
+    other.unlink()
+    fresh.write_iteration()
+
+    planned = plan(fresh)
+
+    assert (["made", "points"], ()) == ([pin.name for pin in planned.pins], planned.refusals)
+    assert RunStatus.FINISHED is fresh.drive().status
+
+
+def remove_input(bench: InMemory) -> None:
+    bench.input.unlink()
+
+
+def add_data_stream(bench: InMemory) -> None:
+    bench.drive(until_epoch=1)
+    bench.write_iteration(OTHER)
+
+
+@pytest.mark.parametrize("harm", [remove_input, add_data_stream])
+def test_input_that_nobody_has_pinned_yet_is_the_refusal_that_the_attempt_would_give(
+    bench: InMemory, harm: Callable[[InMemory], None]
+) -> None:
+    harm(bench)
+    rows, files = read_history(bench.store, bench.run), bench.all_files()
+
+    planned = plan(bench)
+    looked = (read_history(bench.store, bench.run), bench.all_files())
+    with pytest.raises(InputError) as caught:
+        bench.drive()
+
+    assert (str(caught.value),) == planned.refusals
+    assert (rows, files) == looked
 
 
 def test_checkpoint_that_is_gone_is_a_refusal_that_names_its_manifest(bench: InMemory) -> None:
@@ -455,7 +517,6 @@ def test_run_that_is_to_stop_only_commits_what_waits_for_its_sinks(bench: InMemo
         ("list_operators", 1),
         ("list_pins", 1),
         ("find_completed", 1),
-        ("find_completed", 2),
         ("find_run", 1),
     ],
 )
@@ -475,6 +536,28 @@ def test_plan_beside_a_driver_is_one_of_the_run_as_it_is_at_one_instant(
         planned.resume.epoch if planned.resume is not None else None,
     )
     assert plan(bench) == planned
+
+
+@pytest.mark.parametrize("method", ["list_attempts", "list_epochs", "list_live_parts", "list_pins", "find_completed"])
+def test_plan_beside_an_epoch_in_progress_is_one_of_the_run_as_it_is_at_one_instant(
+    bench: InMemory, method: str
+) -> None:
+    """An epoch is opened, switched to unaligned and leaves an edge, which the row of the run hardly shows."""
+    bench.drive(until_epoch=1)
+    coordinator, driver = Coordinator(bench.store), Sender(2, 2)
+    coordinator.apply(bench.run.run_id, claim(2))
+    output = SavedStream(kind="buckets", format=FileFormat.ARROW, schema="", files=()).to_json()
+    edge = driver.marks(1, dataclasses.replace(part("sums", 0, 4, total=4), output=output))
+    store = Overtaken(
+        bench.store,
+        method,
+        lambda: coordinator.apply(bench.run.run_id, driver.opens(1, centre=1), driver.switches(1), edge),
+    )
+
+    planned = plan_run(store, bench.run)
+
+    assert plan(bench) == planned
+    assert (Action.RESTORED, ()) == actions(planned)["sums"]
 
 
 def test_run_that_goes_on_between_any_two_looks_is_not_planned(bench: InMemory) -> None:
