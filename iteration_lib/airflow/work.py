@@ -127,12 +127,8 @@ class RunningEpochs:
         return this_holder(self._identity.describe())
 
     def _action(self, run: RunRecord) -> Action:
-        progress = Progress(
-            last_durable_epoch=run.last_durable_epoch,
-            is_terminated=run.terminated_by is not None,
-            is_stopped=run.status is RunStatus.STOPPED,
-        )
-        return decide_action(progress, first_epoch=self._operator.first_epoch, end_epoch=self._operator.end_epoch)
+        operator = self._operator
+        return decide_action(Progress.of(run), first_epoch=operator.first_epoch, end_epoch=operator.end_epoch)
 
     def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
         if is_here or self._operator.runner == EngineKind.LOCAL.value:
@@ -140,7 +136,7 @@ class RunningEpochs:
                 holder=self._holder,
                 open_runner=_LOCAL.open_runner,
                 parallelism=_LOCAL.default_parallelism,
-                until_epoch=self._operator.end_epoch,
+                until_epoch=self._operator.until_epoch,
                 publish=False,
             )
             drive_run(store, settings, run, drive)
