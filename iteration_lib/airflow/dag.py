@@ -4,6 +4,7 @@
     open_run >> drive >> finish                                   run_epochs="watch": `drive` drives all of them, and
     open_run >> epochs.e000 >> epochs.e010 >> ... >> finish       each task beside it follows its own
 
+run_epochs="connect" is drawn as "submit" is, and each task drives its epochs on a Spark Connect server.
 Parsing such a file imports neither the iteration nor Spark, opens no store and asks no network: it knows a name,
 parameters and a number of tasks. The same file gives the same bytes at every parse.
 """
@@ -28,14 +29,11 @@ from iteration_lib.airflow.operators import (
 from iteration_lib.airflow.parameter import MAX_EPOCHS, make_params
 from iteration_lib.errors import UsageError
 
-RunEpochs = Literal["submit", "watch"]
+RunEpochs = Literal["submit", "watch", "connect"]
 
 GROUP = "epochs"
 DRIVE = "drive"
-FINISHES = {
-    "submit": TriggerRule.NONE_FAILED,  # after an early stop the epoch before it is skipped, and it runs all the same
-    "watch": TriggerRule.ALL_DONE,  # a task of the chain may have taken the place of `drive`; the store has the word
-}
+CONNECTIONS = {"submit": "spark_default", "watch": "spark_default", "connect": "spark_connect_default"}
 RUN_KEY = "{{ dag.dag_id }}/{{ run_id }}"  # a retry and a cleared task find the same run again
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=10)  # a lost worker or driver; a user's mistake is never retried
@@ -53,7 +51,7 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     epochs_per_task: int = 1,
     run_epochs: RunEpochs = "submit",
     runner: Literal["spark", "local"] = "spark",
-    conn_id: str = "spark_default",
+    conn_id: str | None = None,
     spark_conf: Mapping[str, str] | None = None,
     store_conn_id: str | None = None,
     state_uri: str | None = None,
@@ -65,13 +63,13 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     `params` are the run's parameters and their defaults; they become typed fields of the trigger form. The chain has
     tasks for `max_epochs` epochs (by default the parameter of that name), `epochs_per_task` each. With
     `run_epochs="submit"` every task is one Spark application; with "watch" there is one application for the whole run,
-    in a task of its own, and the chain's tasks follow it in Airflow's triggerer. The results are the same to the bit.
-    `conn_id` names a connection of type spark; `runner="local"` runs plain Python in the task.
+    in a task of its own, and the chain's tasks follow it in Airflow's triggerer; with "connect" every task is a client
+    of a Spark Connect server that is there already. The results are the same to the bit. `conn_id` names a connection
+    of type spark, or spark_connect; `spark_conf` is for applications; `runner="local"` runs plain Python instead.
     Where the store and the state lie comes from Airflow's configuration unless given here. `dag_options` go to the DAG.
     """
     _check_reference(reference)
-    if run_epochs not in get_args(RunEpochs):
-        raise UsageError(f"run_epochs is {run_epochs!r}; choose one of {', '.join(get_args(RunEpochs))}")
+    _check_way(run_epochs, has_own_settings=runner == "local" or bool(spark_conf))
     given = dict(params or {})
     slices = plan_chain(max_epochs=_longest_run(given, max_epochs), epochs_per_task=epochs_per_task)
     given.setdefault(MAX_EPOCHS, max_epochs)
@@ -90,11 +88,18 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
         **options,
     ) as dag:
         opening = OpenRunOperator(task_id="open_run", state_uri=state_uri, longest=slices[-1].end_epoch, **shared)
-        drives: dict[str, Any] = {"runner": runner, "conn_id": conn_id, "spark_conf": dict(spark_conf or {}), **shared}
+        drives: dict[str, Any] = {
+            "runner": "connect" if run_epochs == "connect" else runner,
+            "conn_id": conn_id or CONNECTIONS[run_epochs],
+            "spark_conf": dict(spark_conf or {}),
+            **shared,
+        }
         epochs = _draw_epochs(slices, run_epochs=run_epochs, drives=drives)
         finish = FinishRunOperator(
             task_id="finish",
-            trigger_rule=FINISHES[run_epochs],
+            # NONE_FAILED: after an early stop the epoch before it is skipped, and it runs all the same. ALL_DONE: a
+            # task of the chain may have taken the place of a failed `drive`; the store says whether the run has ended.
+            trigger_rule=TriggerRule.ALL_DONE if run_epochs == "watch" else TriggerRule.NONE_FAILED,
             outlets=[iteration_asset(reference)],
             **shared,
         )
@@ -109,7 +114,7 @@ def _draw_epochs(
     slices: tuple[Slice, ...], *, run_epochs: RunEpochs, drives: Mapping[str, Any]
 ) -> list[EpochsOperator]:
     with TaskGroup(GROUP):
-        if run_epochs == "submit":
+        if run_epochs != "watch":
             return [_draw(EpochsOperator, part, drives) for part in slices]
         follows = {**drives, "driving_task_id": DRIVE, "until_epoch": slices[-1].end_epoch}
         return [_draw(FollowEpochsOperator, part, follows) for part in slices]
@@ -136,6 +141,16 @@ def _check_reference(reference: object) -> None:
         )
     if not _REFERENCE.fullmatch(reference):
         raise UsageError(f"{reference!r} is no 'module:object'; write for example 'my_team.kmeans:kmeans'")
+
+
+def _check_way(run_epochs: str, *, has_own_settings: bool) -> None:
+    if run_epochs not in get_args(RunEpochs):
+        raise UsageError(f"run_epochs is {run_epochs!r}; choose one of {', '.join(get_args(RunEpochs))}")
+    if run_epochs == "connect" and has_own_settings:
+        raise UsageError(
+            'run_epochs="connect" runs on a Spark Connect server, which has its own settings; leave out runner= and '
+            "spark_conf="
+        )
 
 
 def _longest_run(params: Mapping[str, object], max_epochs: int | None) -> int:

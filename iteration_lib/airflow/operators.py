@@ -73,7 +73,7 @@ class EpochsOperator(IterationOperator):
         *,
         first_epoch: int,
         end_epoch: int,
-        runner: Literal["spark", "local"] = "spark",
+        runner: Literal["spark", "connect", "local"] = "spark",
         conn_id: str = "spark_default",
         spark_conf: Mapping[str, str] | None = None,
         **options: Any,  # noqa: ANN401  (IterationOperator's own)

@@ -38,3 +38,11 @@ watched_on_spark = iteration_dag(
     run_epochs="watch",
     default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
 )
+connected = iteration_dag(
+    REFERENCE,
+    dag_id="counting_connected",
+    params=PARAMS,
+    run_epochs="connect",
+    epochs_per_task=2,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
+)

@@ -65,7 +65,7 @@ def test_early_stop_skips_the_rest_without_processes_and_finish_publishes(airflo
         "finish": "success",
     } == ended.tasks
     tasks = airflow.api.task_instances(WATCHED, ended.dag_run_id)
-    assert [(0, None)] * 3 == [(tasks[name]["try_number"], tasks[name]["pid"]) for name in EPOCHS[5:]]
+    assert [(0, None)] * 4 == [(tasks[name]["try_number"], tasks[name]["pid"]) for name in EPOCHS[4:]]
     assert Counter(["largest", *(f"added {epoch}" for epoch in range(4))]) == bodies(tmp_path)
     assert ["drive/1", "finish/1"] == drivers(airflow, ended)
 

@@ -55,6 +55,16 @@ def test_watched_chain_has_a_task_beside_it_that_drives_the_whole_run_and_finish
     assert TriggerRule.ALL_DONE == dag.get_task("finish").trigger_rule
 
 
+def test_chain_on_a_connect_server_is_that_of_applications_through_a_connection_of_its_own() -> None:
+    submitting = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=10)
+    connecting = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=10, run_epochs="connect")
+
+    drawn = [{task.task_id: task.downstream_task_ids for task in dag.tasks} for dag in (submitting, connecting)]
+    assert drawn[0] == drawn[1]
+    tasks = [dag.get_task("epochs.e010") for dag in (submitting, connecting)]
+    assert [("spark", "spark_default"), ("connect", "spark_connect_default")] == [(t.runner, t.conn_id) for t in tasks]
+
+
 def test_epoch_task_skips_those_behind_it_and_never_finish() -> None:
     dag = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=5)
 
