@@ -20,7 +20,7 @@ from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
 from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
-from iteration_lib.engine import Engine, EngineKind
+from iteration_lib.engine import Engine, EngineKind, WarmEngine
 from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, is_cut_short, open_store
 from iteration_lib.launch import open_run as find_or_create_run
@@ -141,7 +141,9 @@ class RunningEpochs:
                 until_epoch=self._operator.until_epoch,
                 publish=False,
             )
-            drive_run(store, settings, run, drive)
+            driven = drive_run(store, settings, run, drive)
+            if isinstance(engine, WarmEngine) and driven.terminated_by is not None:
+                engine.release(run)
             return
         submission = make_submission(self._operator, run, identity=self._identity, store_url=settings.store_url)
         self._driver = DriverProcess(submission)
@@ -152,10 +154,10 @@ class RunningEpochs:
                 raise RunStoppedError(run.run_id) from error
             raise
 
-    def _engine_here(self) -> Engine | None:
+    def _engine_here(self) -> Engine | WarmEngine | None:
         """Return on what this process runs operators; None where an application is submitted that does."""
         if self._operator.runner == "connect":
-            return Engine(kind=EngineKind.SPARK, master=find_connect_url(self._operator.conn_id))
+            return WarmEngine(server=find_connect_url(self._operator.conn_id))
         return _LOCAL if self._operator.runner == "local" else None
 
 
