@@ -10,8 +10,13 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 from iteration_lib.errors import UsageError
+from iteration_lib.protocol.status import RunStatus
+
+if TYPE_CHECKING:
+    from iteration_lib.store.record import RunRecord
 
 ADVISED_TASKS = 100
 
@@ -33,11 +38,20 @@ class Progress:
     is_terminated: bool
     is_stopped: bool = False
 
+    @classmethod
+    def of(cls, run: RunRecord) -> Self:
+        """Return how far a run has come."""
+        return cls(
+            last_durable_epoch=run.last_durable_epoch,
+            is_terminated=run.terminated_by is not None,
+            is_stopped=run.status is RunStatus.STOPPED,
+        )
+
 
 class Action(enum.Enum):
     """What a task has to do."""
 
-    DRIVE = "drive"  # its epochs are not durable yet
+    DRIVE = "drive"  # its epochs are not durable yet: it drives them, or waits for the task that does
     PASS = "pass"  # noqa: S105  (no password) - they are: on an earlier try, or before it was cleared
     STOP = "stop"  # they are, and the run has terminated: the tasks behind it have nothing to run
     SKIP = "skip"  # the run terminated before them

@@ -1,7 +1,10 @@
 """How does an iteration become a DAG?
 
-    open_run >> epochs.e000 >> epochs.e010 >> ... >> finish
+    open_run >> epochs.e000 >> epochs.e010 >> ... >> finish       run_epochs="submit": each task drives its epochs
+    open_run >> drive >> finish                                   run_epochs="watch": `drive` drives all of them, and
+    open_run >> epochs.e000 >> epochs.e010 >> ... >> finish       each task beside it follows its own
 
+run_epochs="connect" is drawn as "submit" is, and each task drives its epochs on a Spark Connect server.
 Parsing such a file imports neither the iteration nor Spark, opens no store and asks no network: it knows a name,
 parameters and a number of tasks. The same file gives the same bytes at every parse.
 """
@@ -12,16 +15,25 @@ import re
 import warnings
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from airflow.sdk import DAG, Asset, Param, TaskGroup, TriggerRule, chain
 
 from iteration_lib.airflow.chain import ADVISED_TASKS, Slice, plan_chain
-from iteration_lib.airflow.operators import EpochsOperator, FinishRunOperator, OpenRunOperator
+from iteration_lib.airflow.operators import (
+    EpochsOperator,
+    FinishRunOperator,
+    FollowEpochsOperator,
+    OpenRunOperator,
+)
 from iteration_lib.airflow.parameter import MAX_EPOCHS, make_params
 from iteration_lib.errors import UsageError
 
+RunEpochs = Literal["submit", "watch", "connect"]
+
 GROUP = "epochs"
+DRIVE = "drive"
+CONNECTIONS = {"submit": "spark_default", "watch": "spark_default", "connect": "spark_connect_default"}
 RUN_KEY = "{{ dag.dag_id }}/{{ run_id }}"  # a retry and a cleared task find the same run again
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=10)  # a lost worker or driver; a user's mistake is never retried
@@ -37,8 +49,9 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     schedule: Any = None,  # noqa: ANN401  (whatever Airflow takes: a cron text, a timedelta, assets, a timetable)
     max_epochs: int | None = None,
     epochs_per_task: int = 1,
+    run_epochs: RunEpochs = "submit",
     runner: Literal["spark", "local"] = "spark",
-    conn_id: str = "spark_default",
+    conn_id: str | None = None,
     spark_conf: Mapping[str, str] | None = None,
     store_conn_id: str | None = None,
     state_uri: str | None = None,
@@ -48,11 +61,15 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     """Return a DAG that runs the iteration named by `module:object`.
 
     `params` are the run's parameters and their defaults; they become typed fields of the trigger form. The chain has
-    tasks for `max_epochs` epochs (by default the parameter of that name), `epochs_per_task` each: every task is one
-    Spark application. `conn_id` names a connection of type spark; `runner="local"` runs plain Python in the task.
+    tasks for `max_epochs` epochs (by default the parameter of that name), `epochs_per_task` each. With
+    `run_epochs="submit"` every task is one Spark application; with "watch" there is one application for the whole run,
+    in a task of its own, and the chain's tasks follow it in Airflow's triggerer; with "connect" every task is a client
+    of a Spark Connect server that is there already. The results are the same to the bit. `conn_id` names a connection
+    of type spark, or spark_connect; `spark_conf` is for applications; `runner="local"` runs plain Python instead.
     Where the store and the state lie comes from Airflow's configuration unless given here. `dag_options` go to the DAG.
     """
     _check_reference(reference)
+    _check_way(run_epochs, has_own_settings=runner == "local" or bool(spark_conf))
     given = dict(params or {})
     slices = plan_chain(max_epochs=_longest_run(given, max_epochs), epochs_per_task=epochs_per_task)
     given.setdefault(MAX_EPOCHS, max_epochs)
@@ -71,26 +88,42 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
         **options,
     ) as dag:
         opening = OpenRunOperator(task_id="open_run", state_uri=state_uri, longest=slices[-1].end_epoch, **shared)
-        with TaskGroup(GROUP):
-            epochs = [
-                EpochsOperator(
-                    task_id=part.name,
-                    first_epoch=part.first_epoch,
-                    end_epoch=part.end_epoch,
-                    runner=runner,
-                    conn_id=conn_id,
-                    spark_conf=dict(spark_conf or {}),
-                    doc=_describe(part),
-                    **shared,
-                )
-                for part in slices
-            ]
-        # NONE_FAILED: after an early stop the epoch before it is skipped, and it runs all the same.
+        drives: dict[str, Any] = {
+            "runner": "connect" if run_epochs == "connect" else runner,
+            "conn_id": conn_id or CONNECTIONS[run_epochs],
+            "spark_conf": dict(spark_conf or {}),
+            **shared,
+        }
+        epochs = _draw_epochs(slices, run_epochs=run_epochs, drives=drives)
         finish = FinishRunOperator(
-            task_id="finish", trigger_rule=TriggerRule.NONE_FAILED, outlets=[iteration_asset(reference)], **shared
+            task_id="finish",
+            # NONE_FAILED: after an early stop the epoch before it is skipped, and it runs all the same. ALL_DONE: a
+            # task of the chain may have taken the place of a failed `drive`; the store says whether the run has ended.
+            trigger_rule=TriggerRule.ALL_DONE if run_epochs == "watch" else TriggerRule.NONE_FAILED,
+            outlets=[iteration_asset(reference)],
+            **shared,
         )
         chain(opening, *epochs, finish)
+        if run_epochs == "watch":
+            whole = Slice(first_epoch=0, end_epoch=slices[-1].end_epoch, name=DRIVE)
+            chain(opening, _draw(EpochsOperator, whole, drives), finish)
     return dag
+
+
+def _draw_epochs(
+    slices: tuple[Slice, ...], *, run_epochs: RunEpochs, drives: Mapping[str, Any]
+) -> list[EpochsOperator]:
+    with TaskGroup(GROUP):
+        if run_epochs != "watch":
+            return [_draw(EpochsOperator, part, drives) for part in slices]
+        follows = {**drives, "driving_task_id": DRIVE, "until_epoch": slices[-1].end_epoch}
+        return [_draw(FollowEpochsOperator, part, follows) for part in slices]
+
+
+def _draw(kind: type[EpochsOperator], part: Slice, options: Mapping[str, Any]) -> EpochsOperator:
+    return kind(
+        task_id=part.name, first_epoch=part.first_epoch, end_epoch=part.end_epoch, doc=_describe(part), **options
+    )
 
 
 def iteration_asset(reference: str) -> Asset:
@@ -108,6 +141,16 @@ def _check_reference(reference: object) -> None:
         )
     if not _REFERENCE.fullmatch(reference):
         raise UsageError(f"{reference!r} is no 'module:object'; write for example 'my_team.kmeans:kmeans'")
+
+
+def _check_way(run_epochs: str, *, has_own_settings: bool) -> None:
+    if run_epochs not in get_args(RunEpochs):
+        raise UsageError(f"run_epochs is {run_epochs!r}; choose one of {', '.join(get_args(RunEpochs))}")
+    if run_epochs == "connect" and has_own_settings:
+        raise UsageError(
+            'run_epochs="connect" runs on a Spark Connect server, which has its own settings; leave out runner= and '
+            "spark_conf="
+        )
 
 
 def _longest_run(params: Mapping[str, object], max_epochs: int | None) -> int:

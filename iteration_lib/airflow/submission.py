@@ -62,12 +62,12 @@ class Submission:
 def make_submission(
     operator: EpochsOperator, run: RunRecord, *, identity: TaskIdentity, store_url: str | None
 ) -> Submission:
-    """Return the application that drives a run up to the end of the operator's epochs."""
-    last = operator.end_epoch - 1
+    """Return the application that drives a run up to where the operator drives it."""
+    last = operator.until_epoch - 1
     epochs = f"epoch {last}" if last == operator.first_epoch else f"epochs {operator.first_epoch}-{last}"
     return Submission(
         application=Path(application.__file__),
-        arguments=(run.run_id, "--until-epoch", str(operator.end_epoch)),
+        arguments=(run.run_id, "--until-epoch", str(operator.until_epoch)),
         name=f"{run.run_key} {epochs} (run {run.run_id})",
         conn_id=operator.conn_id,
         conf=operator.spark_conf,

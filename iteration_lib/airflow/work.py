@@ -14,12 +14,13 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from iteration_lib.airflow.chain import Action, Progress, decide_action
+from iteration_lib.airflow.connect import find_connect_url
 from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
 from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
-from iteration_lib.engine import Engine, EngineKind
+from iteration_lib.engine import Engine, EngineKind, WarmEngine
 from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, is_cut_short, open_store
 from iteration_lib.launch import open_run as find_or_create_run
@@ -127,23 +128,22 @@ class RunningEpochs:
         return this_holder(self._identity.describe())
 
     def _action(self, run: RunRecord) -> Action:
-        progress = Progress(
-            last_durable_epoch=run.last_durable_epoch,
-            is_terminated=run.terminated_by is not None,
-            is_stopped=run.status is RunStatus.STOPPED,
-        )
-        return decide_action(progress, first_epoch=self._operator.first_epoch, end_epoch=self._operator.end_epoch)
+        operator = self._operator
+        return decide_action(Progress.of(run), first_epoch=operator.first_epoch, end_epoch=operator.end_epoch)
 
     def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
-        if is_here or self._operator.runner == EngineKind.LOCAL.value:
+        engine = _LOCAL if is_here else self._engine_here()
+        if engine is not None:
             drive = Drive(
                 holder=self._holder,
-                open_runner=_LOCAL.open_runner,
-                parallelism=_LOCAL.default_parallelism,
-                until_epoch=self._operator.end_epoch,
+                open_runner=engine.open_runner,
+                parallelism=engine.default_parallelism,
+                until_epoch=self._operator.until_epoch,
                 publish=False,
             )
-            drive_run(store, settings, run, drive)
+            driven = drive_run(store, settings, run, drive)
+            if isinstance(engine, WarmEngine) and driven.terminated_by is not None:
+                engine.release(run)
             return
         submission = make_submission(self._operator, run, identity=self._identity, store_url=settings.store_url)
         self._driver = DriverProcess(submission)
@@ -153,6 +153,12 @@ class RunningEpochs:
             if find_run(store, run.run_id).status is RunStatus.STOPPED:
                 raise RunStoppedError(run.run_id) from error
             raise
+
+    def _engine_here(self) -> Engine | WarmEngine | None:
+        """Return on what this process runs operators; None where an application is submitted that does."""
+        if self._operator.runner == "connect":
+            return WarmEngine(server=find_connect_url(self._operator.conn_id))
+        return _LOCAL if self._operator.runner == "local" else None
 
 
 @contextmanager

@@ -23,3 +23,26 @@ on_spark = iteration_dag(
     epochs_per_task=4,
     default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
 )
+watched = iteration_dag(
+    REFERENCE,
+    dag_id="counting_watched",
+    params=PARAMS,
+    run_epochs="watch",
+    runner="local",
+    default_args={"retries": 0},
+)
+watched_on_spark = iteration_dag(
+    REFERENCE,
+    dag_id="counting_watched_on_spark",
+    params=PARAMS,
+    run_epochs="watch",
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
+)
+connected = iteration_dag(
+    REFERENCE,
+    dag_id="counting_connected",
+    params=PARAMS,
+    run_epochs="connect",
+    epochs_per_task=2,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
+)
