@@ -86,6 +86,11 @@ def read_listing(store: PostgresStore, wanted: RunFilter, *, size: int, skip: in
     return Listing(runs=tuple(run for run, _ in found), total=found[0][1] if found else 0)
 
 
+def read_prefixes(store: PostgresStore, prefixes: Sequence[str]) -> tuple[str, ...]:
+    """Return those of some prefixes that runs have, sorted; deleted runs do not count."""
+    return store.read("list_prefixes", lambda row: str(row["prefix"]), prefixes=list(prefixes))
+
+
 def read_metric_spans(store: PostgresStore, run_ids: Sequence[RunId], *, width: int) -> tuple[RunMetricSpan, ...]:
     """Return the metrics of runs by run, name and epoch, `width` epochs at a time."""
     return store.read("list_metric_spans", lambda row: RunMetricSpan(**row), run_ids=list(run_ids), width=width)

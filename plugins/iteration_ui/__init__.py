@@ -1,4 +1,4 @@
-"""Registers with Airflow the tab that shows an iteration's run on the page of its DAG run.
+"""Registers with Airflow the page of all iterations' runs, and the tab of one on the page of its DAG run.
 
 Airflow imports plugins in every process, each task's included: what the pages need is imported by the first request.
 """
@@ -16,9 +16,9 @@ from iteration_ui.late_app import LateApp
 PREFIX = "/iterations"
 
 
-def tab_address(base_url: str | None) -> str:
-    """Return the tab's address as Airflow's UI resolves it: from the server's root, below the path it is mounted at."""
-    return f"{urlsplit(base_url or '').path.rstrip('/')}{PREFIX}/dags/{{DAG_ID}}/runs/{{RUN_ID}}"
+def address_of(page: str, base_url: str | None) -> str:
+    """Return a page's address as Airflow's UI resolves it: from the server's root, below the path it is mounted at."""
+    return f"{urlsplit(base_url or '').path.rstrip('/')}{PREFIX}/{page}"
 
 
 class IterationPlugin(AirflowPlugin):
@@ -29,8 +29,15 @@ class IterationPlugin(AirflowPlugin):
     external_views: list[Any] = [  # noqa: RUF012  (Airflow declares both as lists)
         {
             "name": "Iteration",
-            "href": tab_address(conf.get("api", "base_url", fallback="")),
+            "href": address_of("dags/{DAG_ID}/runs/{RUN_ID}", conf.get("api", "base_url", fallback="")),
             "destination": "dag_run",
             "url_route": "iteration",
-        }
+        },
+        {
+            "name": "Iterations",
+            "href": address_of("runs", conf.get("api", "base_url", fallback="")),
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "iterations",
+        },
     ]

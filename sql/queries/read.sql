@@ -194,6 +194,11 @@ SELECT runs.run_id, runs.run_key, runs.reference, runs.status, runs.last_durable
 FROM page JOIN runs USING (run_id) LEFT JOIN branches USING (run_id)
 ORDER BY page.place;
 
+-- list_prefixes: which of some prefixes runs have that are not deleted
+SELECT DISTINCT split_part(run_key, '/', 1) AS prefix FROM runs
+WHERE strpos(run_key, '/') > 0 AND split_part(run_key, '/', 1) = ANY (CAST(:prefixes AS text[])) AND status <> 'DELETED'
+ORDER BY prefix;
+
 -- list_metric_spans: the metrics of several runs, so many epochs at a time
 SELECT run_id, key AS name, min(epoch) AS first_epoch, max(epoch) AS last_epoch,
     min(CAST(value AS double precision)) AS least, max(CAST(value AS double precision)) AS greatest,

@@ -10,7 +10,14 @@ import pytest
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus, StopKind
-from iteration_lib.store.listing import Listing, RunFilter, RunMetricSpan, read_listing, read_metric_spans
+from iteration_lib.store.listing import (
+    Listing,
+    RunFilter,
+    RunMetricSpan,
+    read_listing,
+    read_metric_spans,
+    read_prefixes,
+)
 from iteration_lib.store.overview import read_spans
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import NewRun, Origin
@@ -146,6 +153,19 @@ def test_chosen_runs_are_those_of_the_prefixes_alone(store: PostgresStore, prefi
     found = listed(store, prefix, run_ids=[chosen.run_id, other.run_id])
 
     assert [(0, "a")] == shape(found)
+
+
+def test_prefixes_are_those_that_runs_have(store: PostgresStore, prefix: str) -> None:
+    for name in ("b", "a"):
+        add(store, f"{prefix}_{name}/1")
+        add(store, f"{prefix}_{name}/2")
+    add(store, f"{prefix}_c")
+    deleted = add(store, f"{prefix}_d/1")
+    Coordinator(store).apply(deleted.run_id, deletes())
+
+    found = read_prefixes(store, [f"{prefix}_{name}" for name in "acdx"])
+
+    assert (f"{prefix}_a",) == found
 
 
 @pytest.mark.parametrize("width", [1, 3])
