@@ -6,19 +6,12 @@ Airflow imports plugins in every process, each task's included: what the pages n
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
-from airflow.sdk import conf
 
+from iteration_ui.address import PREFIX, TAB, page_path
 from iteration_ui.late_app import LateApp
-
-PREFIX = "/iterations"
-
-
-def address_of(page: str, base_url: str | None) -> str:
-    """Return a page's address as Airflow's UI resolves it: from the server's root, below the path it is mounted at."""
-    return f"{urlsplit(base_url or '').path.rstrip('/')}{PREFIX}/{page}"
+from iteration_ui.link import EpochLink
 
 
 class IterationPlugin(AirflowPlugin):
@@ -26,16 +19,17 @@ class IterationPlugin(AirflowPlugin):
 
     name = "iteration"
     fastapi_apps: list[Any] = [{"app": LateApp(), "url_prefix": PREFIX, "name": "Iterations"}]  # noqa: RUF012
-    external_views: list[Any] = [  # noqa: RUF012  (Airflow declares both as lists)
+    operator_extra_links: list[Any] = [EpochLink()]  # noqa: RUF012
+    external_views: list[Any] = [  # noqa: RUF012  (Airflow declares all three as lists)
         {
             "name": "Iteration",
-            "href": address_of("dags/{DAG_ID}/runs/{RUN_ID}", conf.get("api", "base_url", fallback="")),
+            "href": page_path("dags/{DAG_ID}/runs/{RUN_ID}"),
             "destination": "dag_run",
-            "url_route": "iteration",
+            "url_route": TAB,
         },
         {
             "name": "Iterations",
-            "href": address_of("runs", conf.get("api", "base_url", fallback="")),
+            "href": page_path("runs"),
             "destination": "nav",
             "category": "browse",
             "url_route": "iterations",

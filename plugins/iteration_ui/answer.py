@@ -17,6 +17,7 @@ from iteration_lib.errors import (
     StoreUnavailableError,
     StoreVersionError,
 )
+from iteration_ui.address import page_path
 
 PROBLEM_SECONDS = 5
 
@@ -37,7 +38,7 @@ _FRAMING = "frame-ancestors 'self'; base-uri 'none'; form-action 'self'"
 def answer_page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:
     """Return a page; `refresh` among its values asks for it again after so many seconds."""
     nonce = secrets.token_urlsafe(16)
-    text = _templates.get_template(template).render(nonce=nonce, **values)
+    text = _templates.get_template(template).render(nonce=nonce, home=page_path(""), **{"refresh": None, **values})
     own = f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'"
     policy = f"default-src 'none'; {own}; {_FRAMING}"
     headers = {

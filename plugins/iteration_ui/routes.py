@@ -7,50 +7,30 @@ shapes and returns.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Annotated
 from uuid import UUID
 
 from airflow.api_fastapi.core_api.security import GetUserDep
-from fastapi import APIRouter, Depends, FastAPI, Query
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
-from iteration_lib.airflow.hook import IterationStoreHook, find_read_conn_id
-from iteration_lib.errors import IterationError
+from iteration_lib.errors import CheckpointNotFoundError
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.listing import RunFilter
-from iteration_lib.store.postgres import PostgresStore
-from iteration_lib.store.reader import open_reader
 from iteration_ui import guard
-from iteration_ui.answer import NothingToShowError, answer_error, answer_page
+from iteration_ui.address import run_page, site_path
+from iteration_ui.answer import NothingToShowError, answer_page
 from iteration_ui.page import make_run_page
 from iteration_ui.reading import RunReading, read_run
 from iteration_ui.runs_page import make_runs_page
 from iteration_ui.runs_reading import RunsQuery, read_runs
+from iteration_ui.start_form import make_start_form
+from iteration_ui.stores import open_history
 
-_ANY_DAG = "~"  # Airflow's authorisation takes it for all DAGs together, which no page of ours shows
 _STATUSES = {status.value: status for status in RunStatus}
 
 router = APIRouter(default_response_class=HTMLResponse)
-
-
-def make_app() -> FastAPI:
-    """Return the application; without pages of its own about itself, which nothing would guard."""
-    app = FastAPI(title="Iterations", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_exception_handler(IterationError, answer_error)
-    app.include_router(router)
-    return app
-
-
-@lru_cache(maxsize=1)
-def _history(url: str) -> PostgresStore:
-    return open_reader(url)
-
-
-def open_history() -> PostgresStore:
-    """Return the store, for reading; raises UsageError when nothing leads to it, or nothing answers there."""
-    return _history(IterationStoreHook(find_read_conn_id()).get_url())
 
 
 @router.get("/runs", dependencies=[Depends(guard.read)])
@@ -73,18 +53,17 @@ def list_runs(
     )
     readable = RunFilter(prefixes=sorted(guard.readable_dags(user)), with_unprefixed=guard.may_read_store(user))
     shown = make_runs_page(query, read_runs(open_history(), query, readable=readable))
-    return answer_page("runs.html", page=shown, title="Iterations", refresh=None)
+    return answer_page("runs.html", page=shown, title="Iterations")
 
 
-@router.get("/dags/{dag_id}/runs/{dag_run_id}", dependencies=[Depends(guard.read)])
-def show_dag_run(dag_id: str, dag_run_id: str) -> HTMLResponse:
-    """Show the iteration's run of a DAG run."""
-    if dag_id == _ANY_DAG:
-        raise NothingToShowError("There is no such DAG.")
+@router.get("/dags/{dag_id}/runs/{dag_run_id}", dependencies=[Depends(guard.read), Depends(guard.one_dag)])
+def show_dag_run(dag_id: str, dag_run_id: str, request: Request, user: GetUserDep) -> HTMLResponse:
+    """Show the iteration's run of a DAG run, with what the viewer may do to it."""
     reading = read_run(open_history(), f"{dag_id}/{dag_run_id}")
     if reading is None:
         raise NothingToShowError("This DAG run has opened no iteration yet; its first task does.")
-    return _show(reading)
+    may_change, may_trigger = guard.may(guard.change, request, user), guard.may(guard.trigger, request, user)
+    return _show(reading, may_change=may_change, may_trigger=may_trigger)
 
 
 @router.get("/runs/{run_id}", dependencies=[Depends(guard.read_store)])
@@ -98,6 +77,26 @@ def show_run(run_id: UUID) -> HTMLResponse:
     return _show(reading)
 
 
-def _show(reading: RunReading) -> HTMLResponse:
+@router.get(
+    "/dags/{dag_id}/runs/{dag_run_id}/checkpoints/{checkpoint_id}/start",
+    dependencies=[Depends(guard.trigger), Depends(guard.one_dag)],
+)
+def show_start_form(dag_id: str, dag_run_id: str, checkpoint_id: int) -> HTMLResponse:
+    """Show the form that starts a run from a checkpoint: the browser sends it to Airflow, as the viewer himself."""
+    history = open_history()
+    run = history.find_run(f"{dag_id}/{dag_run_id}")
+    if run is None or run.run_key != f"{dag_id}/{dag_run_id}":
+        raise NothingToShowError("This DAG run has opened no iteration.")
+    found = history.list_checkpoints(run.run_id, [checkpoint_id])
+    if not found or not found[0].has_files:
+        raise CheckpointNotFoundError(run.run_id, checkpoint_id, last=run.last_checkpoint_id)
+    form = make_start_form(run.run_key, run.params, checkpoint_id=checkpoint_id, epoch=found[0].epoch)
+    back = run_page(run.run_id, run.run_key)
+    return answer_page("start.html", form=form, back=back, site=site_path(), title="Start from a checkpoint")
+
+
+def _show(reading: RunReading, *, may_change: bool = False, may_trigger: bool = False) -> HTMLResponse:
     page = make_run_page(reading, now=datetime.now(tz=UTC))
-    return answer_page("run.html", page=page, title=page.run_key, refresh=page.refresh_seconds)
+    here = run_page(page.run_id, page.run_key)
+    may = {"may_change": may_change, "may_trigger": may_trigger}
+    return answer_page("run.html", page=page, here=here, **may, title=page.run_key, refresh=page.refresh_seconds)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.listing import ListedRun, RunMetricSpan
+from iteration_ui.address import run_page
 from iteration_ui.chart import Chart, Point, draw_chart, show_number
 from iteration_ui.runs_reading import PAGE_SIZE, RunsQuery, RunsReading
 from iteration_ui.show import show_seconds, show_time
@@ -17,7 +18,7 @@ from iteration_ui.show import show_seconds, show_time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """One run; `link` is relative to the page, `dag_id` empty for a run that no DAG started."""
+    """One run; `link` is below the pages' own path, `dag_id` empty for a run that no DAG started."""
 
     run_id: RunId
     link: str
@@ -70,12 +71,6 @@ def make_runs_page(query: RunsQuery, reading: RunsReading) -> RunsPage:
     )
 
 
-def address_of(run_id: str, run_key: str) -> str:
-    """Return a run's page, relative to the page of all runs: below its DAG, if it has one."""
-    dag_id, separator, dag_run_id = run_key.partition("/")
-    return f"dags/{quote(dag_id)}/runs/{quote(dag_run_id, safe='')}" if separator else f"runs/{quote(run_id)}"
-
-
 def _address(query: RunsQuery, page: int) -> str:
     """Return the address of another page of the same list, relative to this one."""
     asked = {"dag_id": query.dag_id, "status": query.status and query.status.value, "name": query.name}
@@ -88,7 +83,7 @@ def _row(run: ListedRun, *, is_compared: bool) -> RunRow:
     lasted = (run.finished_at - run.created_at).total_seconds() if run.finished_at else None
     return RunRow(
         run_id=run.run_id,
-        link=address_of(run.run_id, run.run_key) if run.status is not RunStatus.DELETED else "",
+        link=run_page(run.run_id, run.run_key) if run.status is not RunStatus.DELETED else "",
         name=dag_run_id if separator else run.run_key,
         dag_id=dag_id if separator else "",
         depth=run.depth,

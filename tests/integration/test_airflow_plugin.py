@@ -55,7 +55,7 @@ def test_tab_shows_the_run_to_those_who_may_see_the_dag(airflow: AirflowSite, en
 def test_names_that_a_user_chose_are_escaped(airflow: AirflowSite, ended: DagRun) -> None:
     answer = _get(airflow, f"dags/{ended.dag_id}/runs/{ended.dag_run_id}")
 
-    assert "<script" not in answer.text
+    assert "<script>" not in answer.text
     assert "&lt;script&gt;alert" in answer.text
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow import plugins_manager
 from airflow.sdk._shared.plugins_manager import plugins_manager as shared
 from fastapi.routing import APIRoute
 
-from iteration_ui import IterationPlugin, address_of, guard
+from iteration_lib.airflow.operators import EpochsOperator
+from iteration_ui import IterationPlugin, guard
+from iteration_ui.address import page_path
+from iteration_ui.app import make_app
 from iteration_ui.late_app import LateApp
-from iteration_ui.routes import router
+from iteration_ui.link import EpochLink
 
 pytestmark = pytest.mark.airflow
 PLUGINS = Path(__file__).parents[3] / "plugins"
@@ -22,13 +26,13 @@ PLUGINS = Path(__file__).parents[3] / "plugins"
 @pytest.mark.parametrize(
     ("base_url", "address"),
     [
-        (None, "/iterations/runs"),
+        ("", "/iterations/runs"),
         ("http://localhost:8080", "/iterations/runs"),
         ("https://example.org/team/airflow/", "/team/airflow/iterations/runs"),
     ],
 )
 def test_page_lies_below_the_path_that_airflow_is_mounted_at(base_url: str | None, address: str) -> None:
-    assert address == address_of("runs", base_url)
+    assert address == page_path("runs", base_url)
 
 
 def test_installed_plugin_is_not_registered_by_the_plugins_folder_again() -> None:
@@ -49,7 +53,7 @@ def test_plugin_is_valid_and_mounts_what_is_made_later() -> None:
     assert all(isinstance(app["app"], LateApp) for app in IterationPlugin.fastapi_apps)
 
 
-@pytest.mark.parametrize("route", router.routes, ids=lambda route: route.name)
+@pytest.mark.parametrize("route", make_app().routes, ids=lambda route: route.name)
 def test_every_route_carries_one_of_our_guards_and_what_acts_comes_from_our_own_pages(route: APIRoute) -> None:
     found = {dependency.call for dependency in route.dependant.dependencies}
 
@@ -76,6 +80,18 @@ def test_request_of_another_site_is_told_from_our_own(headers: dict[str, str], *
     base_url = "https://behind.example.org/airflow"
 
     assert expected == guard.is_same_origin({"host": "host:8080", **headers}, base_url=base_url)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "fragment"),
+    [("epochs.e007", "#epoch-7"), ("training.epochs.e0120", "#epoch-120"), ("e000", "#epoch-0"), ("finish", "")],
+)
+def test_epoch_task_links_to_its_first_epoch_in_the_tab(task_id: str, fragment: str) -> None:
+    key = SimpleNamespace(dag_id="kmeans", run_id="manual__2026-03-01T00:00:00+00:00", task_id=task_id)
+
+    link = EpochLink().get_link(EpochsOperator, ti_key=key)
+
+    assert f"/dags/kmeans/runs/manual__2026-03-01T00%3A00%3A00%2B00%3A00/plugin/iteration{fragment}" == link
 
 
 def _no_entry_points(**_selected: str) -> EntryPoints:
