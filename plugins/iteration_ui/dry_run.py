@@ -32,12 +32,10 @@ def plan_of(
     run_id: str, *, store_url: str, dags_folder: str, environ: Mapping[str, str] = os.environ
 ) -> dict[str, Any]:  # Any: the command's JSON, which a template shows
     """Return what `iteration plan --json` says; raises DryRunError when it says nothing."""
-    kept = {name: value for name, value in environ.items() if not name.startswith("AIRFLOW_")}
-    path = os.pathsep.join([*(entry for entry in sys.path if entry), dags_folder])
     try:
         ended = subprocess.run(  # noqa: S603  (our own command, and a run's id from the store)
             [sys.executable, "-c", _COMMAND, "plan", run_id, "--json"],
-            env={**kept, "PYTHONPATH": path, STORE_URL_VARIABLE: store_url},
+            env=environment_of(environ, store_url=store_url, dags_folder=dags_folder),
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_SECONDS,
@@ -49,3 +47,10 @@ def plan_of(
         return dict(json.loads(ended.stdout))
     except ValueError as error:
         raise DryRunError(run_id, "\n".join(ended.stderr.strip().splitlines()[-_LINES:])) from error
+
+
+def environment_of(environ: Mapping[str, str], *, store_url: str, dags_folder: str) -> dict[str, str]:
+    """Return the environment without what is Airflow's own, and with the DAGs' folder behind all that is importable."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("AIRFLOW_")}
+    path = os.pathsep.join([*(entry for entry in sys.path if entry), dags_folder])
+    return {**kept, "PYTHONPATH": path, STORE_URL_VARIABLE: store_url}
