@@ -7,7 +7,6 @@ action of ours: the browser asks Airflow for the DAG run.
 from __future__ import annotations
 
 import logging
-from typing import Annotated
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.sdk import conf
@@ -17,8 +16,9 @@ from fastapi.responses import HTMLResponse
 from iteration_lib.store.record import RunRecord
 from iteration_ui import action, guard
 from iteration_ui.address import run_page
-from iteration_ui.answer import NothingToShowError, answer_page
+from iteration_ui.answer import answer_page
 from iteration_ui.dry_run import plan_of
+from iteration_ui.found import RunOfDagRun
 from iteration_ui.stores import open_history, open_store, reading_url
 
 router = APIRouter(
@@ -29,43 +29,32 @@ router = APIRouter(
 _logger = logging.getLogger(__name__)
 
 
-def find_run(dag_id: str, dag_run_id: str) -> RunRecord:
-    """Return the run of a DAG run."""
-    run = open_history().find_run(f"{dag_id}/{dag_run_id}")
-    if run is None or run.run_key != f"{dag_id}/{dag_run_id}":  # what was asked for may be another run's id
-        raise NothingToShowError("This DAG run has opened no iteration.")
-    return run
-
-
-Run = Annotated[RunRecord, Depends(find_run)]
-
-
 @router.post("/stop")
-def stop(run: Run, user: GetUserDep) -> HTMLResponse:
+def stop(run: RunOfDagRun, user: GetUserDep) -> HTMLResponse:
     """Stop a run after the epoch in progress."""
     return _done(run, user.get_name(), "stop", action.stop(open_store(), run, by=user.get_name()))
 
 
 @router.post("/resume")
-def resume(run: Run, user: GetUserDep) -> HTMLResponse:
+def resume(run: RunOfDagRun, user: GetUserDep) -> HTMLResponse:
     """Let a stopped run go on."""
     return _done(run, user.get_name(), "resume", action.resume(open_store(), run, by=user.get_name()))
 
 
 @router.post("/checkpoint")
-def checkpoint(run: Run, user: GetUserDep) -> HTMLResponse:
+def checkpoint(run: RunOfDagRun, user: GetUserDep) -> HTMLResponse:
     """Ask for a checkpoint."""
     return _done(run, user.get_name(), "checkpoint", action.checkpoint(open_store(), run, by=user.get_name()))
 
 
 @router.post("/checkpoints/{checkpoint_id}/savepoint")
-def savepoint(run: Run, checkpoint_id: int, user: GetUserDep) -> HTMLResponse:
+def savepoint(run: RunOfDagRun, checkpoint_id: int, user: GetUserDep) -> HTMLResponse:
     """Copy a checkpoint to a folder of its own."""
     return _done(run, user.get_name(), "savepoint", action.savepoint(open_history(), run, checkpoint_id))
 
 
 @router.post("/plan")
-def plan(run: Run) -> HTMLResponse:
+def plan(run: RunOfDagRun) -> HTMLResponse:
     """Say what the next attempt would do."""
     planned = plan_of(run.run_id, store_url=reading_url(), dags_folder=conf.get("core", "dags_folder"))
     return answer_page("plan.html", plan=planned, back=run_page(run.run_id, run.run_key), title="Dry run")

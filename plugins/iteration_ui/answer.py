@@ -11,21 +11,15 @@ from jinja2 import Environment, FileSystemLoader
 
 from iteration_lib.errors import (
     CheckpointNotFoundError,
-    IterationError,
     OutcomeUnknownError,
     RunNotFoundError,
     StoreUnavailableError,
     StoreVersionError,
 )
 from iteration_ui.address import page_path
+from iteration_ui.found import NothingToShowError
 
 PROBLEM_SECONDS = 5
-
-
-class NothingToShowError(IterationError):
-    """There is no run at this address, or none yet."""
-
-
 _MISSING = (NothingToShowError, RunNotFoundError, CheckpointNotFoundError)
 _UNAVAILABLE = (StoreUnavailableError, StoreVersionError, OutcomeUnknownError)
 

@@ -13,6 +13,6 @@ def make_app() -> FastAPI:
     """Return the application; nothing of it is open that no guard stands before."""
     app = FastAPI(title="Iterations", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(IterationError, answer_error)
-    app.include_router(routes.router)
-    app.include_router(action_routes.router)
+    for router in (routes.router, routes.dag_run_router, action_routes.router):
+        app.include_router(router)
     return app

@@ -18,11 +18,13 @@ from iteration_lib.errors import CheckpointNotFoundError
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.listing import RunFilter
+from iteration_lib.store.record import RunRecord
 from iteration_ui import guard
 from iteration_ui.address import run_page, site_path
-from iteration_ui.answer import NothingToShowError, answer_page
+from iteration_ui.answer import answer_page
+from iteration_ui.found import RunOfDagRun, run_without_dag
 from iteration_ui.page import make_run_page
-from iteration_ui.reading import RunReading, read_run
+from iteration_ui.reading import read_run
 from iteration_ui.runs_page import make_runs_page
 from iteration_ui.runs_reading import RunsQuery, read_runs
 from iteration_ui.start_form import make_start_form
@@ -31,6 +33,11 @@ from iteration_ui.stores import open_history
 _STATUSES = {status.value: status for status in RunStatus}
 
 router = APIRouter(default_response_class=HTMLResponse)
+dag_run_router = APIRouter(
+    prefix="/dags/{dag_id}/runs/{dag_run_id}",
+    default_response_class=HTMLResponse,
+    dependencies=[Depends(guard.one_dag)],
+)
 
 
 @router.get("/runs", dependencies=[Depends(guard.read)])
@@ -56,38 +63,23 @@ def list_runs(
     return answer_page("runs.html", page=shown, title="Iterations")
 
 
-@router.get("/dags/{dag_id}/runs/{dag_run_id}", dependencies=[Depends(guard.read), Depends(guard.one_dag)])
-def show_dag_run(dag_id: str, dag_run_id: str, request: Request, user: GetUserDep) -> HTMLResponse:
+@dag_run_router.get("", dependencies=[Depends(guard.read)])
+def show_dag_run(run: RunOfDagRun, request: Request, user: GetUserDep) -> HTMLResponse:
     """Show the iteration's run of a DAG run, with what the viewer may do to it."""
-    reading = read_run(open_history(), f"{dag_id}/{dag_run_id}")
-    if reading is None:
-        raise NothingToShowError("This DAG run has opened no iteration yet; its first task does.")
     may_change, may_trigger = guard.may(guard.change, request, user), guard.may(guard.trigger, request, user)
-    return _show(reading, may_change=may_change, may_trigger=may_trigger)
+    return _show(run, may_change=may_change, may_trigger=may_trigger)
 
 
 @router.get("/runs/{run_id}", dependencies=[Depends(guard.read_store)])
 def show_run(run_id: UUID) -> HTMLResponse:
     """Show a run that no DAG started; one that a DAG did has its page there."""
-    history = open_history()
-    run = history.find_run(str(run_id))
-    reading = read_run(history, run.run_key) if run is not None and "/" not in run.run_key else None
-    if reading is None:
-        raise NothingToShowError("There is no run of this id that was started without a DAG.")
-    return _show(reading)
+    return _show(run_without_dag(run_id))
 
 
-@router.get(
-    "/dags/{dag_id}/runs/{dag_run_id}/checkpoints/{checkpoint_id}/start",
-    dependencies=[Depends(guard.trigger), Depends(guard.one_dag)],
-)
-def show_start_form(dag_id: str, dag_run_id: str, checkpoint_id: int) -> HTMLResponse:
+@dag_run_router.get("/checkpoints/{checkpoint_id}/start", dependencies=[Depends(guard.trigger)])
+def show_start_form(run: RunOfDagRun, checkpoint_id: int) -> HTMLResponse:
     """Show the form that starts a run from a checkpoint: the browser sends it to Airflow, as the viewer himself."""
-    history = open_history()
-    run = history.find_run(f"{dag_id}/{dag_run_id}")
-    if run is None or run.run_key != f"{dag_id}/{dag_run_id}":
-        raise NothingToShowError("This DAG run has opened no iteration.")
-    found = history.list_checkpoints(run.run_id, [checkpoint_id])
+    found = open_history().list_checkpoints(run.run_id, [checkpoint_id])
     if not found or not found[0].has_files:
         raise CheckpointNotFoundError(run.run_id, checkpoint_id, last=run.last_checkpoint_id)
     form = make_start_form(run.run_key, run.params, checkpoint_id=checkpoint_id, epoch=found[0].epoch)
@@ -95,8 +87,8 @@ def show_start_form(dag_id: str, dag_run_id: str, checkpoint_id: int) -> HTMLRes
     return answer_page("start.html", form=form, back=back, site=site_path(), title="Start from a checkpoint")
 
 
-def _show(reading: RunReading, *, may_change: bool = False, may_trigger: bool = False) -> HTMLResponse:
-    page = make_run_page(reading, now=datetime.now(tz=UTC))
+def _show(run: RunRecord, *, may_change: bool = False, may_trigger: bool = False) -> HTMLResponse:
+    page = make_run_page(read_run(open_history(), run), now=datetime.now(tz=UTC))
     here = run_page(page.run_id, page.run_key)
     may = {"may_change": may_change, "may_trigger": may_trigger}
     return answer_page("run.html", page=page, here=here, **may, title=page.run_key, refresh=page.refresh_seconds)

@@ -87,13 +87,13 @@ def test_run_that_is_not_stopped_is_not_resumed(store: PostgresStore) -> None:
 def test_savepoint_is_a_folder_that_needs_no_store(store: PostgresStore, tmp_path: Path) -> None:
     here = Here.begin(store, tmp_path, told)
     here.drive(until_epoch=2)
-    (checkpoint_id,) = [known.checkpoint_id for known in store.list_checkpoints(here.run.run_id) if known.epoch == 1]
+    (checkpoint_id,) = [known.checkpoint_id for known in store.list_checkpoints(here.run.run_id) if known.epoch == 0]
 
     said = action.savepoint(store, here.found, checkpoint_id)
 
     what, separator, uri = said.partition(" is saved in ")
     assert (f"Checkpoint {checkpoint_id}", " is saved in ") == (what, separator)
-    assert 1 == open_savepoint(uri).manifest.epoch
+    assert 0 == open_savepoint(uri).manifest.epoch
 
 
 def test_dry_run_says_what_the_command_says_and_starts_nothing(
