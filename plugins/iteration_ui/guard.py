@@ -21,6 +21,7 @@ from airflow.sdk import conf
 from fastapi import HTTPException, Request, status
 
 from iteration_lib.airflow.hook import find_store_conn_id
+from iteration_ui.found import NothingToShowError
 
 ANY_DAG = "~"
 
@@ -38,7 +39,7 @@ def read_store(user: GetUserDep) -> None:
 def one_dag(dag_id: str) -> None:
     """Refuse what Airflow's authorisation takes for all DAGs together, which no page of ours shows."""
     if dag_id == ANY_DAG:
-        raise HTTPException(status.HTTP_404_NOT_FOUND, "There is no such DAG.")
+        raise NothingToShowError("There is no such DAG.")
 
 
 def same_origin(request: Request) -> None:
