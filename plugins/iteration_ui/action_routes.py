@@ -18,7 +18,7 @@ from iteration_ui import action, guard
 from iteration_ui.address import run_page
 from iteration_ui.answer import answer_page
 from iteration_ui.dry_run import plan_of
-from iteration_ui.found import RunOfDagRun
+from iteration_ui.lookup import RunOfDagRun
 from iteration_ui.stores import open_history, open_store, reading_url
 
 router = APIRouter(

@@ -17,7 +17,7 @@ from iteration_lib.errors import (
     StoreVersionError,
 )
 from iteration_ui.address import page_path
-from iteration_ui.found import NothingToShowError
+from iteration_ui.lookup import NothingToShowError
 
 PROBLEM_SECONDS = 5
 _MISSING = (NothingToShowError, RunNotFoundError, CheckpointNotFoundError)

@@ -21,7 +21,7 @@ from airflow.sdk import conf
 from fastapi import HTTPException, Request, status
 
 from iteration_lib.airflow.hook import find_store_conn_id
-from iteration_ui.found import NothingToShowError
+from iteration_ui.lookup import NothingToShowError
 
 ANY_DAG = "~"
 

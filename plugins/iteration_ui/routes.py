@@ -22,7 +22,7 @@ from iteration_lib.store.record import RunRecord
 from iteration_ui import guard
 from iteration_ui.address import run_page, site_path
 from iteration_ui.answer import answer_page
-from iteration_ui.found import RunOfDagRun, run_without_dag
+from iteration_ui.lookup import RunOfDagRun, run_without_dag
 from iteration_ui.page import make_run_page
 from iteration_ui.reading import read_run
 from iteration_ui.runs_page import make_runs_page
