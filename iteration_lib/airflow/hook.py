@@ -1,8 +1,9 @@
 """Where is the iteration store, and where does state go, as Airflow knows it?
 
 The store: the connection that the DAG names, else the one named by `[iteration] store_conn_id` (`iteration_store` by
-default), else ITERATION_STORE_URL. The state: what the DAG says, else `[iteration] state_uri`, else
-ITERATION_STATE_URI. No password reaches a log, a DAG file or a command line.
+default), else ITERATION_STORE_URL. Airflow's pages read it by the one named by `[iteration] store_read_conn_id`, if
+there is any: its login needs no more than the role iteration_reader. The state: what the DAG says, else
+`[iteration] state_uri`, else ITERATION_STATE_URI. No password reaches a log, a DAG file or a command line.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class IterationStoreHook(BaseHook):
 
     def get_url(self, environ: Mapping[str, str] = os.environ) -> str:
         """Return the store's address, password included; raises UsageError when nothing leads to it."""
-        conn_id = self._named or conf.get(_SECTION, "store_conn_id", fallback=self.default_conn_name)
+        conn_id = self._named or find_store_conn_id()
         try:
             return url_of_connection(self.get_connection(conn_id))
         except AirflowNotFoundException as error:
@@ -60,6 +61,16 @@ class IterationStoreHook(BaseHook):
         except IterationError as error:
             return False, str(error)
         return True, "The store answers."
+
+
+def find_store_conn_id() -> str:
+    """Return the id of the connection that leads to the store."""
+    return str(conf.get(_SECTION, "store_conn_id", fallback=IterationStoreHook.default_conn_name))
+
+
+def find_read_conn_id() -> str | None:
+    """Return the id of the connection that pages read the store by; None where that is the store's own."""
+    return conf.get(_SECTION, "store_read_conn_id", fallback="") or None
 
 
 def url_of_connection(connection: Connection) -> str:

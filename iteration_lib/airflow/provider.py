@@ -33,6 +33,15 @@ def get_provider_info() -> dict[str, object]:
                         "example": None,
                         "default": "iteration_store",
                     },
+                    "store_read_conn_id": {
+                        "description": "The connection by which Airflow's pages read the store; its login needs no "
+                        "more than the database role iteration_reader. Empty: the one of store_conn_id, for reading "
+                        "alone.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "iteration_store_read",
+                        "default": "",
+                    },
                     "state_uri": {
                         "description": "Where state files and outputs go: a folder that every machine of the "
                         "cluster sees, or the address of an object store. Empty: ITERATION_STATE_URI is used.",

@@ -1,4 +1,4 @@
-"""Registers with Airflow the tab that shows an iteration's run on the page of its DAG run.
+"""Registers with Airflow the page of all iterations' runs, and the tab of one on the page of its DAG run.
 
 Airflow imports plugins in every process, each task's included: what the pages need is imported by the first request.
 """
@@ -6,19 +6,12 @@ Airflow imports plugins in every process, each task's included: what the pages n
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
-from airflow.sdk import conf
 
+from iteration_ui.address import PREFIX, TAB, page_path
 from iteration_ui.late_app import LateApp
-
-PREFIX = "/iterations"
-
-
-def tab_address(base_url: str | None) -> str:
-    """Return the tab's address as Airflow's UI resolves it: from the server's root, below the path it is mounted at."""
-    return f"{urlsplit(base_url or '').path.rstrip('/')}{PREFIX}/dags/{{DAG_ID}}/runs/{{RUN_ID}}"
+from iteration_ui.link import EpochLink
 
 
 class IterationPlugin(AirflowPlugin):
@@ -26,11 +19,19 @@ class IterationPlugin(AirflowPlugin):
 
     name = "iteration"
     fastapi_apps: list[Any] = [{"app": LateApp(), "url_prefix": PREFIX, "name": "Iterations"}]  # noqa: RUF012
-    external_views: list[Any] = [  # noqa: RUF012  (Airflow declares both as lists)
+    operator_extra_links: list[Any] = [EpochLink()]  # noqa: RUF012
+    external_views: list[Any] = [  # noqa: RUF012  (Airflow declares all three as lists)
         {
             "name": "Iteration",
-            "href": tab_address(conf.get("api", "base_url", fallback="")),
+            "href": page_path("dags/{DAG_ID}/runs/{RUN_ID}"),
             "destination": "dag_run",
-            "url_route": "iteration",
-        }
+            "url_route": TAB,
+        },
+        {
+            "name": "Iterations",
+            "href": page_path("runs"),
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "iterations",
+        },
     ]

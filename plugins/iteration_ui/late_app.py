@@ -30,7 +30,7 @@ class LateApp:
     def _application(self) -> _Application:
         with self._lock:
             if self._made is None:
-                from iteration_ui.routes import make_app  # noqa: PLC0415  (late is the point)
+                from iteration_ui.app import make_app  # noqa: PLC0415  (late is the point)
 
                 self._made = make_app()
             return self._made

@@ -9,6 +9,7 @@ from datetime import datetime
 from iteration_lib.protocol.status import EpochStatus, RunStatus
 from iteration_lib.store.overview import Span
 from iteration_lib.store.record import EpochRecord, RunRecord
+from iteration_ui.button import Button, buttons_of
 from iteration_ui.chart import Chart, Mark, Point, draw_chart
 from iteration_ui.grid import Grid, make_grid
 from iteration_ui.reading import RunReading
@@ -67,12 +68,14 @@ class RunPage:
     attempts: tuple[AttemptRow, ...]
     checkpoints: tuple[CheckpointRow, ...]
     checkpoints_left_out: int
+    buttons: tuple[Button, ...]
 
 
 def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
     """Return the page of a run as it is now."""
     run = reading.run
     metric_names = tuple(dict.fromkeys(name for epoch in reading.epochs for name in epoch.metrics))
+    restorable = [known.checkpoint_id for known in reading.checkpoints if known.has_files]
     return RunPage(
         run_id=run.run_id,
         run_key=run.run_key,
@@ -94,6 +97,7 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         attempts=attempt_rows(reading.attempts, reading.attempt_spans, now),
         checkpoints=checkpoint_rows(reading.checkpoints, now),
         checkpoints_left_out=min((known.checkpoint_id for known in reading.checkpoints), default=1) - 1,
+        buttons=buttons_of(run, newest_checkpoint=max(restorable, default=None)),
     )
 
 
@@ -103,7 +107,7 @@ def _summary(run: RunRecord) -> str:
         return f"{epochs}; terminated because {_REASONS[run.terminated_by.value]}"
     planned = f"{epochs} of at most {run.max_epochs}" if run.max_epochs is not None else epochs
     if run.status is RunStatus.STOPPED:
-        return f"{planned}; stopped until `iteration resume`"
+        return f"{planned}; stopped until somebody resumes it"
     return planned if run.asked_to is None else f"{planned}; asked to {run.asked_to.value.lower()} after this epoch"
 
 

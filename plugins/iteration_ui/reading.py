@@ -45,11 +45,8 @@ class RunReading:
     attempt_spans: Sequence[AttemptSpan] = ()
 
 
-def read_run(store: PostgresStore, run_key: str) -> RunReading | None:
-    """Read the run of a key, None if there is none."""
-    run = store.find_run(run_key)
-    if run is None or run.run_key != run_key:
-        return None
+def read_run(store: PostgresStore, run: RunRecord) -> RunReading:
+    """Read what the page of a run shows."""
     width, newest = width_for(run.last_durable_epoch + 2), run.last_checkpoint_id
     return RunReading(
         run=run,

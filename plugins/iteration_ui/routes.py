@@ -6,78 +6,89 @@ shapes and returns.
 
 from __future__ import annotations
 
-import secrets
 from datetime import UTC, datetime
-from functools import lru_cache
-from pathlib import Path
+from typing import Annotated
+from uuid import UUID
 
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import requires_access_dag
-from fastapi import APIRouter, Depends, FastAPI
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader
 
-from iteration_lib.airflow.hook import IterationStoreHook
-from iteration_lib.errors import IterationError
-from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.errors import CheckpointNotFoundError
+from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.listing import RunFilter
+from iteration_lib.store.record import RunRecord
+from iteration_ui import guard
+from iteration_ui.address import run_page, site_path
+from iteration_ui.answer import answer_page
+from iteration_ui.lookup import RunOfDagRun, run_without_dag
 from iteration_ui.page import make_run_page
 from iteration_ui.reading import read_run
+from iteration_ui.runs_page import make_runs_page
+from iteration_ui.runs_reading import RunsQuery, read_runs
+from iteration_ui.start_form import make_start_form
+from iteration_ui.stores import open_history
 
-PROBLEM_SECONDS = 5
-_ANY_DAG = "~"  # Airflow's authorisation takes it for all DAGs together, which no page of ours shows
+_STATUSES = {status.value: status for status in RunStatus}
 
-_templates = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+router = APIRouter(default_response_class=HTMLResponse)
+dag_run_router = APIRouter(
+    prefix="/dags/{dag_id}/runs/{dag_run_id}",
+    default_response_class=HTMLResponse,
+    dependencies=[Depends(guard.one_dag)],
 )
-_FRAMING = "frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
-router = APIRouter()
 
 
-def make_app() -> FastAPI:
-    """Return the application; without pages of its own about itself, which nothing would guard."""
-    app = FastAPI(title="Iterations", docs_url=None, redoc_url=None, openapi_url=None)
-    app.include_router(router)
-    return app
+@router.get("/runs", dependencies=[Depends(guard.read)])
+def list_runs(
+    user: GetUserDep,
+    *,
+    dag_id: str = "",
+    status: str = "",
+    name: str = "",
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+    compare: Annotated[tuple[UUID, ...], Query()] = (),
+) -> HTMLResponse:
+    """Show the runs that a viewer may see."""
+    query = RunsQuery(
+        dag_id=dag_id,
+        status=_STATUSES.get(status, ""),
+        name=name,
+        page=page,
+        compare=tuple(RunId(str(run_id)) for run_id in compare),
+    )
+    readable = RunFilter(prefixes=sorted(guard.readable_dags(user)), with_unprefixed=guard.may_read_store(user))
+    shown = make_runs_page(query, read_runs(open_history(), query, readable=readable))
+    return answer_page("runs.html", page=shown, title="Iterations")
 
 
-@lru_cache(maxsize=1)
-def _history(url: str) -> PostgresStore:
-    return PostgresStore(url)
+@dag_run_router.get("", dependencies=[Depends(guard.read)])
+def show_dag_run(run: RunOfDagRun, request: Request, user: GetUserDep) -> HTMLResponse:
+    """Show the iteration's run of a DAG run, with what the viewer may do to it."""
+    may_change, may_trigger = guard.may(guard.change, request, user), guard.may(guard.trigger, request, user)
+    return _show(run, may_change=may_change, may_trigger=may_trigger)
 
 
-def open_history() -> PostgresStore:
-    """Return the store, for reading; raises UsageError when nothing leads to it, or nothing answers there."""
-    return _history(IterationStoreHook().get_url())
+@router.get("/runs/{run_id}", dependencies=[Depends(guard.read_store)])
+def show_run(run_id: UUID) -> HTMLResponse:
+    """Show a run that no DAG started; one that a DAG did has its page there."""
+    return _show(run_without_dag(run_id))
 
 
-@router.get(
-    "/dags/{dag_id}/runs/{dag_run_id}",
-    response_class=HTMLResponse,
-    dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))],
-)
-def show_run(dag_id: str, dag_run_id: str) -> HTMLResponse:
-    """Show the iteration's run of a DAG run."""
-    if dag_id == _ANY_DAG:
-        return _problem("There is no such DAG.", status=404)
-    try:
-        reading = read_run(open_history(), f"{dag_id}/{dag_run_id}")
-    except IterationError as error:
-        return _problem(str(error), status=503)
-    if reading is None:
-        return _problem("This DAG run has opened no iteration yet; its first task does.", status=404)
-    page = make_run_page(reading, now=datetime.now(tz=UTC))
-    return _html("run.html", status=200, page=page, title=page.run_key, refresh=page.refresh_seconds)
+@dag_run_router.get("/checkpoints/{checkpoint_id}/start", dependencies=[Depends(guard.trigger)])
+def show_start_form(run: RunOfDagRun, checkpoint_id: int) -> HTMLResponse:
+    """Show the form that starts a run from a checkpoint: the browser sends it to Airflow, as the viewer himself."""
+    found = open_history().list_checkpoints(run.run_id, [checkpoint_id])
+    if not found or not found[0].has_files:
+        raise CheckpointNotFoundError(run.run_id, checkpoint_id, last=run.last_checkpoint_id)
+    form = make_start_form(run.run_key, run.params, checkpoint_id=checkpoint_id, epoch=found[0].epoch)
+    back = run_page(run.run_id, run.run_key)
+    return answer_page("start.html", form=form, back=back, site=site_path(), title="Start from a checkpoint")
 
 
-def _problem(message: str, *, status: int) -> HTMLResponse:
-    return _html("problem.html", status=status, message=message, title="Iteration", refresh=PROBLEM_SECONDS)
-
-
-def _html(template: str, *, status: int, **values: object) -> HTMLResponse:
-    """Render a page that runs no script but its own, asks this server alone, and is framed by Airflow alone."""
-    nonce = secrets.token_urlsafe(16)
-    text = _templates.get_template(template).render(nonce=nonce, **values)
-    own = f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'"
-    policy = f"default-src 'none'; {own}; {_FRAMING}"
-    headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-    return HTMLResponse(text, status_code=status, headers=headers)
+def _show(run: RunRecord, *, may_change: bool = False, may_trigger: bool = False) -> HTMLResponse:
+    page = make_run_page(read_run(open_history(), run), now=datetime.now(tz=UTC))
+    here = run_page(page.run_id, page.run_key)
+    may = {"may_change": may_change, "may_trigger": may_trigger}
+    return answer_page("run.html", page=page, here=here, **may, title=page.run_key, refresh=page.refresh_seconds)

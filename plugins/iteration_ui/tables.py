@@ -50,6 +50,7 @@ class CheckpointRow:
     age: str
     needed_by: str
     reason: str
+    is_there: bool
 
 
 def epoch_rows(epochs: Sequence[EpochRecord], metric_names: Sequence[str]) -> tuple[EpochRow, ...]:
@@ -105,6 +106,7 @@ def _checkpoint_row(checkpoint: CheckpointRecord, now: datetime) -> CheckpointRo
         age=show_seconds((now - checkpoint.triggered_at).total_seconds()),
         needed_by=_needed_by(checkpoint),
         reason=checkpoint.reason or "",
+        is_there=checkpoint.has_files,
     )
 
 

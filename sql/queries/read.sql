@@ -157,6 +157,57 @@ SELECT fencing_token AS attempt, min(epoch) AS first_epoch, max(epoch) AS last_e
     count(*) FILTER (WHERE status = 'DURABLE') AS durable
 FROM epochs WHERE run_id = :run_id GROUP BY fencing_token ORDER BY fencing_token;
 
+-- list_forest: the runs of some prefixes that match, each behind the run it branched from; trees with new runs first
+WITH RECURSIVE matching AS (
+    SELECT run_id, created_at, to_char(created_at, 'YYYYMMDDHH24MISSUS') || run_id AS place
+    FROM runs
+    WHERE CASE strpos(run_key, '/')
+            WHEN 0 THEN CAST(:with_unprefixed AS boolean)
+            ELSE split_part(run_key, '/', 1) = ANY (CAST(:prefixes AS text[]))
+        END
+        AND (status = CAST(:status AS text) OR CAST(:status AS text) IS NULL AND status <> 'DELETED')
+        AND strpos(lower(run_key), lower(CAST(:key_part AS text))) > 0
+        AND (CAST(:run_ids AS uuid[]) IS NULL OR run_id = ANY (CAST(:run_ids AS uuid[])))
+), forest AS (
+    SELECT matching.run_id, matching.created_at, matching.run_id AS tree, 0 AS depth, ARRAY[matching.place] AS path
+    FROM matching LEFT JOIN branches USING (run_id)
+    WHERE NOT EXISTS (SELECT FROM matching AS origins WHERE origins.run_id = branches.origin_run_id)
+    UNION ALL
+    SELECT matching.run_id, matching.created_at, forest.tree, forest.depth + 1, forest.path || matching.place
+    FROM forest JOIN branches ON branches.origin_run_id = forest.run_id JOIN matching ON matching.run_id = branches.run_id
+), page AS (
+    SELECT run_id, depth, count(*) OVER () AS total,
+        row_number() OVER (ORDER BY newest DESC, tree, path COLLATE "C") AS place
+    FROM (
+        SELECT run_id, tree, depth, path, max(created_at) OVER (PARTITION BY tree) AS newest FROM forest
+    ) AS dated
+    ORDER BY place LIMIT :size OFFSET :skip
+)
+SELECT runs.run_id, runs.run_key, runs.reference, runs.status, runs.last_durable_epoch + 1 AS epochs, runs.max_epochs,
+    runs.created_at, runs.finished_at, page.depth, page.total, branches.origin_checkpoint_id,
+    branches.run_id IS NOT NULL AND branches.origin_run_id IS NULL AS from_savepoint,
+    (SELECT kind FROM stops WHERE stops.run_id = runs.run_id AND stops.resumed_at IS NULL) AS asked_to,
+    coalesce((
+        SELECT epochs.metrics FROM epochs
+        WHERE epochs.run_id = runs.run_id AND epochs.epoch = runs.last_durable_epoch AND epochs.status = 'DURABLE'
+    ), '{}') AS metrics
+FROM page JOIN runs USING (run_id) LEFT JOIN branches USING (run_id)
+ORDER BY page.place;
+
+-- list_prefixes: which of some prefixes runs have that are not deleted
+SELECT DISTINCT split_part(run_key, '/', 1) AS prefix FROM runs
+WHERE strpos(run_key, '/') > 0 AND split_part(run_key, '/', 1) = ANY (CAST(:prefixes AS text[])) AND status <> 'DELETED'
+ORDER BY prefix;
+
+-- list_metric_spans: the metrics of several runs, so many epochs at a time
+SELECT run_id, key AS name, min(epoch) AS first_epoch, max(epoch) AS last_epoch,
+    min(CAST(value AS double precision)) AS least, max(CAST(value AS double precision)) AS greatest,
+    (array_agg(CAST(value AS double precision) ORDER BY epoch DESC))[1] AS last
+FROM epochs, jsonb_each_text(metrics)
+WHERE run_id = ANY (CAST(:run_ids AS uuid[])) AND status <> 'VOIDED'
+GROUP BY run_id, key, epoch / :width
+ORDER BY run_id, key COLLATE "C", first_epoch;
+
 -- list_operators: the operators of a run, in running order
 SELECT operator_id, position, name, role, kind, finished_epoch, fencing_token, output, finished_at, added_under
 FROM operators WHERE run_id = :run_id ORDER BY position;

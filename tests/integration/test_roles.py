@@ -10,13 +10,16 @@ from contextlib import closing
 import psycopg2
 import psycopg2.errors
 import pytest
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import InternalError
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import UsageError
 from iteration_lib.store import migrate
 from iteration_lib.store.migrate import Migration, migrations, upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
+from iteration_lib.store.reader import open_reader
 from tests.protocol_script import claim
 from tests.store_script import a_run, added, history, new_family, whole_story
 
@@ -270,3 +273,28 @@ def test_upgrade_of_a_store_that_is_up_to_date_does_not_wait_for_those_who_use_i
 
     engine.dispose()
     store.close()
+
+
+def test_page_reads_by_a_login_that_may_only_read(store_url: str, login: Login) -> None:
+    store = PostgresStore(store_url)
+    run_id = added(store)
+    found = history(store, run_id)
+    store.close()
+
+    reader = open_reader(login("iteration_reader"))
+
+    assert found == history(reader, run_id)
+    reader.close()
+
+
+def test_page_that_reads_by_the_stores_own_login_can_write_nothing(store_url: str) -> None:
+    reader = open_reader(f"{store_url}&options=-c%20search_path%3Dpublic")
+    settings = text("SELECT current_setting('search_path'), current_setting('statement_timeout')")
+
+    with reader._engine.connect() as connection:
+        found = connection.execute(settings).one()
+        with pytest.raises(InternalError, match="read-only transaction"):
+            connection.execute(text("UPDATE runs SET revision = revision"))
+
+    assert ("public", "5s") == tuple(found)
+    reader.close()

@@ -7,7 +7,7 @@ import json
 import pytest
 from airflow.sdk import Connection
 
-from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri, url_of_connection
+from iteration_lib.airflow.hook import IterationStoreHook, find_read_conn_id, find_state_uri, url_of_connection
 from iteration_lib.airflow.provider import get_provider_info
 from iteration_lib.airflow.standalone.settings import connection_of_url
 from iteration_lib.errors import StoreUnavailableError, UsageError
@@ -47,6 +47,16 @@ def test_configured_connection_is_the_one_that_is_used(monkeypatch: pytest.Monke
     monkeypatch.setenv("AIRFLOW_CONN_OTHER_STORE", connection_of_url(URL))
 
     assert URL == IterationStoreHook().get_url({})
+
+
+def test_pages_read_by_the_stores_own_connection_unless_another_one_is_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = find_read_conn_id()
+
+    monkeypatch.setenv("AIRFLOW__ITERATION__STORE_READ_CONN_ID", "read_only")
+
+    assert (None, "read_only") == (before, find_read_conn_id())
 
 
 @pytest.mark.parametrize(("named", "environ"), [(None, {}), ("mine", {"ITERATION_STORE_URL": "postgresql://h/d"})])

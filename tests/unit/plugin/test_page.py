@@ -127,6 +127,7 @@ def test_live_run_refreshes_and_says_how_far_it_is() -> None:
             age="2 h",
             needed_by="its run",
             reason="",
+            is_there=True,
         ),
     ) == page.checkpoints
 
@@ -152,7 +153,7 @@ def test_finished_run_says_why_it_terminated_and_stays_as_it_is(terminated_by: T
     ("status", "said", "refresh_seconds"),
     [
         (RunStatus.RUNNING, "asked to stop after this epoch", 3),
-        (RunStatus.STOPPED, "stopped until `iteration resume`", None),
+        (RunStatus.STOPPED, "stopped until somebody resumes it", None),
     ],
 )
 def test_run_that_is_asked_to_stop_or_has_stopped_says_so(
@@ -324,3 +325,33 @@ def test_branch_says_where_it_began(origin_run_id: RunId | None, said: str) -> N
     )
 
     assert said == make_run_page(RunReading(run=RUN, branch=branch), now=NOW).origin
+
+
+@pytest.mark.parametrize(
+    ("changes", "labels"),
+    [
+        ({}, ["Stop after this epoch", "Checkpoint now", "Savepoint now", "Dry-run a resume"]),
+        ({"asked_to": StopKind.STOP}, ["Checkpoint now", "Savepoint now", "Dry-run a resume"]),
+        ({"status": RunStatus.STOPPED}, ["Resume", "Savepoint now", "Dry-run a resume"]),
+        ({"status": RunStatus.FAILED}, ["Savepoint now", "Dry-run a resume"]),
+        (
+            {"status": RunStatus.TERMINATING, "terminated_by": TerminatedBy.CRITERIA},
+            ["Savepoint now", "Dry-run a resume"],
+        ),
+        ({"status": RunStatus.FINISHED, "terminated_by": TerminatedBy.CRITERIA}, ["Savepoint now"]),
+    ],
+)
+def test_page_offers_what_may_be_done_to_a_run_as_it_is(changes: dict[str, object], labels: list[str]) -> None:
+    page = make_run_page(replace(READING, run=replace(RUN, **changes)), now=NOW)
+
+    assert labels == [button.label for button in page.buttons]
+
+
+def test_savepoint_is_of_the_newest_checkpoint_that_is_there() -> None:
+    gone = replace(CHECKPOINT, checkpoint_id=5, status=CheckpointStatus.ABORTED)
+
+    pages = [make_run_page(replace(READING, checkpoints=found), now=NOW) for found in ([CHECKPOINT, gone], [gone])]
+
+    paths = [[button.path for button in page.buttons if "savepoint" in button.path] for page in pages]
+    assert [["checkpoints/4/savepoint"], []] == paths
+    assert [False, True] == [row.is_there for row in pages[0].checkpoints]

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow import plugins_manager
 from airflow.sdk._shared.plugins_manager import plugins_manager as shared
 from fastapi.routing import APIRoute
 
-from iteration_ui import IterationPlugin, tab_address
+from iteration_lib.airflow.operators import EpochsOperator
+from iteration_ui import IterationPlugin, guard
+from iteration_ui.address import page_path
+from iteration_ui.app import make_app
 from iteration_ui.late_app import LateApp
-from iteration_ui.routes import router
+from iteration_ui.link import EpochLink
 
 pytestmark = pytest.mark.airflow
 PLUGINS = Path(__file__).parents[3] / "plugins"
@@ -22,13 +26,13 @@ PLUGINS = Path(__file__).parents[3] / "plugins"
 @pytest.mark.parametrize(
     ("base_url", "address"),
     [
-        (None, "/iterations/dags/{DAG_ID}/runs/{RUN_ID}"),
-        ("http://localhost:8080", "/iterations/dags/{DAG_ID}/runs/{RUN_ID}"),
-        ("https://example.org/team/airflow/", "/team/airflow/iterations/dags/{DAG_ID}/runs/{RUN_ID}"),
+        ("", "/iterations/runs"),
+        ("http://localhost:8080", "/iterations/runs"),
+        ("https://example.org/team/airflow/", "/team/airflow/iterations/runs"),
     ],
 )
-def test_tab_lies_below_the_path_that_airflow_is_mounted_at(base_url: str | None, address: str) -> None:
-    assert address == tab_address(base_url)
+def test_page_lies_below_the_path_that_airflow_is_mounted_at(base_url: str | None, address: str) -> None:
+    assert address == page_path("runs", base_url)
 
 
 def test_installed_plugin_is_not_registered_by_the_plugins_folder_again() -> None:
@@ -49,11 +53,45 @@ def test_plugin_is_valid_and_mounts_what_is_made_later() -> None:
     assert all(isinstance(app["app"], LateApp) for app in IterationPlugin.fastapi_apps)
 
 
-@pytest.mark.parametrize("route", router.routes)
-def test_every_route_carries_airflows_authorisation(route: APIRoute) -> None:
-    guards = [guard.call.__qualname__ for guard in route.dependant.dependencies if guard.call is not None]
+@pytest.mark.parametrize("route", make_app().routes, ids=lambda route: route.name)
+def test_every_route_carries_one_of_our_guards_and_what_acts_comes_from_our_own_pages(route: APIRoute) -> None:
+    found = {dependency.call for dependency in route.dependant.dependencies}
 
-    assert ["requires_access_dag.<locals>.inner"] == guards
+    assert 1 == len(found & {guard.read, guard.change, guard.trigger, guard.read_store})
+    assert ({"GET"} != route.methods) == (guard.same_origin in found)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"sec-fetch-site": "same-origin"}, True),
+        ({"sec-fetch-site": "same-site", "origin": "https://host"}, False),
+        ({"sec-fetch-site": "cross-site", "authorization": "Bearer t"}, False),
+        ({"sec-fetch-site": "none"}, False),
+        ({"origin": "http://host:8080"}, True),
+        ({"origin": "https://behind.example.org"}, True),
+        ({"origin": "https://evil.example.org", "authorization": "Bearer t"}, False),
+        ({"origin": "null"}, False),
+        ({"authorization": "Bearer t"}, True),
+        ({}, False),
+    ],
+)
+def test_request_of_another_site_is_told_from_our_own(headers: dict[str, str], *, expected: bool) -> None:
+    base_url = "https://behind.example.org/airflow"
+
+    assert expected == guard.is_same_origin({"host": "host:8080", **headers}, base_url=base_url)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "fragment"),
+    [("epochs.e007", "#epoch-7"), ("training.epochs.e0120", "#epoch-120"), ("e000", "#epoch-0"), ("finish", "")],
+)
+def test_epoch_task_links_to_its_first_epoch_in_the_tab(task_id: str, fragment: str) -> None:
+    key = SimpleNamespace(dag_id="kmeans", run_id="manual__2026-03-01T00:00:00+00:00", task_id=task_id)
+
+    link = EpochLink().get_link(EpochsOperator, ti_key=key)
+
+    assert f"/dags/kmeans/runs/manual__2026-03-01T00%3A00%3A00%2B00%3A00/plugin/iteration{fragment}" == link
 
 
 def _no_entry_points(**_selected: str) -> EntryPoints:

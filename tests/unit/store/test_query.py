@@ -40,7 +40,7 @@ def test_token_is_a_condition_and_not_only_a_value(name: str) -> None:
 
 
 def test_every_statement_is_of_one_run_and_lists_its_columns() -> None:
-    lists = {"list_runs", "insert_run", "select_run"}
+    lists = {"list_runs", "list_prefixes", "insert_run", "select_run"}
     for name, statement in queries().items():
         text = str(statement)
         assert name in lists or ":run_id" in text, name

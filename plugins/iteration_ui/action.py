@@ -1,0 +1,44 @@
+"""What may a viewer have done to a run from its page? Each action says in a sentence what has become of it.
+
+Nothing here waits for a run: what its driver has to do is asked of it, and the page shows when it is done.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol.event import CheckpointRequested
+from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.saving import save_run
+from iteration_lib.stopping import live_attempt, request_stop, resume_run
+from iteration_lib.store.record import RunRecord
+from iteration_lib.store.seam import StoreWithHistory
+
+
+def stop(store: StoreWithHistory, run: RunRecord, *, by: str) -> str:
+    """Ask a run to stop after the epoch in progress; one that nobody drives is stopped at once."""
+    asked = request_stop(store, run, kind=StopKind.STOP, by=by)
+    found = store.find_run(run.run_id) or run
+    if found.status is RunStatus.STOPPED:
+        return f"The run is stopped; {found.epochs} epochs are durable. Resume lets it go on."
+    return f"The run stops after the epoch in progress, as {asked.requested_by} has asked."
+
+
+def resume(store: StoreWithHistory, run: RunRecord, *, by: str) -> str:
+    """Let a stopped run go on."""
+    found = resume_run(store, run, by=by)
+    return f"The run may go on with epoch {found.epochs}: clear the skipped tasks of its DAG run."
+
+
+def checkpoint(store: StoreWithHistory, run: RunRecord, *, by: str) -> str:
+    """Ask for a checkpoint of the next epoch that aligns."""
+    Coordinator(store).apply(run.run_id, CheckpointRequested(request_id=str(uuid.uuid4()), requested_by=by))
+    when = "" if live_attempt(store, run) is not None else ", once somebody drives the run"
+    return f"The next epoch that aligns gets a checkpoint{when}."
+
+
+def savepoint(store: StoreWithHistory, run: RunRecord, checkpoint_id: int) -> str:
+    """Copy a checkpoint to a folder of its own, which nothing here ever removes."""
+    saved = save_run(store, run, checkpoint_id=checkpoint_id)
+    return f"Checkpoint {saved.checkpoint.checkpoint_id} is saved in {saved.savepoint.location.uri}"

@@ -1,0 +1,52 @@
+"""What does a browser get? A page that runs no script but its own, asks this server alone, and is framed by Airflow."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader
+
+from iteration_lib.errors import (
+    CheckpointNotFoundError,
+    OutcomeUnknownError,
+    RunNotFoundError,
+    StoreUnavailableError,
+    StoreVersionError,
+)
+from iteration_ui.address import page_path
+from iteration_ui.lookup import NothingToShowError
+
+PROBLEM_SECONDS = 5
+_MISSING = (NothingToShowError, RunNotFoundError, CheckpointNotFoundError)
+_UNAVAILABLE = (StoreUnavailableError, StoreVersionError, OutcomeUnknownError)
+
+_templates = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
+_FRAMING = "frame-ancestors 'self'; base-uri 'none'; form-action 'self'"
+
+
+def answer_page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:
+    """Return a page; `refresh` among its values asks for it again after so many seconds."""
+    nonce = secrets.token_urlsafe(16)
+    text = _templates.get_template(template).render(nonce=nonce, home=page_path(""), **{"refresh": None, **values})
+    own = f"style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'"
+    policy = f"default-src 'none'; {own}; {_FRAMING}"
+    headers = {
+        "Content-Security-Policy": policy,
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return HTMLResponse(text, status_code=status, headers=headers)
+
+
+async def answer_error(request: Request, error: Exception) -> HTMLResponse:
+    """Return the page that says what went wrong; where a page was asked for, it is asked for again by itself."""
+    is_page = request.method == "GET"
+    status = 404 if isinstance(error, _MISSING) else 503 if is_page or isinstance(error, _UNAVAILABLE) else 409
+    refresh = PROBLEM_SECONDS if is_page else None
+    return answer_page("problem.html", status=status, message=str(error), title="Iteration", refresh=refresh)

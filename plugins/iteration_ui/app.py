@@ -1,0 +1,18 @@
+"""Which web application is mounted? The pages and what acts; without pages of its own about itself."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from iteration_lib.errors import IterationError
+from iteration_ui import action_routes, routes
+from iteration_ui.answer import answer_error
+
+
+def make_app() -> FastAPI:
+    """Return the application; nothing of it is open that no guard stands before."""
+    app = FastAPI(title="Iterations", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_exception_handler(IterationError, answer_error)
+    for router in (routes.router, routes.dag_run_router, action_routes.router):
+        app.include_router(router)
+    return app

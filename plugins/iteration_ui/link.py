@@ -1,0 +1,40 @@
+"""Where does a task of an iteration's DAG link to? To its epoch in the tab of the DAG run.
+
+The API server makes the link when it is looked at, so it is there while the task runs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow.sdk import BaseOperator, BaseOperatorLink
+
+from iteration_lib.airflow.operators import EpochsOperator
+from iteration_ui.address import tab_path
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+_FIRST_EPOCH = re.compile(r"(?:^|\.)e(\d+)$")  # a task is named by the first epoch that it owns
+
+
+class EpochLink(BaseOperatorLink):
+    """The link of a task that runs epochs."""
+
+    operators: ClassVar[list[type[BaseOperator]]] = [EpochsOperator]
+
+    @property
+    def name(self) -> str:
+        """What the link is called."""
+        return "Epoch"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002  (Airflow's signature)
+        """Return the tab's address, with the task's first epoch as its fragment."""
+        return epoch_path(ti_key.dag_id, ti_key.run_id, ti_key.task_id)
+
+
+def epoch_path(dag_id: str, dag_run_id: str, task_id: str) -> str:
+    """Return where the epoch of a task is shown."""
+    named = _FIRST_EPOCH.search(task_id)
+    return tab_path(dag_id, dag_run_id) + (f"#epoch-{int(named[1])}" if named else "")

@@ -1,0 +1,258 @@
+"""What does somebody see and do in Airflow's UI? In a real Chromium, light and dark; it takes the docs' pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote
+
+import pytest
+from playwright.sync_api import Browser, FrameLocator, Page, expect
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus
+from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.store.record import NewRun
+from tests.fixture.airflow import BASE_PATH, ROOT, AirflowSite, DagRun, wait_for
+from tests.protocol_script import Sender, claim
+from tests.store_script import a_run, new_family, origin_of
+
+pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.browser]
+
+DAG_ID = "counting_retried"
+POLICY = "Content Security Policy"
+PICTURES = ROOT / "docs" / "pictures"
+Theme = Literal["light", "dark"]
+Open = Callable[..., Page]
+
+
+@pytest.fixture(params=["light", "dark"])
+def theme(request: pytest.FixtureRequest) -> Theme:
+    return request.param
+
+
+@pytest.fixture
+def open_page(airflow: AirflowSite, chromium: Browser) -> Iterator[Open]:
+    """Open a page of Airflow's as somebody who is logged in; what a page of ours complains of fails the test."""
+    complaints: list[str] = []
+    pages: list[Page] = []
+
+    def opened(path: str, *, user: str = "admin", theme: Theme = "light") -> Page:
+        page = chromium.new_page(color_scheme=theme, viewport={"width": 1360, "height": 900})
+        pages.append(page)
+        page.set_default_timeout(30_000)
+        session = {"name": "_token", "value": airflow.processes.api(user).token, "url": airflow.processes.url}
+        page.context.add_cookies([session])
+        page.on("console", lambda said: complaints.append(said.text) if POLICY in said.text else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{airflow.processes.url}/{path}")
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert [] == complaints
+
+
+@pytest.fixture(scope="module")
+def ended(airflow: AirflowSite, tmp_path_factory: pytest.TempPathFactory) -> DagRun:
+    """A run of seven epochs in two tasks."""
+    return airflow.run(DAG_ID, trace=str(tmp_path_factory.mktemp("trace")), until=6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A run with a checkpoint of each epoch from `begins` on."""
+
+    run: NewRun
+    begins: int
+    losses: list[float]
+
+
+@pytest.fixture(scope="module")
+def family_of_runs(airflow: AirflowSite) -> tuple[str, ...]:
+    """Runs that somebody might have trained, but the first each from a checkpoint of another one."""
+    baseline = train(airflow.store, "baseline", rate=0.75, epochs=24)
+    slower = train(airflow.store, "slower", rate=0.85, epochs=14, origin=(baseline, 8))
+    train(airflow.store, "faster", rate=0.6, epochs=10, origin=(baseline, 6))
+    train(airflow.store, "slower-still", rate=0.93, epochs=8, origin=(slower, 5), is_live=True)
+    return ("baseline", "slower", "slower-still", "faster")
+
+
+def train(
+    store: PostgresStore,
+    name: str,
+    *,
+    rate: float,
+    epochs: int,
+    origin: tuple[Trained, int] | None = None,
+    is_live: bool = False,
+) -> Trained:
+    """Add a run of the DAG and drive it; its loss falls by a rate, from where its origin's was."""
+    begins, loss, came_from = 0, 100.0, None
+    if origin is not None:
+        parent, checkpoint_id = origin
+        begins, loss = parent.begins + checkpoint_id, parent.losses[checkpoint_id - 1]
+        came_from = origin_of(parent.run, checkpoint_id=checkpoint_id, epoch=begins - 1)
+    run = a_run(f"{DAG_ID}/{name}", max_epochs=40 if is_live else begins + epochs, reference="my_team.net:net")
+    assert store.add_run(run, came_from)
+    coordinator, one = Coordinator(store), Sender(1, 1, new_family())
+    coordinator.apply(run.run_id, claim(family=one.family))
+    losses = [loss * rate ** (number + 1) + 1 for number in range(epochs)]
+    for number, value in enumerate(losses):
+        epoch = begins + number
+        coordinator.apply(run.run_id, one.opens(epoch), one.reports(epoch, loss=value), one.triggers(epoch))
+        coordinator.apply(run.run_id, one.completes(number + 1))
+    ending = one.ends(AttemptOutcome.RELEASED)
+    coordinator.apply(run.run_id, *([ending] if is_live else [one.publishes(), ending]))
+    return Trained(run=run, begins=begins, losses=losses)
+
+
+def test_page_of_all_runs_shows_branches_as_a_tree_and_compares_metrics(
+    open_page: Open, family_of_runs: tuple[str, ...], theme: Theme
+) -> None:
+    page = open_page("plugin/iterations", theme=theme)
+    runs = framed(page)
+
+    runs.get_by_label("DAG").select_option(DAG_ID)
+    runs.get_by_label("Name").fill(f"{DAG_ID}/")
+    runs.get_by_role("button", name="Show").click()
+    for name in ("baseline", "slower", "faster"):
+        runs.get_by_label(f"compare {name}", exact=True).check()
+    runs.get_by_role("button", name="Compare the chosen").click()
+
+    expect(runs.locator("svg path.line")).to_have_count(3)
+    expect(runs.locator("figcaption")).to_have_text(["loss"])
+    expect(runs.get_by_label("Name")).to_have_value(f"{DAG_ID}/")
+    listed = [row for row in runs.locator("tbody tr").all() if row.locator("a").count()]
+    shown = [(row.locator(".branch").count(), row.locator("a").inner_text()) for row in listed]
+    assert list(zip((0, 1, 2, 1), family_of_runs, strict=True)) == [row for row in shown if row[1] in family_of_runs]
+    take_picture(page, f"runs-{theme}")
+
+
+def test_tab_shows_a_run_with_what_may_be_done(open_page: Open, ended: DagRun, theme: Theme) -> None:
+    page = open_page(tab_of(ended), user="user", theme=theme)
+
+    run = framed(page)
+
+    expect(run.get_by_role("heading", name="FINISHED")).to_be_visible()
+    expect(run.locator("svg path.line")).to_have_count(1)
+    expect(run.get_by_role("button", name="Start from here")).not_to_have_count(0)
+    run.locator("dl").evaluate("folders => folders.remove()")  # those of this machine are none of the docs' business
+    take_picture(page, f"run-{theme}")
+
+
+def test_viewer_sees_the_tab_and_no_button(open_page: Open, ended: DagRun) -> None:
+    run = framed(open_page(tab_of(ended), user="viewer"))
+
+    expect(run.get_by_role("heading", name="FINISHED")).to_be_visible()
+    expect(run.get_by_role("button")).to_have_count(0)
+
+
+def test_run_is_started_from_a_checkpoint_with_other_parameters(
+    airflow: AirflowSite, open_page: Open, ended: DagRun, theme: Theme
+) -> None:
+    before = dag_runs(airflow)
+    page = open_page(tab_of(ended), user="user", theme=theme)
+    run = framed(page)
+    checkpoint_id = int(run.get_by_role("row").filter(has_text="its run").locator("td").first.inner_text())
+
+    run.get_by_role("row").filter(has_text="its run").get_by_role("button", name="Start from here").click()
+    run.get_by_label("until").fill("7")
+    trace = run.get_by_label("trace")
+    folder = trace.input_value()
+    trace.fill("/data/trace")
+    take_picture(page, f"start-{theme}")
+    trace.fill(folder)
+    run.get_by_role("button", name="Start", exact=True).click()
+
+    wait_for(lambda: dag_runs(airflow).keys() - before.keys() or None, what="the new DAG run")
+    (dag_run_id,) = dag_runs(airflow).keys() - before.keys()
+    conf = dag_runs(airflow)[dag_run_id]
+    assert f"{ended.run_key}@{checkpoint_id}" == conf["start_from"]
+    assert (7, 8, -1) == (conf["until"], conf["max_epochs"], conf["fails_in"])
+    inner = page.locator("iframe").element_handle().content_frame()
+    assert inner is not None
+    inner.wait_for_url(lambda url: unquote(url).endswith(f"/runs/{dag_run_id}"))
+
+
+def test_form_says_what_airflow_refuses(airflow: AirflowSite, open_page: Open, ended: DagRun) -> None:
+    before = dag_runs(airflow)
+    run = framed(open_page(tab_of(ended), user="user"))
+
+    run.get_by_role("button", name="Start from here").first.click()
+    run.get_by_label("max_epochs").fill("1000")
+    run.get_by_role("button", name="Start", exact=True).click()
+
+    expect(run.get_by_role("alert")).to_contain_text("max_epochs")
+    assert before == dag_runs(airflow)
+
+
+def test_checkpoint_is_saved_in_a_folder_of_its_own(open_page: Open, ended: DagRun) -> None:
+    run = framed(open_page(tab_of(ended), user="user"))
+
+    run.get_by_role("button", name="Savepoint now").click()
+
+    said = run.get_by_role("heading", name="is saved in").inner_text()
+    assert (Path(said.rpartition(" ")[2]) / "savepoint.json").exists()
+
+
+def test_live_run_is_checkpointed_stopped_planned_and_resumed(
+    airflow: AirflowSite, open_page: Open, tmp_path: Path
+) -> None:
+    dag_run_id = airflow.trigger(DAG_ID, trace=str(tmp_path), until=20, holds_in=1)
+    wait_for(lambda: (tmp_path / "held").exists() or None, what="epoch 1")
+    page = open_page(f"dags/{DAG_ID}/runs/{dag_run_id}/plugin/iteration", user="user")
+    run = framed(page)
+
+    run.get_by_role("button", name="Checkpoint now").click()
+    expect(run.get_by_role("heading", name="The next epoch that aligns gets a checkpoint.")).to_be_visible()
+    run.get_by_role("link", name="Back to the run").click()
+    run.get_by_role("button", name="Stop after this epoch").click()
+    expect(
+        run.get_by_role("heading", name="The run stops after the epoch in progress, as user has asked.")
+    ).to_be_visible()
+    (tmp_path / "released").touch()
+    airflow.wait(DAG_ID, dag_run_id)
+    run.get_by_role("link", name="Back to the run").click()
+    run.get_by_role("button", name="Dry-run a resume").click()
+    expect(run.get_by_role("heading", name="The next attempt would")).to_be_visible()
+    take_picture(page, "plan-light")
+    run.get_by_role("link", name="Back to the run").click()
+    run.get_by_role("button", name="Resume", exact=True).click()
+    expect(run.get_by_role("heading", name="The run may go on with epoch 2")).to_be_visible()
+
+    found = airflow.store.find_run(f"{DAG_ID}/{dag_run_id}")
+    assert found is not None
+    assert (RunStatus.RUNNING, 1, None) == (found.status, found.last_durable_epoch, found.asked_to)
+
+
+def test_epoch_task_links_to_its_epoch_in_the_tab(airflow: AirflowSite, open_page: Open, ended: DagRun) -> None:
+    links = airflow.api.call("GET", f"dags/{DAG_ID}/dagRuns/{ended.dag_run_id}/taskInstances/epochs.e004/links")
+    link = links["extra_links"]["Epoch"]
+
+    run = framed(open_page(link.removeprefix(f"{BASE_PATH}/")))
+
+    expect(run.locator("tr.wanted td").first).to_have_text("4")
+
+
+def framed(page: Page) -> FrameLocator:
+    """Return our page inside Airflow's."""
+    return page.frame_locator("iframe")
+
+
+def tab_of(run: DagRun) -> str:
+    return f"dags/{run.dag_id}/runs/{run.dag_run_id}/plugin/iteration"
+
+
+def dag_runs(airflow: AirflowSite) -> dict[str, dict[str, object]]:
+    """Return what each run of the DAG was configured with."""
+    found = airflow.api.call("GET", f"dags/{DAG_ID}/dagRuns")["dag_runs"]
+    return {run["dag_run_id"]: run["conf"] for run in found}
+
+
+def take_picture(page: Page, name: str) -> None:
+    PICTURES.mkdir(exist_ok=True)
+    page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")

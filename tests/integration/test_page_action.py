@@ -1,0 +1,150 @@
+"""What becomes of a run on which a viewer acts? On a real store, with the run's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import RunNotStoppedError
+from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.savepoint import open_savepoint
+from iteration_lib.store.listing import RunFilter
+from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.store.reader import open_reader
+from iteration_lib.store.record import RunRecord
+from iteration_ui import action
+from iteration_ui.dry_run import DryRunError, environment_of, plan_of
+from iteration_ui.runs_reading import RunsQuery, read_runs
+from tests.driven_here import Here
+from tests.iterations.told import told
+from tests.protocol_script import claim
+from tests.store_script import a_run, added, new_family
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(store_url)) as opened:
+        yield opened
+
+
+def found(store: PostgresStore, run_id: RunId) -> RunRecord:
+    run = store.find_run(run_id)
+    assert run is not None
+    return run
+
+
+def test_run_that_nobody_drives_is_stopped_at_once_and_resumed(store: PostgresStore) -> None:
+    run_id = added(store)
+
+    stopped = action.stop(store, found(store, run_id), by="ann")
+    between = found(store, run_id).status
+    resumed = action.resume(store, found(store, run_id), by="bob")
+
+    assert "The run is stopped; 0 epochs are durable. Resume lets it go on." == stopped
+    assert "The run may go on with epoch 0: clear the skipped tasks of its DAG run." == resumed
+    assert (RunStatus.STOPPED, RunStatus.RUNNING) == (between, found(store, run_id).status)
+    assert [("ann", "bob")] == [(stop.requested_by, stop.resumed_by) for stop in store.list_stops(run_id)]
+
+
+def test_run_that_is_driven_is_asked_to_stop_and_says_who_asked_first(store: PostgresStore) -> None:
+    run_id = added(store)
+    Coordinator(store).apply(run_id, claim(family=new_family()))
+
+    said = [action.stop(store, found(store, run_id), by=person) for person in ("ann", "bob")]
+
+    assert ["The run stops after the epoch in progress, as ann has asked."] * 2 == said
+
+
+def test_checkpoint_is_asked_for_in_the_viewers_name(store: PostgresStore) -> None:
+    run_id = added(store)
+
+    idle = action.checkpoint(store, found(store, run_id), by="ann")
+    Coordinator(store).apply(run_id, claim(family=new_family()))
+    live = action.checkpoint(store, found(store, run_id), by="bob")
+
+    assert "The next epoch that aligns gets a checkpoint, once somebody drives the run." == idle
+    assert "The next epoch that aligns gets a checkpoint." == live
+    assert ["ann", "bob"] == [asked.requested_by for asked in store.list_requests(run_id)]
+
+
+def test_run_that_is_not_stopped_is_not_resumed(store: PostgresStore) -> None:
+    run_id = added(store)
+
+    with pytest.raises(RunNotStoppedError):
+        action.resume(store, found(store, run_id), by="ann")
+
+
+def test_savepoint_is_a_folder_that_needs_no_store(store: PostgresStore, tmp_path: Path) -> None:
+    here = Here.begin(store, tmp_path, told)
+    here.drive(until_epoch=2)
+    (checkpoint_id,) = [known.checkpoint_id for known in store.list_checkpoints(here.run.run_id) if known.epoch == 0]
+
+    said = action.savepoint(store, here.found, checkpoint_id)
+
+    what, separator, uri = said.partition(" is saved in ")
+    assert (f"Checkpoint {checkpoint_id}", " is saved in ") == (what, separator)
+    assert 0 == open_savepoint(uri).manifest.epoch
+
+
+def test_dry_run_says_what_the_command_says_and_starts_nothing(
+    store: PostgresStore, store_url: str, tmp_path: Path
+) -> None:
+    here = Here.begin(store, tmp_path, told)
+    here.drive(until_epoch=2)
+    attempts = store.list_attempts(here.run.run_id)
+
+    planned = plan_of(here.run.run_id, store_url=store_url, dags_folder=str(ROOT))
+
+    assert (here.run.run_key, "run epoch 2", 1, []) == (
+        planned["run_key"],
+        planned["next"],
+        planned["checkpoint"]["epoch"],
+        planned["refusals"],
+    )
+    assert attempts == store.list_attempts(here.run.run_id)
+
+
+def test_dry_run_that_cannot_import_the_iteration_says_where_it_can_be_had(
+    store: PostgresStore, store_url: str
+) -> None:
+    run_id = added(store)
+
+    with pytest.raises(DryRunError, match=f"team.km(.|\n)*at hand: iteration plan {run_id}"):
+        plan_of(run_id, store_url=store_url, dags_folder="/nowhere")
+
+
+def test_dry_run_gets_none_of_airflows_settings() -> None:
+    given = {"AIRFLOW__CORE__FERNET_KEY": "secret", "AIRFLOW_CONN_X": "secret", "PYTHONPATH": "/mine", "HOME": "/me"}
+
+    environment = environment_of(given, store_url="postgresql://h/d", dags_folder="/dags")
+
+    path = environment.pop("PYTHONPATH").split(":")
+    assert {"HOME": "/me", "ITERATION_STORE_URL": "postgresql://h/d"} == environment
+    assert ("/dags", True) == (path[-1], len(path) > 1)
+
+
+def test_page_of_a_thousand_runs_is_read_with_few_queries(store_url: str, store: PostgresStore) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: store.add_run(a_run(f"many/{number:04d}")), range(1000)))
+    reader = open_reader(store_url)
+    asked: list[str] = []
+    event.listen(reader._engine, "before_cursor_execute", lambda *call: asked.append(call[2]))
+    everything = RunFilter(prefixes=["many"])
+    one, two = (run.run_id for run in read_runs(reader, RunsQuery(), readable=everything).listing.runs[:2])
+    asked.clear()
+
+    found = read_runs(reader, RunsQuery(page=20, compare=(one, two)), readable=everything)
+
+    assert (50, 1000, 2) == (len(found.listing.runs), found.listing.total, len(found.compared))
+    assert 4 == len(asked)
+    reader.close()
