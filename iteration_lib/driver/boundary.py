@@ -138,12 +138,13 @@ class Boundary:
 
     @contextmanager
     def settling(self) -> Iterator[None]:
-        """Give the checkpoints that are being written a little time when an error ends the epochs.
+        """Let the checkpoints that are being written complete when an error ends the epochs.
 
-        Where that is because the process is told to end, it is what the grace period leaves.
+        Where that is because the process is told to end, or interrupted, they have a little time only: what the grace
+        period leaves.
         """
         try:
-            with self.hearing_the_end():
+            with self.hearing_the_end(), self._completing():
                 yield
         except SupersededError:
             raise
@@ -161,6 +162,15 @@ class Boundary:
         except SystemExit:
             if self._told_seconds is None:
                 self._told_seconds = self._context.clock.monotonic_seconds()
+            raise
+
+    @contextmanager
+    def _completing(self) -> Iterator[None]:
+        """Wait for what is pending when an error passes: the error of one epoch takes nothing from those before it."""
+        try:
+            yield
+        except Exception:
+            self._uploads.wait_for_pending()
             raise
 
     def _aligned(self, epoch: int) -> EpochState:

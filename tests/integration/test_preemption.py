@@ -66,14 +66,16 @@ def undisturbed(store: PostgresStore, tmp_path_factory: pytest.TempPathFactory) 
     return here
 
 
+def until_durable(here: Here) -> Script:
+    """Let epoch 1 begin once epoch 0 is durable."""
+    return {"epoch_opened@1": lambda: wait_until(lambda: here.found.last_durable_epoch == 0, "epoch 0 to be durable")}
+
+
 def tell_to_end(here: Here, line: str | None = None, *, script: Script | None = None, **options: Any) -> None:
     """Drive until the process is told to end: in the body that writes a line, or where the script says."""
-    durable = {
-        "epoch_opened@1": lambda: wait_until(lambda: here.found.last_durable_epoch == 0, "epoch 0 to be durable")
-    }
     if line is not None:
         here.order("end", line)
-    error = here.drive_and_fail(script={**durable, **(script or {})}, **options)
+    error = here.drive_and_fail(script={**until_durable(here), **(script or {})}, **options)
     (here.desk / "end").unlink(missing_ok=True)
     assert isinstance(error, SystemExit), error
     assert 143 == error.code
@@ -338,20 +340,33 @@ def test_process_that_is_not_known_to_have_longer_waits_two_seconds(here: Here) 
     assert 2.0 == here.clock.seconds
 
 
-@pytest.mark.parametrize(
-    ("order", "place"),
-    [("end", "checkpoint_completed@0"), ("fail", "checkpoint-1")],
-    ids=["durable", "it failed"],
-)
-def test_grace_period_is_used_by_nobody_whom_it_saves_nothing(here: Here, order: str, place: str) -> None:
-    """What follows a completion the next attempt does as well; and nobody kills who was not told to end."""
+@pytest.mark.parametrize("order", ["end", "fail"], ids=["told to end", "it failed"])
+def test_grace_period_is_used_by_nobody_whom_it_saves_nothing(here: Here, order: str) -> None:
+    """What follows a completion the next attempt does as well."""
     hanging, jobs = Latch(), list[Job]()
 
     here.order(order, "paced 1 -")
-    here.drive_and_fail(script={**NOT_DURABLE, place: hanging}, jobs=jobs, **GRACE)
+    here.drive_and_fail(script={**until_durable(here), "checkpoint_completed@0": hanging}, jobs=jobs, **GRACE)
     let_go(hanging, jobs)
 
     assert 2.0 == here.clock.seconds
+
+
+def test_grace_period_begins_also_while_an_attempt_that_failed_waits_for_its_checkpoint(here: Here) -> None:
+    hanging, jobs, told = Latch(), list[Job](), list[float]()
+
+    def be_told_once() -> None:
+        if here.clock.seconds >= 3.0 and not told:
+            told.append(here.clock.seconds)
+            be_told_to_end()
+
+    here.order("fail", "paced 1 -")
+    script = {**NOT_DURABLE, "checkpoint-1": hanging, "waiting": be_told_once}
+    error = here.drive_and_fail(script=script, jobs=jobs, **GRACE)
+    let_go(hanging, jobs)
+
+    assert isinstance(error, SystemExit)
+    assert ([3.0], 32.0) == (told, here.clock.seconds)
 
 
 def test_checkpoint_that_expires_is_not_waited_for_until_the_grace_period_is_over(here: Here) -> None:
