@@ -18,6 +18,7 @@ import pytest
 
 from iteration_lib.coordinator import Publish
 from iteration_lib.driver.background import Job
+from iteration_lib.process import ToldToEnd
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH, RunId
@@ -329,6 +330,23 @@ def test_last_second_of_the_grace_period_is_kept_for_the_end_and_what_is_capture
 
     assert 29.0 == here.clock.seconds
     assert -1 == here.found.last_durable_epoch
+
+
+def test_grace_period_runs_from_the_signal_however_late_the_driver_hears_of_it(here: Here) -> None:
+    """What the exception passes through may take its time: a job of pyspark's that is waited for, say."""
+    hanging, jobs = Latch(), list[Job]()
+
+    def be_told_and_take_long() -> None:
+        told = ToldToEnd()
+        told.told_seconds = here.clock.seconds
+        here.clock.seconds += 20.0
+        raise told
+
+    script = {**NOT_DURABLE, "checkpoint-1": hanging, "epoch_written@1": be_told_and_take_long}
+    tell_to_end(here, script=script, jobs=jobs, **GRACE)
+    let_go(hanging, jobs)
+
+    assert 29.0 == here.clock.seconds
 
 
 def test_process_that_is_not_known_to_have_longer_waits_two_seconds(here: Here) -> None:
