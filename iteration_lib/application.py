@@ -21,7 +21,7 @@ from iteration_lib.config import read_settings
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import ExecutionLostError, IterationError
 from iteration_lib.launch import Drive, drive_run, find_run, open_store
-from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
+from iteration_lib.process import end_in_order, this_holder
 
 PARENT_PID_VARIABLE = "ITERATION_PARENT_PID"
 TASK_VARIABLE = "ITERATION_TASK"
@@ -35,7 +35,7 @@ _logger = logging.getLogger("iteration_lib.application")
 @click.option("--parallelism", type=click.IntRange(min=1), help="Subtasks per operator [default: the cores].")
 def main(run_id: str, *, until_epoch: int | None, parallelism: int | None) -> None:
     """Drive a run on Spark; its outputs are left to whoever asked for the epochs."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_EXIT_CODE))  # ends the attempt in order
+    signal.signal(signal.SIGTERM, end_in_order)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s", stream=sys.stdout)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     parent = os.environ.get(PARENT_PID_VARIABLE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-import sys
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe
 from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop, loop_differences, loop_graph
 from iteration_lib.model.params import Scalar
-from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
+from iteration_lib.process import end_in_order, this_holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import RunRecord
@@ -189,12 +188,9 @@ def _told_to_end() -> Iterator[None]:
         yield
         return
 
-    def end(*_: object) -> None:
-        sys.exit(TERMINATED_EXIT_CODE)
-
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGTERM, end_in_order)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGTERM) is end:  # the script may have said meanwhile what it does
+        if signal.getsignal(signal.SIGTERM) is end_in_order:  # the script may have said meanwhile what it does
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from iteration_lib.engine import Engine, EngineKind, WarmEngine
 from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, is_cut_short, open_store
 from iteration_lib.launch import open_run as find_or_create_run
-from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
+from iteration_lib.process import end_in_order, this_holder
 from iteration_lib.protocol.state import Holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
@@ -117,7 +116,7 @@ class RunningEpochs:
         if self._driver is not None:
             self._driver.on_kill()
         else:
-            sys.exit(TERMINATED_EXIT_CODE)
+            end_in_order()
 
     @property
     def _last_epoch(self) -> int:

@@ -47,7 +47,7 @@ from iteration_lib.launch import (
     open_store,
 )
 from iteration_lib.model.definition import load_iteration
-from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
+from iteration_lib.process import TERMINATED_EXIT_CODE, end_in_order, this_holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
@@ -61,7 +61,7 @@ _logger = logging.getLogger(__name__)
 def main() -> None:
     """Run the command line; never returns."""
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - modules of the current folder, as python -m finds them
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_EXIT_CODE))  # ends the attempt in order
+    signal.signal(signal.SIGTERM, end_in_order)
     try:
         _log_as_asked(os.environ.get("ITERATION_LOG_LEVEL") or "WARNING")
         cli.main(standalone_mode=False)

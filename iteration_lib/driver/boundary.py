@@ -28,6 +28,7 @@ from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.sinks import Key, Sinks
 from iteration_lib.driver.upload import Uploads
 from iteration_lib.errors import CheckpointFailedError, ProtocolViolationError, SupersededError
+from iteration_lib.process import ToldToEnd
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointTriggered, EpochOpened, SubtasksAligned
 from iteration_lib.protocol.pacing import has_paused, is_paced
@@ -138,12 +139,13 @@ class Boundary:
 
     @contextmanager
     def settling(self) -> Iterator[None]:
-        """Give the checkpoints that are being written a little time when an error ends the epochs.
+        """Let the checkpoints that are being written complete when an error ends the epochs.
 
-        Where that is because the process is told to end, it is what the grace period leaves.
+        Where that is because the process is told to end, or interrupted, they have a little time only: what the grace
+        period leaves.
         """
         try:
-            with self.hearing_the_end():
+            with self.hearing_the_end(), self._completing():
                 yield
         except SupersededError:
             raise
@@ -158,9 +160,19 @@ class Boundary:
         """Note when the process is told to end; from then on its grace period runs."""
         try:
             yield
-        except SystemExit:
+        except SystemExit as told:
             if self._told_seconds is None:
-                self._told_seconds = self._context.clock.monotonic_seconds()
+                now = self._context.clock.monotonic_seconds()
+                self._told_seconds = told.told_seconds if isinstance(told, ToldToEnd) else now
+            raise
+
+    @contextmanager
+    def _completing(self) -> Iterator[None]:
+        """Wait for what is pending when an error passes: the error of one epoch takes nothing from those before it."""
+        try:
+            yield
+        except Exception:
+            self._uploads.wait_for_pending()
             raise
 
     def _aligned(self, epoch: int) -> EpochState:

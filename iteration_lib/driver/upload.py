@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from iteration_lib.crash_point import CrashPoint
@@ -91,6 +92,15 @@ class Uploads:
             reason = f"its outputs were not committed within {self._context.policy.timeout_seconds:g} seconds"
             raise CheckpointFailedError(state.run_id, state.last_durable_epoch, reason)
         return state
+
+    def wait_for_pending(self) -> None:
+        """Wait until whatever is pending has completed, or is aborted, for an attempt that an epoch's error ends.
+
+        That error is the one to show: what ends this wait is not raised.
+        """
+        with suppress(Exception):
+            while any(self._is_pending(upload) for upload in self._uploads):
+                self.check(self.wait())
 
     def settle(self, *, told_seconds: float | None) -> None:
         """Wait a moment for what is being written, without looking at how it went: the attempt ends anyway.

@@ -16,6 +16,7 @@ from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import Engine, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError
 
+from iteration_lib.errors import IterationError
 from iteration_lib.store.statement import Call
 
 
@@ -77,11 +78,20 @@ def dialogue(engine: Engine) -> Iterator[Dialogue]:
 
 @contextmanager
 def _lent(engine: Engine) -> Iterator[PoolProxiedConnection]:
-    """Lend a connection; it goes back into the pool without a transaction, or not at all."""
+    """Lend a connection; it goes back into the pool without a transaction, or not at all.
+
+    A signal's handler may raise when the server has prepared a statement and before that is noted: what anything but a
+    database's error or one of ours passes through is not used again.
+    """
     connection = engine.raw_connection()
     driver: Any = connection.driver_connection  # Any: psycopg2's own
     try:
         yield connection
+    except (psycopg2.Error, IterationError):
+        raise
+    except BaseException:
+        driver.close()
+        raise
     finally:
         if driver.get_transaction_status() != TRANSACTION_STATUS_IDLE:
             with contextlib.suppress(psycopg2.Error):

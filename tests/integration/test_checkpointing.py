@@ -388,7 +388,7 @@ def test_no_timer_outlives_an_attempts_checkpoints(here: Here, *, hangs: bool) -
     before = set(threading.enumerate())
 
     if hangs:
-        here.order("fail", "total 1 -")
+        here.order("end", "total 1 -")
         here.drive_and_fail(script=script)
     else:
         here.drive(script=script)
@@ -458,19 +458,51 @@ def test_error_in_the_asynchronous_part_that_nobody_foresaw_ends_the_attempt_and
 
 
 def test_attempt_that_fails_lets_the_pending_checkpoint_complete_first(here: Here) -> None:
-    """The error that is shown is the one that ended the epochs."""
+    """The error that is shown is the one that ended the epochs, however long the checkpoint takes."""
     here.order("fail", "total 1 -")
 
-    def go_on_once_it_has_failed() -> None:
-        wait_until(lambda: (here.desk / "log").read_text().count("total 1 -"), "epoch 1 to fail")
+    def go_on_long_after_it_has_failed() -> None:
+        wait_until(lambda: here.clock.seconds >= 5.0, "5 seconds to pass once epoch 1 has failed")
 
-    with here.driving(script={MANIFEST_0: go_on_once_it_has_failed}, patience_seconds=2.0) as driving:
+    with here.driving(script={MANIFEST_0: go_on_long_after_it_has_failed}) as driving:
         error = driving.exception(DEADLINE_SECONDS)
 
     assert isinstance(error, OperatorFailedError)
     assert (RunStatus.FAILED, str(error)) == (here.found.status, here.found.failure)
     assert [(0, "PERIODIC", "COMPLETED", None)] == ends_of_checkpoints(here)
     assert ["DURABLE", "OPEN"] == here.statuses
+
+
+def test_attempt_that_fails_waits_for_a_checkpoint_that_hangs_until_it_expires(here: Here) -> None:
+    hanging, jobs = Latch(), list[Job]()
+    here.order("fail", "total 1 -")
+
+    error = here.drive_and_fail(script={MANIFEST_0: hanging}, timeout_seconds=5.0, jobs=jobs)
+    hanging.open()
+    wait(jobs, timeout=DEADLINE_SECONDS)
+
+    assert isinstance(error, OperatorFailedError)
+    assert 5.0 == here.clock.seconds
+    assert [(0, "PERIODIC", "ABORTED", "EXPIRED")] == ends_of_checkpoints(here)
+
+
+def test_attempt_that_fails_does_not_wait_for_a_checkpoint_that_a_person_has_aborted(
+    here: Here, elsewhere: Coordinator
+) -> None:
+    hanging, jobs = Latch(), list[Job]()
+    here.order("fail", "total 1 -")
+    script = {
+        MANIFEST_0: hanging,
+        "waiting": lambda: elsewhere.apply(here.run.run_id, CheckpointAborted(checkpoint_id=1, aborted_by="somebody")),
+    }
+
+    error = here.drive_and_fail(script=script, jobs=jobs)
+    hanging.open()
+    wait(jobs, timeout=DEADLINE_SECONDS)
+
+    assert isinstance(error, OperatorFailedError)
+    assert here.clock.seconds < 5.0
+    assert "aborted by somebody" == here.checkpoints[0].reason
 
 
 # Pacing

@@ -10,11 +10,13 @@ from typing import Any
 
 import psycopg2
 import psycopg2.errors
+import psycopg2.extensions
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import RunNotFoundError
 from iteration_lib.protocol import Command, Event, decide
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.dialogue import Dialogue, dialogue
@@ -217,6 +219,42 @@ def test_statement_is_prepared_again_where_an_error_came_before(empty_store: str
             opened.fetch(HERE)
         assert isinstance(caught.value.orig, psycopg2.errors.UndefinedTable)
     engine.dispose()
+
+
+class CursorOfTheSignalled(psycopg2.extensions.cursor):
+    """Runs a signal's handler when the server has answered a PREPARE, before anybody hears of it."""
+
+    def execute(self, query: str, given: Any = None) -> None:
+        super().execute(query, given)
+        if query.startswith("PREPARE"):
+            raise SystemExit(143)
+
+
+def test_signal_while_a_statement_is_prepared_leaves_no_connection_whose_statements_are_unknown(
+    engine: Engine, run_id: RunId
+) -> None:
+    def be_told_to_end() -> None:
+        with dialogue(engine) as opened:
+            opened._cursor = opened._cursor.connection.cursor(cursor_factory=CursorOfTheSignalled)
+            opened.fetch(HERE)
+
+    with pytest.raises(SystemExit):
+        be_told_to_end()
+
+    with dialogue(engine) as opened:
+        opened.hold([touch(run_id)])
+        assert [] == opened.fetch(HERE)
+
+
+def test_refusal_of_our_own_keeps_the_connection(engine: Engine, run_id: RunId) -> None:
+    with dialogue(engine) as opened:
+        first = backend(opened)
+
+    with pytest.raises(RunNotFoundError), dialogue(engine):
+        raise RunNotFoundError(run_id)
+
+    with dialogue(engine) as opened:
+        assert first == backend(opened)
 
 
 # Growth

@@ -18,6 +18,7 @@ import pytest
 
 from iteration_lib.coordinator import Publish
 from iteration_lib.driver.background import Job
+from iteration_lib.process import ToldToEnd
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH, RunId
@@ -66,14 +67,16 @@ def undisturbed(store: PostgresStore, tmp_path_factory: pytest.TempPathFactory) 
     return here
 
 
+def until_durable(here: Here) -> Script:
+    """Let epoch 1 begin once epoch 0 is durable."""
+    return {"epoch_opened@1": lambda: wait_until(lambda: here.found.last_durable_epoch == 0, "epoch 0 to be durable")}
+
+
 def tell_to_end(here: Here, line: str | None = None, *, script: Script | None = None, **options: Any) -> None:
     """Drive until the process is told to end: in the body that writes a line, or where the script says."""
-    durable = {
-        "epoch_opened@1": lambda: wait_until(lambda: here.found.last_durable_epoch == 0, "epoch 0 to be durable")
-    }
     if line is not None:
         here.order("end", line)
-    error = here.drive_and_fail(script={**durable, **(script or {})}, **options)
+    error = here.drive_and_fail(script={**until_durable(here), **(script or {})}, **options)
     (here.desk / "end").unlink(missing_ok=True)
     assert isinstance(error, SystemExit), error
     assert 143 == error.code
@@ -329,6 +332,23 @@ def test_last_second_of_the_grace_period_is_kept_for_the_end_and_what_is_capture
     assert -1 == here.found.last_durable_epoch
 
 
+def test_grace_period_runs_from_the_signal_however_late_the_driver_hears_of_it(here: Here) -> None:
+    """What the exception passes through may take its time: a job of pyspark's that is waited for, say."""
+    hanging, jobs = Latch(), list[Job]()
+
+    def be_told_and_take_long() -> None:
+        told = ToldToEnd()
+        told.told_seconds = here.clock.seconds
+        here.clock.seconds += 20.0
+        raise told
+
+    script = {**NOT_DURABLE, "checkpoint-1": hanging, "epoch_written@1": be_told_and_take_long}
+    tell_to_end(here, script=script, jobs=jobs, **GRACE)
+    let_go(hanging, jobs)
+
+    assert 29.0 == here.clock.seconds
+
+
 def test_process_that_is_not_known_to_have_longer_waits_two_seconds(here: Here) -> None:
     hanging, jobs = Latch(), list[Job]()
 
@@ -338,20 +358,33 @@ def test_process_that_is_not_known_to_have_longer_waits_two_seconds(here: Here) 
     assert 2.0 == here.clock.seconds
 
 
-@pytest.mark.parametrize(
-    ("order", "place"),
-    [("end", "checkpoint_completed@0"), ("fail", "checkpoint-1")],
-    ids=["durable", "it failed"],
-)
-def test_grace_period_is_used_by_nobody_whom_it_saves_nothing(here: Here, order: str, place: str) -> None:
-    """What follows a completion the next attempt does as well; and nobody kills who was not told to end."""
+@pytest.mark.parametrize("order", ["end", "fail"], ids=["told to end", "it failed"])
+def test_grace_period_is_used_by_nobody_whom_it_saves_nothing(here: Here, order: str) -> None:
+    """What follows a completion the next attempt does as well."""
     hanging, jobs = Latch(), list[Job]()
 
     here.order(order, "paced 1 -")
-    here.drive_and_fail(script={**NOT_DURABLE, place: hanging}, jobs=jobs, **GRACE)
+    here.drive_and_fail(script={**until_durable(here), "checkpoint_completed@0": hanging}, jobs=jobs, **GRACE)
     let_go(hanging, jobs)
 
     assert 2.0 == here.clock.seconds
+
+
+def test_grace_period_begins_also_while_an_attempt_that_failed_waits_for_its_checkpoint(here: Here) -> None:
+    hanging, jobs, told = Latch(), list[Job](), list[float]()
+
+    def be_told_once() -> None:
+        if here.clock.seconds >= 3.0 and not told:
+            told.append(here.clock.seconds)
+            be_told_to_end()
+
+    here.order("fail", "paced 1 -")
+    script = {**NOT_DURABLE, "checkpoint-1": hanging, "waiting": be_told_once}
+    error = here.drive_and_fail(script=script, jobs=jobs, **GRACE)
+    let_go(hanging, jobs)
+
+    assert isinstance(error, SystemExit)
+    assert ([3.0], 32.0) == (told, here.clock.seconds)
 
 
 def test_checkpoint_that_expires_is_not_waited_for_until_the_grace_period_is_over(here: Here) -> None:

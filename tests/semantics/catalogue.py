@@ -361,7 +361,7 @@ GUARDS = (
         "an error leaves the pending checkpoint behind",
         "integration/test_checkpointing.py::test_attempt_that_fails_lets_the_pending_checkpoint_complete_first",
         "iteration_lib/driver/boundary.py",
-        "            self._uploads.settle(told_seconds=self._told_seconds)\n",
+        "            self._uploads.wait_for_pending()\n",
         "",
     ),
     _guard(

@@ -1,4 +1,4 @@
-"""Is a holder's process gone? Only what the kernel proves counts."""
+"""Is a holder's process gone? Only what the kernel proves counts. And when was this one told to end?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from iteration_lib.process import is_gone, this_holder
+from iteration_lib.clock import SystemClock
+from iteration_lib.process import ToldToEnd, end_in_order, is_gone, this_holder
 
 HERE = this_holder()
 
@@ -32,6 +33,16 @@ def test_process_that_has_ended_but_that_nobody_has_waited_for_is_gone() -> None
 
     assert is_gone(replace(HERE, pid=zombie.pid, process_started=identity_of(zombie.pid)))
     zombie.wait()
+
+
+def test_process_that_is_told_to_end_knows_when_that_was() -> None:
+    before = SystemClock().monotonic_seconds()
+
+    with pytest.raises(ToldToEnd) as told:
+        end_in_order()
+
+    assert 143 == told.value.code
+    assert before <= told.value.told_seconds <= SystemClock().monotonic_seconds()
 
 
 def identity_of(pid: int) -> str:
