@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
-from iteration_lib.airflow.operators import EpochsOperator
+from iteration_lib.airflow.operators import EpochsOperator, FollowEpochsOperator
 from iteration_ui.address import tab_path
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _FIRST_EPOCH = re.compile(r"(?:^|\.)e(\d+)$")  # a task is named by the first ep
 class EpochLink(BaseOperatorLink):
     """The link of a task that runs epochs."""
 
-    operators: ClassVar[list[type[BaseOperator]]] = [EpochsOperator]
+    operators: ClassVar[list[type[BaseOperator]]] = [EpochsOperator, FollowEpochsOperator]
 
     @property
     def name(self) -> str:

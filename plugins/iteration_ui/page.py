@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus, RunStatus
 from iteration_lib.store.overview import Span
 from iteration_lib.store.record import EpochRecord, RunRecord
@@ -90,7 +91,9 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         state_digest=run.state_digest,
         failure=run.failure,
         charts=tuple(_charts(reading)),
-        grid=make_grid(reading.operators, reading.spans, reading.edge_spans, width=reading.width),
+        grid=make_grid(
+            reading.operators, reading.spans, reading.edge_spans, width=reading.width, failed=_failed(reading)
+        ),
         metric_names=metric_names,
         epochs=epoch_rows(reading.epochs, metric_names),
         epochs_left_out=min((epoch.epoch for epoch in reading.epochs), default=0),
@@ -126,6 +129,14 @@ def _progress(run: RunRecord, epochs: Sequence[EpochRecord]) -> Progress:
         rate=show_rate(rate) if rate else "",
         left=show_seconds(left),
     )
+
+
+def _failed(reading: RunReading) -> tuple[str, int] | None:
+    """Return the operator that ended the newest attempt; one that finishes for good failed before the next epoch."""
+    failed = reading.attempts[-1].failed if reading.attempts else None
+    if failed is None:
+        return None
+    return failed.operator_id, failed.epoch if failed.epoch != NO_EPOCH else reading.run.last_durable_epoch + 1
 
 
 def _origin(reading: RunReading) -> str:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from iteration_lib.protocol.state import AttemptId, Holder, RunId
+from iteration_lib.protocol.state import NO_EPOCH, AttemptId, FailedOperator, Holder, RunId
 from iteration_lib.protocol.status import (
     AttemptOutcome,
     CheckpointKind,
@@ -25,8 +25,10 @@ from iteration_lib.store.record import (
     CheckpointRecord,
     EpochRecord,
     FallbackRecord,
+    OperatorRecord,
     RunRecord,
 )
+from iteration_ui.grid import CellKind
 from iteration_ui.page import Progress, make_run_page
 from iteration_ui.reading import RunReading
 from iteration_ui.show import show_bytes, show_rate, show_seconds
@@ -287,6 +289,21 @@ def test_each_metric_has_a_chart_and_attempts_and_fallbacks_are_marked_in_it() -
         "attempt 2 began with epoch 1",
         "attempt 3 began with epoch 2, fell back to checkpoint 2",
     ] == [mark.label for mark in page.charts[0].marks]
+
+
+@pytest.mark.parametrize(("epoch", "where"), [(2, "epoch 2"), (NO_EPOCH, "epoch 2")], ids=["in an epoch", "before it"])
+def test_operator_that_ended_the_newest_attempt_is_marked_where_it_failed(epoch: int, where: str) -> None:
+    failed = replace(
+        ATTEMPT, ended_at=NOW, outcome=AttemptOutcome.FAILED, failed=FailedOperator(operator_id="a", epoch=epoch)
+    )
+    operator = OperatorRecord(
+        operator_id="a", name="a", role="operator", kind="value", finished_epoch=None, output=None
+    )
+    reading = RunReading(run=RUN, attempts=[attempt], operators=[operator], spans=[span(0, 0), span(1, 1), span(2, 2)])
+
+    page = make_run_page(reading, now=NOW)
+
+    assert [f"a, {where}: failed in epoch 2"] == [c.title for c in page.grid.rows[0].cells if c.kind is CellKind.FAILED]
 
 
 def test_checkpoint_that_nobody_needs_says_so_and_one_that_branches_need_says_how_many() -> None:
