@@ -13,9 +13,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
@@ -34,7 +36,7 @@ from iteration_lib.state.files import (
     verify_file,
     write_bytes,
 )
-from iteration_lib.state.location import StateLocation
+from iteration_lib.state.location import StateLocation, filesystem_of
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.record import BranchRecord, CheckpointRecord, RunRecord
@@ -131,9 +133,13 @@ def write_savepoint(savepoint: Savepoint, destination: StateLocation) -> Savepoi
     """Copy a savepoint, or a checkpoint in its run's folder, to a folder of its own; return it as it lies there.
 
     Every file is verified on the way, `savepoint.json` is written last. Repeating the call is harmless, and goes on
-    where it was cut short. Raises UsageError when another savepoint lies there, StateCorruptedError that names a bad
-    file of the origin, StateLocationError when the folder cannot be written, or read to see what lies there.
+    where it was cut short. Raises UsageError when another savepoint lies there, or the folder is no other one than the
+    origin's, StateCorruptedError that names a bad file of the origin, StateLocationError when the folder cannot be
+    written, or read to see what lies there.
     """
+    if _is_inside(destination, savepoint.location):
+        problem = f"lies in {savepoint.location.uri}, whose files a savepoint outlives"
+        raise UsageError(f"{destination.uri} {problem}; choose a folder elsewhere")
     copied = dataclasses.replace(savepoint, location=destination)
     if _is_taken(destination, copied.to_bytes()):
         raise UsageError(f"{destination.uri} holds another savepoint already; choose a folder of its own")
@@ -172,6 +178,14 @@ def _as_corrupted(uri: str) -> Iterator[None]:
         raise StateCorruptedError(err.uri, err.problem, is_unreadable=err.is_unreadable, way_out=_WAY_OUT) from err
     except StateLocationError as err:  # no such file system, or a path that leads out of the folder
         raise StateCorruptedError(f"{uri}/{SAVEPOINT_FILE}", f"cannot be used ({err})", way_out=_WAY_OUT) from err
+
+
+def _is_inside(destination: StateLocation, origin: StateLocation) -> bool:
+    """Whether a folder is the origin's, or lies in it: what is put there, `gc` takes for files of the origin."""
+    (filesystem, path), (other, root) = filesystem_of(destination.uri), filesystem_of(origin.uri)
+    if destination.is_local:
+        path, root = os.path.realpath(path), os.path.realpath(root)
+    return bool(filesystem == other) and PurePosixPath(path).is_relative_to(root)
 
 
 def _is_taken(destination: StateLocation, content: bytes) -> bool:

@@ -189,6 +189,33 @@ def test_folder_that_holds_another_savepoint_is_refused_and_left_as_it_is(
     assert before == content(place)
 
 
+@pytest.mark.parametrize("folder", ["", "000001-0000000b/kept"], ids=["itself", "an attempt's"])
+@pytest.mark.parametrize("is_linked", [False, True], ids=["as it is", "by a link"])
+def test_folder_of_the_run_itself_is_refused_and_left_as_it_is(
+    origin: Savepoint, tmp_path: Path, folder: str, *, is_linked: bool
+) -> None:
+    """Nothing would be copied, and the run lets go of its files; or `iteration gc` removes what nobody knows of."""
+    before, link = content(origin.location), tmp_path / "link"
+    link.symlink_to(origin.location.uri)
+    place = StateLocation(f"{link if is_linked else origin.location.uri}/{folder}")
+
+    with pytest.raises(UsageError, match=f"lies in {origin.location.uri}, .*; choose a folder elsewhere"):
+        write_savepoint(origin, place)
+
+    assert before == content(origin.location)
+
+
+def test_folder_of_the_origin_is_refused_however_it_is_written(origin: Savepoint) -> None:
+    first = StateLocation("memory://refused/saved")
+    saved = write_savepoint(origin, first)
+
+    with pytest.raises(UsageError, match="lies in memory://refused/saved"):
+        write_savepoint(saved, StateLocation("memory://refused//saved/"))
+    beside = write_savepoint(saved, StateLocation("memory://refused/saved-too"))
+
+    assert content(first) == content(beside.location)
+
+
 @pytest.mark.parametrize(
     "harm",
     [
