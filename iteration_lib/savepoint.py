@@ -141,12 +141,14 @@ def write_savepoint(savepoint: Savepoint, destination: StateLocation) -> Savepoi
         problem = f"lies in {savepoint.location.uri}, whose files a savepoint outlives"
         raise UsageError(f"{destination.uri} {problem}; choose a folder elsewhere")
     copied = dataclasses.replace(savepoint, location=destination)
-    if _is_taken(destination, copied.to_bytes()):
+    content, found = copied.to_bytes(), read_if_there(destination, SAVEPOINT_FILE)
+    if found not in (None, content):
         raise UsageError(f"{destination.uri} holds another savepoint already; choose a folder of its own")
     copy_checkpoint(savepoint.location, savepoint.manifest, destination=destination)
     for pin in savepoint.pins.values():
         copy_pin(savepoint.location, pin, destination=destination)
-    write_bytes(destination, SAVEPOINT_FILE, copied.to_bytes(), replaces=True)
+    if found is None:  # there are stores that never replace an object, not even by the same bytes
+        write_bytes(destination, SAVEPOINT_FILE, content, replaces=True)
     return copied
 
 
@@ -186,10 +188,6 @@ def _is_inside(destination: StateLocation, origin: StateLocation) -> bool:
     if destination.is_local:
         path, root = os.path.realpath(path), os.path.realpath(root)
     return bool(filesystem == other) and PurePosixPath(path).is_relative_to(root)
-
-
-def _is_taken(destination: StateLocation, content: bytes) -> bool:
-    return read_if_there(destination, SAVEPOINT_FILE) not in (None, content)
 
 
 def _parse(location: StateLocation, full: str, content: bytes) -> Savepoint:

@@ -26,6 +26,7 @@ from iteration_lib.state.copies import copy_checkpoint
 from iteration_lib.state.location import StateLocation, filesystem_of
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.streams import load_whole
+from tests.fixture.object_store import object_store, write_once
 from tests.kept_checkpoints import FreshRun, kept_manifest, kept_run
 
 
@@ -187,6 +188,15 @@ def test_folder_that_holds_another_savepoint_is_refused_and_left_as_it_is(
     write_savepoint(origin, place)
 
     assert before == content(place)
+
+
+def test_savepoint_is_written_twice_where_no_object_is_ever_replaced(origin: Savepoint) -> None:
+    with object_store(write_once) as address:
+        place = StateLocation(f"{address}/saved")
+
+        written = [write_savepoint(origin, place) for _ in range(2)]
+
+        assert [open_savepoint(place.uri)] * 2 == written
 
 
 @pytest.mark.parametrize("folder", ["", "000001-0000000b/kept"], ids=["itself", "an attempt's"])
