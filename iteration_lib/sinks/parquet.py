@@ -29,7 +29,7 @@ from iteration_lib.errors import (
     StateLocationError,
     without_user,
 )
-from iteration_lib.sinks.folder import Address, describe_folder, opened_folder
+from iteration_lib.sinks.folder import Address, check_absolute, describe_folder, opened_folder
 from iteration_lib.sinks.pointer import dump_pointer, is_whole_pointer, pointer_path, run_folder
 from iteration_lib.sinks.seam import Publication, SinkTransaction
 from iteration_lib.state.files import Written, copy_file, read_if_there, verify_file, write_bytes
@@ -43,7 +43,8 @@ _DATA = "_data"
 class ParquetSink:
     """Publish an output as Parquet files under `uri`: a local folder, or any address that fsspec opens.
 
-    `iteration_lib.sinks.published` lists what was published there.
+    A local folder is named by its absolute path, since processes run in any. `iteration_lib.sinks.published` lists what
+    was published there.
     """
 
     uri: Address
@@ -57,8 +58,9 @@ class ParquetSink:
         return describe_folder(self.uri)
 
     def check(self) -> None:
-        """Write a small file and remove it; raises SinkTargetError."""
+        """Write a small file and remove it; raises SinkTargetError, for a path that is not absolute too."""
         with opened_folder(self.uri) as location:
+            check_absolute(self.uri)
             location.check_writable()
 
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:

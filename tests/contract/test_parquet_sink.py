@@ -225,6 +225,28 @@ def test_folder_that_cannot_be_used_is_refused_by_name_with_what_to_do() -> None
             call()
 
 
+@pytest.mark.parametrize("address", ["out", "./out", Path("out"), "file://out", "local://out", "file:out"], ids=str)
+def test_folder_that_is_another_one_in_another_working_directory_is_refused_before_the_first_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | Path
+) -> None:
+    """A run that is driven from two of them would publish some epochs here and some there."""
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(SinkTargetError, match=r"out is another folder for .*; name it by its absolute path, then run"):
+        ParquetSink(address).check()
+
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("address", ["{}", "{}/../out", "file://{}", "file:{}", "local://{}", "~/out"])
+def test_folder_that_is_the_same_everywhere_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    ParquetSink(address.format(tmp_path)).check()
+
+
 @pytest.mark.parametrize("address", ["sftp://me:secret@127.0.0.1:1/out", "ftp://me:half@secret@127.0.0.1:1/out"])
 def test_password_in_an_address_is_not_shown(address: str) -> None:
     sink, errors = ParquetSink(address), []
