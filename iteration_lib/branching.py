@@ -225,13 +225,14 @@ def _find_source(store: StoreWithHistory, request: BranchRequest) -> _Source:
     if run is not None:
         return _of_run(store, run, request, checkpoint_id=None)
     is_numbered = bool(separator) and number.isdecimal()
-    if not is_numbered and not _is_savepoint(request.checkpoint):
-        raise RunNotFoundError(request.checkpoint, is_savepoint_allowed=True)
+    numbered = store.find_run(name) if is_numbered else None
+    if numbered is None and not _is_savepoint(request.checkpoint):  # whose folder may be called so, too
+        raise RunNotFoundError(name if is_numbered else request.checkpoint, is_savepoint_allowed=not is_numbered)
     if request.epoch is not None:
         problem = "names a checkpoint already; give --epoch with a run's id or key alone"
         raise UsageError(f"{request.checkpoint!r} {problem}")
-    if is_numbered:
-        return _of_run(store, find_run(store, name), request, checkpoint_id=int(number))
+    if numbered is not None:
+        return _of_run(store, numbered, request, checkpoint_id=int(number))
     return _of_savepoint(request.checkpoint)
 
 

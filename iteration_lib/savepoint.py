@@ -13,9 +13,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
@@ -35,7 +37,7 @@ from iteration_lib.state.files import (
     verify_file,
     write_bytes,
 )
-from iteration_lib.state.location import StateLocation
+from iteration_lib.state.location import StateLocation, filesystem_of
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.record import BranchRecord, CheckpointRecord, RunRecord
@@ -133,16 +135,22 @@ def write_savepoint(savepoint: Savepoint, destination: StateLocation) -> Savepoi
     """Copy a savepoint, or a checkpoint in its run's folder, to a folder of its own; return it as it lies there.
 
     Every file is verified on the way, `savepoint.json` is written last. Repeating the call is harmless, and goes on
-    where it was cut short. Raises UsageError when another savepoint lies there, StateCorruptedError that names a bad
-    file of the origin, StateLocationError when the folder cannot be written, or read to see what lies there.
+    where it was cut short. Raises UsageError when another savepoint lies there, or the folder is no other one than the
+    origin's, StateCorruptedError that names a bad file of the origin, StateLocationError when the folder cannot be
+    written, or read to see what lies there.
     """
+    if _is_inside(destination, savepoint.location):
+        problem = f"lies in {savepoint.location.uri}, whose files a savepoint outlives"
+        raise UsageError(f"{destination.uri} {problem}; choose a folder elsewhere")
     copied = dataclasses.replace(savepoint, location=destination)
-    if _is_taken(destination, copied.to_bytes()):
+    content, found = copied.to_bytes(), read_if_there(destination, SAVEPOINT_FILE)
+    if found not in (None, content):
         raise UsageError(f"{destination.uri} holds another savepoint already; choose a folder of its own")
     copy_checkpoint(savepoint.location, savepoint.manifest, destination=destination)
     for pin in savepoint.pins.values():
         copy_pin(savepoint.location, pin, destination=destination)
-    write_bytes(destination, SAVEPOINT_FILE, copied.to_bytes(), replaces=True)
+    if found is None:  # there are stores that never replace an object, not even by the same bytes
+        write_bytes(destination, SAVEPOINT_FILE, content, replaces=True)
     return copied
 
 
@@ -176,8 +184,12 @@ def _as_corrupted(uri: str) -> Iterator[None]:
         raise StateCorruptedError(f"{uri}/{SAVEPOINT_FILE}", f"cannot be used ({err})", way_out=_WAY_OUT) from err
 
 
-def _is_taken(destination: StateLocation, content: bytes) -> bool:
-    return read_if_there(destination, SAVEPOINT_FILE) not in (None, content)
+def _is_inside(destination: StateLocation, origin: StateLocation) -> bool:
+    """Whether a folder is the origin's, or lies in it: what is put there, `gc` takes for files of the origin."""
+    (filesystem, path), (other, root) = filesystem_of(destination.uri), filesystem_of(origin.uri)
+    if destination.is_local:
+        path, root = os.path.realpath(path), os.path.realpath(root)
+    return bool(filesystem == other) and PurePosixPath(path).is_relative_to(root)
 
 
 def _parse(location: StateLocation, full: str, content: bytes) -> Savepoint:

@@ -56,6 +56,9 @@ RETURNING run_id;
 -- publish_rows: show the rows, together, when the transaction commits
 INSERT INTO {target} ({columns}) SELECT {columns} FROM {staging};
 
+-- check_constraints: check now what the table would have checked at the COMMIT, which may be another one's
+SET CONSTRAINTS ALL IMMEDIATE;
+
 -- drop_staging: drop what a transaction prepared
 DROP TABLE IF EXISTS {staging};
 

@@ -17,6 +17,9 @@ class JsonLinesSink:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def describe(self) -> str:
+        return f"the JSON lines in {self.folder.absolute()}"
+
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.prepared(transaction).open("w") as file:

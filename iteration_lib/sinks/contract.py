@@ -30,6 +30,8 @@ from iteration_lib.sinks.trial import (
     at_every_line,
     at_once,
     new_name,
+    number_of,
+    outputs_of,
     publication_of,
     rows_of,
     transaction_of,
@@ -123,6 +125,35 @@ class SinkContract:
         at_once([partial(self._publish, target, transaction) for transaction in runs])
 
         self._expect_seen(target, *runs)
+
+    def test_outputs_of_an_epoch_are_all_seen(self) -> None:
+        """A run publishes two outputs into one target; all are prepared before one is committed."""
+        target, outputs = new_name(), outputs_of(0)
+        committables = [self._prepare(target, transaction) for transaction in outputs]
+
+        for transaction, committable in zip(outputs, committables, strict=True):
+            self.sink(target).commit(transaction, committable)
+
+        self._expect_seen(target, *outputs)
+
+    def test_outputs_at_the_same_time_do_not_disturb_each_other(self) -> None:
+        """Nothing says that one is through before the other begins."""
+        target, outputs = new_name(), outputs_of(0)
+
+        at_once([partial(self._publish, target, transaction) for transaction in outputs])
+
+        self._expect_seen(target, *outputs)
+
+    def test_aborted_output_takes_nothing_of_another_one_along(self) -> None:
+        """Whatever the two have in common: run, epoch and attempt."""
+        target, (dropped, kept) = new_name(), outputs_of(0)
+        self._prepare(target, dropped)
+        committable = self._prepare(target, kept)
+
+        self.sink(target).abort(dropped)
+        self.sink(target).commit(kept, committable)
+
+        self._expect_seen(target, kept)
 
     def test_prepare_may_be_repeated(self) -> None:
         """The same attempt prepares again, because it does not know how the first call ended."""
@@ -273,7 +304,7 @@ class SinkContract:
 
     def _prepare(self, target: str, transaction: SinkTransaction) -> Mapping[str, object]:
         """Return the committable as the store gives it back."""
-        prepared = self.sink(target).prepare(transaction, publication_of(transaction.epoch))
+        prepared = self.sink(target).prepare(transaction, publication_of(number_of(transaction)))
         committable: Mapping[str, object] = json.loads(json.dumps(prepared))
         return committable
 
@@ -305,13 +336,14 @@ class SinkContract:
         return frozenset(file for file in found if file)
 
     def _expect_seen(self, target: str, *transactions: SinkTransaction) -> None:
-        expected = Counter(row for transaction in transactions for row in rows_of(transaction.epoch))
+        expected = Counter(row for transaction in transactions for row in rows_of(number_of(transaction)))
         _expect(expected, self._seen(target), "what readers see")
 
     def _expect_whole(self, target: str, transactions: Sequence[SinkTransaction]) -> None:
         """Check that of each epoch all rows are seen once, or none."""
         seen = self._seen(target)
-        whole = [rows_of(one.epoch) for one in transactions if any(row in seen for row in rows_of(one.epoch))]
+        each = [rows_of(number_of(one)) for one in transactions]
+        whole = [rows for rows in each if any(row in seen for row in rows)]
         _expect(Counter(itertools.chain.from_iterable(whole)), seen, "what readers see, whole epochs")
 
     def _seen(self, target: str) -> Counter[tuple[object, ...]]:

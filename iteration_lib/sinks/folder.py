@@ -6,8 +6,10 @@ An address may hold a password: it is told to nobody, in no error and no represe
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeAlias
 
 from iteration_lib.errors import SinkTargetError, StateLocationError, without_user
@@ -19,6 +21,14 @@ Address: TypeAlias = str | os.PathLike[str]
 def describe_folder(uri: Address) -> str:
     """Return where the files lie, in a line for people."""
     return f"the Parquet folder {without_user(os.fspath(uri))}"
+
+
+def check_absolute(uri: Address) -> None:
+    """Raise SinkTargetError for a local folder that is another one in each working directory."""
+    path = re.sub("^(file|local):(//)?", "", os.fspath(uri))
+    if StateLocation(os.fspath(uri)).is_local and not Path(path).expanduser().is_absolute():
+        problem = "is another folder for every process that runs elsewhere"
+        raise SinkTargetError(describe_folder(uri), problem, way_out="name it by its absolute path")
 
 
 @contextmanager

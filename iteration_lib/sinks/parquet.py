@@ -4,11 +4,11 @@
     <uri>/_published/<run>/<epoch>-<output>.json                  the pointer, which `commit` writes last
 
 What readers see is the pointers alone. The guarantee rests on three things, none of which needs a rename or a
-conditional put: a pointer is one small file that is written by one request, after its data are durable; its name has
-one content only, because one token's transaction of a run, output and epoch is ever committed, so that whoever writes
-it late writes the same bytes; and its name says its place in the order (`<run>` begins with the time at which the run
-was created), so that an old one written late never becomes the newest. A store that never replaces an object will do
-as well. Names that begin with an underscore are passed over by Spark and pyarrow when somebody reads all of `uri`.
+conditional put: a pointer is one small file that is written by one request, after its data are durable; its name shows
+the same files, whoever writes it late, because one token's transaction of a run, output and epoch is ever committed;
+and its name says its place in the order (`<run>` begins with the time at which the run was created), so that an old one
+written late never becomes the newest. A store that never replaces an object will do as well. Names that begin with an
+underscore are passed over by Spark and pyarrow when somebody reads all of `uri`.
 
 One address serves any number of runs and outputs. To give a publication up, remove its data first and its pointer
 then: a commit that is repeated late finds no data and does not bring the pointer back.
@@ -29,8 +29,8 @@ from iteration_lib.errors import (
     StateLocationError,
     without_user,
 )
-from iteration_lib.sinks.folder import Address, describe_folder, opened_folder
-from iteration_lib.sinks.pointer import dump_pointer, is_whole_pointer, pointer_path, run_folder
+from iteration_lib.sinks.folder import Address, check_absolute, describe_folder, opened_folder
+from iteration_lib.sinks.pointer import dump_pointer, pointer_path, run_folder, shown_by
 from iteration_lib.sinks.seam import Publication, SinkTransaction
 from iteration_lib.state.files import Written, copy_file, read_if_there, verify_file, write_bytes
 from iteration_lib.state.location import StateLocation
@@ -43,7 +43,8 @@ _DATA = "_data"
 class ParquetSink:
     """Publish an output as Parquet files under `uri`: a local folder, or any address that fsspec opens.
 
-    `iteration_lib.sinks.published` lists what was published there.
+    A local folder is named by its absolute path, since processes run in any. `iteration_lib.sinks.published` lists what
+    was published there.
     """
 
     uri: Address
@@ -57,8 +58,9 @@ class ParquetSink:
         return describe_folder(self.uri)
 
     def check(self) -> None:
-        """Write a small file and remove it; raises SinkTargetError."""
+        """Write a small file and remove it; raises SinkTargetError, for a path that is not absolute too."""
         with opened_folder(self.uri) as location:
+            check_absolute(self.uri)
             location.check_writable()
 
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
@@ -78,10 +80,10 @@ class ParquetSink:
         )  # Any: JSON, as prepare gave it
         path, content = pointer_path(transaction), dump_pointer(transaction, stream)
         with opened_folder(self.uri) as location:
-            found = read_if_there(location, path)
-            if found == content:
+            shown = shown_by(read_if_there(location, path) or b"")
+            if shown == shown_by(content):
                 return
-            if found is not None and is_whole_pointer(found):
+            if shown is not None:
                 problem = f"{location.path(path)} shows other files already; this is a bug, please report it"
                 raise ProtocolViolationError(problem)
             self._check_data(location, transaction, stream)
@@ -121,5 +123,5 @@ def _write_pointer(location: StateLocation, path: str, content: bytes) -> None:
     try:
         write_bytes(location, path, content, replaces=True)
     except StateLocationError:
-        if read_if_there(location, path) != content:  # it is there where another process came first, in a store that
-            raise  # never replaces an object
+        if shown_by(read_if_there(location, path) or b"") != shown_by(content):
+            raise  # else another process came first, in a store that never replaces an object

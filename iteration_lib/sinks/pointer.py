@@ -65,15 +65,25 @@ def pointer_path(transaction: SinkTransaction) -> str:
 
 
 def dump_pointer(transaction: SinkTransaction, stream: SavedStream) -> bytes:
-    """Return the pointer's bytes: these and no others, whoever writes them."""
+    """Return the pointer's bytes: these and no others, whoever of one version writes them."""
     described = asdict(transaction) | {"run_created_at": transaction.run_created_at.astimezone(UTC).isoformat()}
     body = {"format_version": _FORMAT_VERSION, "transaction": described, "stream": stream.to_json()}
     return json.dumps({**body, "sha256": _digest(body)}, indent=1, sort_keys=True).encode()
 
 
-def is_whole_pointer(content: bytes) -> bool:
-    """Whether these bytes are a pointer, all of it and unchanged."""
-    return _body(content) is not None
+def shown_by(content: bytes) -> tuple[object, ...] | None:
+    """Return whose files a pointer shows, and which, None for bytes that are no whole pointer.
+
+    It is the same for pointers of one publication that two versions wrote, of which one says more of it.
+    """
+    body = _body(content)
+    if body is None:
+        return None
+    if body["format_version"] != _FORMAT_VERSION:
+        return (body["format_version"],)
+    described, stream = (cast("Mapping[str, Any]", body[name]) for name in ("transaction", "stream"))  # Any: JSON
+    whose = tuple(described[name] for name in ("run_id", "output", "epoch", "fencing_token"))
+    return whose, tuple((file["path"], file["sha256"]) for file in stream["files"])
 
 
 def _newest_first(uri: Address, run: str | None, output: str | None) -> Iterator[Published]:

@@ -101,7 +101,10 @@ def publish(
     target: str,
     timeout_seconds: float | None,
 ) -> None:
-    """Insert prepared rows, unless this transaction was committed; drop their staging table in any case."""
+    """Insert prepared rows, unless this transaction was committed; drop their staging table in any case.
+
+    What the table takes no row by is said here, and not by a COMMIT, which may be the store's.
+    """
     schema, table, staging = (str(committable[name]) for name in ("schema", "table", "staging"))
     parameters = {"target": table, "rows": committable["rows"], **asdict(transaction)}
     publications = quoted(schema, PUBLICATIONS).replace("%", "%%")  # beside parameters the driver asks for that
@@ -115,6 +118,7 @@ def publish(
         if cursor.fetchone() is not None:
             cursor.execute(statement("publish_rows", columns=columns, **names))
         drop_staging(cursor, schema, staging)
+        cursor.execute(statement("check_constraints"))
     except psycopg2.Error as err:
         if _is_passing(err.pgcode) and err.pgcode not in _WAITED_FOR:
             raise

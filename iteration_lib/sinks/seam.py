@@ -73,8 +73,9 @@ class Publication:
 class Sink(Protocol):
     """What publishes an output. Each method may be called by several processes at once, and again after a crash.
 
-    A sink may also have `describe() -> str`, one line for people without secrets in it, and `check() -> None`, which is
-    called before a run's first epoch and raises a UsageError that names the target and says what to do.
+    A sink may also have `describe() -> str`, one line without secrets in it that is its target's identity: the same in
+    every process, and no other target's. And `check() -> None`, which is called before a run's first epoch and raises a
+    UsageError that names the target and says what to do.
     """
 
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _CREATED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 _FILES, _ROWS_OF_A_FILE = 2, 3
+_OUTPUTS = ("scores", "words")
 SCHEMA = pa.schema({"pass_number": pa.int64(), "word": pa.string(), "weight": pa.float64()})
 
 
@@ -38,16 +39,26 @@ class TraceFunction(Protocol):
         ...
 
 
-def transaction_of(epoch: int, *, token: int = 1, run: int = 0) -> SinkTransaction:
+def transaction_of(epoch: int, *, token: int = 1, run: int = 0, output: str = _OUTPUTS[0]) -> SinkTransaction:
     """Return the transaction of an attempt and an epoch; two of the same numbers are the same."""
     return SinkTransaction(
         run_id=f"00000000-0000-4000-8000-{run:012d}",
         run_key=f"run-{run}",
         run_created_at=_CREATED_AT,
-        output="scores",
+        output=output,
         epoch=epoch,
         fencing_token=token,
     )
+
+
+def outputs_of(epoch: int) -> list[SinkTransaction]:
+    """Return the transactions of two outputs of one epoch, which differ in nothing else."""
+    return [transaction_of(epoch, output=output) for output in _OUTPUTS]
+
+
+def number_of(transaction: SinkTransaction) -> int:
+    """Return which rows a transaction has: those of its epoch, or for the other output those of one that nobody has."""
+    return transaction.epoch + 1000 * _OUTPUTS.index(transaction.output)
 
 
 def rows_of(epoch: int, *, files: int = _FILES) -> list[tuple[object, ...]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import fsspec
 import pyarrow.dataset as pads
@@ -16,10 +17,11 @@ import pytest
 
 from iteration_lib.errors import ProtocolViolationError, SinkTargetError, StateCorruptedError, StateLocationError
 from iteration_lib.sinks import ParquetSink, Published, SinkTransaction, latest, parquet, published
-from iteration_lib.sinks.pointer import pointer_path
+from iteration_lib.sinks.pointer import dump_pointer, pointer_path
 from iteration_lib.sinks.trial import publication_of, rows_of, transaction_of
 from iteration_lib.state.files import write_bytes
 from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import SavedStream
 from tests.fixture.object_store import object_store, without_conditions, write_once
 
 _FIRST = transaction_of(0)
@@ -182,6 +184,35 @@ def test_second_attempt_of_an_epoch_never_replaces_what_is_shown(root: Path) -> 
     assert [_FIRST] == transactions_of(published(str(root)))
 
 
+def says_more(patch: pytest.MonkeyPatch) -> None:
+    """Let this be a version that says more of a file, as one did that added its row digest."""
+    known = SavedStream.to_json
+
+    def to_json(stream: SavedStream) -> dict[str, Any]:
+        found: dict[str, Any] = known(stream)
+        return {**found, "files": [{**file, "compression": "zstd"} for file in found["files"]]}
+
+    patch.setattr(SavedStream, "to_json", to_json)
+
+
+@pytest.mark.parametrize("is_newer", [False, True], ids=["older", "newer"])
+def test_what_another_version_has_committed_is_left_as_it_is(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *, is_newer: bool
+) -> None:
+    """It says less of the files, or more; they are the same."""
+    with monkeypatch.context() as patch:
+        if is_newer:
+            says_more(patch)
+        (committable,) = publish(root, _FIRST)
+    before = pointer(root).read_bytes()
+    if not is_newer:
+        says_more(monkeypatch)
+
+    ParquetSink(str(root)).commit(_FIRST, committable)
+
+    assert before == pointer(root).read_bytes()
+
+
 def test_publication_that_was_given_up_does_not_come_back_by_a_late_commit(root: Path) -> None:
     (committable,) = publish(root, _FIRST)
     for file in published(str(root))[0].files:
@@ -223,6 +254,28 @@ def test_folder_that_cannot_be_used_is_refused_by_name_with_what_to_do() -> None
     for call in (sink.check, lambda: sink.prepare(_FIRST, publication_of(0))):
         with pytest.raises(SinkTargetError, match=r"^the Parquet folder /proc/nowhere cannot .*; make it writable"):
             call()
+
+
+@pytest.mark.parametrize("address", ["out", "./out", Path("out"), "file://out", "local://out", "file:out"], ids=str)
+def test_folder_that_is_another_one_in_another_working_directory_is_refused_before_the_first_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | Path
+) -> None:
+    """A run that is driven from two of them would publish some epochs here and some there."""
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(SinkTargetError, match=r"out is another folder for .*; name it by its absolute path, then run"):
+        ParquetSink(address).check()
+
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("address", ["{}", "{}/../out", "file://{}", "file:{}", "local://{}", "~/out"])
+def test_folder_that_is_the_same_everywhere_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    ParquetSink(address.format(tmp_path)).check()
 
 
 @pytest.mark.parametrize("address", ["sftp://me:secret@127.0.0.1:1/out", "ftp://me:half@secret@127.0.0.1:1/out"])
@@ -268,12 +321,20 @@ def test_folder_may_be_given_as_a_path(root: Path) -> None:
     assert (newest,) == published(str(root))
 
 
-def test_pointer_that_another_process_wrote_meanwhile_is_no_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_newer", [False, True], ids=["same version", "newer version"])
+def test_pointer_that_another_process_wrote_meanwhile_is_no_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *, is_newer: bool
+) -> None:
     """On a store that never replaces an object, whose answer to the second is a refusal."""
     sink = ParquetSink(str(root))
     committable = sink.prepare(_FIRST, publication_of(0))
 
     def come_second(location: StateLocation, path: str, content: bytes, *, replaces: bool) -> None:
+        with monkeypatch.context() as patch:
+            if is_newer:
+                says_more(patch)
+            stream = SavedStream.from_json(cast("Mapping[str, object]", committable["stream"]))
+            content = dump_pointer(_FIRST, stream)
         write_bytes(location, path, content, replaces=replaces)
         raise StateLocationError(location.uri, "is there already")
 

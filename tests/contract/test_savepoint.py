@@ -26,6 +26,7 @@ from iteration_lib.state.copies import copy_checkpoint
 from iteration_lib.state.location import StateLocation, filesystem_of
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.streams import load_whole
+from tests.fixture.object_store import object_store, write_once
 from tests.kept_checkpoints import FreshRun, kept_manifest, kept_run
 
 
@@ -187,6 +188,42 @@ def test_folder_that_holds_another_savepoint_is_refused_and_left_as_it_is(
     write_savepoint(origin, place)
 
     assert before == content(place)
+
+
+def test_savepoint_is_written_twice_where_no_object_is_ever_replaced(origin: Savepoint) -> None:
+    with object_store(write_once) as address:
+        place = StateLocation(f"{address}/saved")
+
+        written = [write_savepoint(origin, place) for _ in range(2)]
+
+        assert [open_savepoint(place.uri)] * 2 == written
+
+
+@pytest.mark.parametrize("folder", ["", "000001-0000000b/kept"], ids=["itself", "an attempt's"])
+@pytest.mark.parametrize("is_linked", [False, True], ids=["as it is", "by a link"])
+def test_folder_of_the_run_itself_is_refused_and_left_as_it_is(
+    origin: Savepoint, tmp_path: Path, folder: str, *, is_linked: bool
+) -> None:
+    """Nothing would be copied, and the run lets go of its files; or `iteration gc` removes what nobody knows of."""
+    before, link = content(origin.location), tmp_path / "link"
+    link.symlink_to(origin.location.uri)
+    place = StateLocation(f"{link if is_linked else origin.location.uri}/{folder}")
+
+    with pytest.raises(UsageError, match=f"lies in {origin.location.uri}, .*; choose a folder elsewhere"):
+        write_savepoint(origin, place)
+
+    assert before == content(origin.location)
+
+
+def test_folder_of_the_origin_is_refused_however_it_is_written(origin: Savepoint) -> None:
+    first = StateLocation("memory://refused/saved")
+    saved = write_savepoint(origin, first)
+
+    with pytest.raises(UsageError, match="lies in memory://refused/saved"):
+        write_savepoint(saved, StateLocation("memory://refused//saved/"))
+    beside = write_savepoint(saved, StateLocation("memory://refused/saved-too"))
+
+    assert content(first) == content(beside.location)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from iteration_lib.runner.seam import Runner
 from iteration_lib.savepoint import Savepoint, write_savepoint
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import FORMAT_VERSION, Manifest
-from iteration_lib.state.saved import SavedFile, SavedStream
-from iteration_lib.state.streams import load_whole
+from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
+from iteration_lib.state.streams import dump_schema, load_whole, save_batches
 from iteration_lib.store.record import RunRecord
 from iteration_lib.verification import verify_run
 from tests.kept_checkpoints import VERSIONS, FreshRun, kept_manifest, kept_run
@@ -100,6 +100,26 @@ def test_reader_reads_what_the_code_of_today_writes(
     for (section, name), table in tables.items():
         saved = getattr(manifest, section)[name]
         assert pa.Table.from_batches([load_whole(fresh.location, saved)]).equals(table), name
+
+
+@pytest.mark.parametrize("values", [["a", "b", None], [3, None, 1], [1.5, 1.5]], ids=["texts", "integers", "fractions"])
+def test_reader_reads_a_published_dictionary_of_any_values(
+    read: Callable[[Path, Path], Tables], tmp_path: Path, values: list[object]
+) -> None:
+    """What pandas calls a categorical; Parquet knows dictionaries of texts alone."""
+    kind = pa.dictionary(pa.int8(), pa.array(values).type, ordered=True)
+    rows = pa.RecordBatch.from_pydict({"x": pa.array(values).dictionary_encode().cast(kind)})
+    location = StateLocation(str(tmp_path))
+    files = [
+        save_batches(location, f"part-{number}.parquet", [rows], file_format=FileFormat.PARQUET) for number in range(2)
+    ]
+    stream = SavedStream(kind="value", format=FileFormat.PARQUET, schema=dump_schema(rows.schema), files=tuple(files))
+    manifest = tmp_path / "checkpoint-000001.json"
+    manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "outputs": {"model": stream.to_json()}}))
+
+    table = read(manifest, tmp_path)["outputs", "model"]
+
+    assert (rows.schema, {"x": values * 2}) == (table.schema, table.to_pydict())
 
 
 @pytest.mark.spark

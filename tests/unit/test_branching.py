@@ -16,7 +16,7 @@ from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
 from iteration_lib.driver.restore import read_manifest
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import IllegalBranchError, ParameterError
+from iteration_lib.errors import IllegalBranchError, ParameterError, RunNotFoundError
 from iteration_lib.launch import Drive, drive_run, read_outputs
 from iteration_lib.model.definition import describe
 from iteration_lib.model.iteration import Iteration
@@ -243,6 +243,22 @@ def test_savepoint_has_the_definition_of_now_though_the_run_was_read_before(
     assert read_before.definition != bench.run.definition
     assert bench.run.definition == saved.definition
     assert ["extra", "scaled"] == sorted(saved.manifest.finished)
+
+
+def test_folder_of_a_savepoint_may_be_called_as_a_checkpoint_of_a_run_would_be(twice_added: InMemory) -> None:
+    """By day, say. No run has the name before the @."""
+    store, run, folder = twice_added.store, twice_added.run, twice_added.folder
+    settings = Settings(store_url=None, state_uri=str(folder / "state"))
+    uri = str(folder / "kept@2")
+    save_run(store, run, uri=uri, checkpoint_id=3)
+
+    made = branch_run(store, settings, BranchRequest(checkpoint=uri, run_key="b", branched_by="ann"))
+
+    branch = store.find_branch(made.run_id)
+    assert branch is not None
+    assert (uri, None, 2) == (branch.uri, branch.origin_run_id, branch.epoch)
+    with pytest.raises(RunNotFoundError, match=r"no run has the id or the key 'kept';"):
+        branch_run(store, settings, BranchRequest(checkpoint="kept@2", run_key="c", branched_by="ann"))
 
 
 def test_branch_of_a_branch_names_its_copies_as_shortly_as_the_first_one(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,19 @@ class SharesWhatIsPrepared(JsonLinesSink):
         return self.folder / f"{transaction.run_key}-{transaction.epoch}.prepared"
 
 
+class TakesOutputsForOne(JsonLinesSink):
+    """Tells runs, epochs and attempts apart, as a name of one's own making may."""
+
+    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
+        return super().prepare(replace(transaction, output="any"), publication)
+
+    def commit(self, transaction: SinkTransaction, committable: Mapping[str, object]) -> None:
+        super().commit(replace(transaction, output="any"), committable)
+
+    def abort(self, transaction: SinkTransaction) -> None:
+        super().abort(replace(transaction, output="any"))
+
+
 class TrustsItsFiles(JsonLinesSink):
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
         try:
@@ -144,6 +158,9 @@ class Suite(SinkContract):
         (ClearsBeforeItPrepares, "prepare_that_is_repeated_after_the_commit_changes_nothing"),
         (SharesWhatIsPrepared, "aborted_transaction_is_never_seen_and_takes_nothing_along"),
         (SharesWhatIsPrepared, "superseded_attempt_that_prepares_late_is_never_seen"),
+        (TakesOutputsForOne, "outputs_of_an_epoch_are_all_seen"),
+        (TakesOutputsForOne, "outputs_at_the_same_time_do_not_disturb_each_other"),
+        (TakesOutputsForOne, "aborted_output_takes_nothing_of_another_one_along"),
         (TrustsItsFiles, "rows_that_are_not_what_was_written_are_not_published"),
         (AbortsOnlyWhatIsThere, "abort_may_be_repeated_and_finds_nothing_to_drop"),
         (CannotPrepareNothing, "no_rows_are_published_as_none"),

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
 
 from iteration_lib.errors import SinkTargetError
 from iteration_lib.sinks import ParquetSink
-from iteration_lib.sinks.seam import Publication, check_sink, describe_sink
+from iteration_lib.sinks.seam import Publication, Sink, check_sink, describe_sink
 from iteration_lib.sinks.trial import SCHEMA, publication_of, rows_of, transaction_of
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import dump_schema, save_batches
-from tests.json_lines_sink import JsonLinesSink
 
 
 def test_transactions_that_differ_have_different_ids() -> None:
@@ -61,12 +61,15 @@ def test_publication_gives_dictionaries_as_they_were(tmp_path: Path, values: lis
     assert rows.to_pylist() == found.to_pylist()
 
 
-def test_sink_may_say_nothing_of_itself(tmp_path: Path) -> None:
-    sink = JsonLinesSink(tmp_path)
+def test_sink_may_say_nothing_of_itself() -> None:
+    class Silent:
+        """Of its three methods none is called here."""
+
+    sink = cast("Sink", Silent())
 
     check_sink(sink)
 
-    assert "JsonLinesSink" == describe_sink(sink)
+    assert "Silent" == describe_sink(sink)
 
 
 def test_sink_that_says_something_is_heard() -> None:
