@@ -293,9 +293,8 @@ def test_each_metric_has_a_chart_and_attempts_and_fallbacks_are_marked_in_it() -
 
 @pytest.mark.parametrize(("epoch", "where"), [(2, "epoch 2"), (NO_EPOCH, "epoch 2")], ids=["in an epoch", "before it"])
 def test_operator_that_ended_the_newest_attempt_is_marked_where_it_failed(epoch: int, where: str) -> None:
-    failed = replace(
-        ATTEMPT, ended_at=NOW, outcome=AttemptOutcome.FAILED, failed=FailedOperator(operator_id="a", epoch=epoch)
-    )
+    failed = FailedOperator(operator_id="a", epoch=epoch)
+    attempt = replace(ATTEMPT, ended_at=NOW, outcome=AttemptOutcome.FAILED, failed=failed)
     operator = OperatorRecord(
         operator_id="a", name="a", role="operator", kind="value", finished_epoch=None, output=None
     )
