@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from iteration_lib.airflow.chain import Action
+from iteration_lib.airflow.parameter import read_form
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -43,24 +44,34 @@ class IterationOperator(BaseOperator):
 class OpenRunOperator(IterationOperator):
     """Creates the run, or finds the one that an earlier try created; checks everything that can be checked first."""
 
-    template_fields: Sequence[str] = (*IterationOperator.template_fields, "state_uri")
+    template_fields: Sequence[str] = (*IterationOperator.template_fields, "state_uri", "start_from", "run_params")
 
     def __init__(
         self,
         *,
-        state_uri: str | None = None,
+        run_params: Mapping[str, object],
+        has_form: bool = False,
+        start_from: str = "",
         longest: int | None = None,
+        state_uri: str | None = None,
         **options: Any,  # noqa: ANN401  (IterationOperator's own)
     ) -> None:
+        """Take the run's parameters, texts among them as templates; where the DAG `has_form`, its form has the say."""
         super().__init__(**options)
-        self.state_uri = state_uri
+        self.run_params = dict(run_params)
+        self.has_form = has_form
+        self.start_from = start_from
         self.longest = longest
+        self.state_uri = state_uri
 
     def execute(self, context: Context) -> dict[str, object]:
         """Return what identifies the run, for whoever reads this task's XCom."""
         from iteration_lib.airflow import work  # noqa: PLC0415  (see the module's docstring)
 
-        return work.open_run(self, params=dict(context["params"]))
+        params = self.run_params
+        if self.has_form:
+            params = read_form(context["params"], defaults=context["dag"].params.dump(), rendered=self.run_params)
+        return work.open_run(self, params=params, task_instance=context["ti"])
 
 
 class EpochsOperator(IterationOperator):
@@ -93,10 +104,10 @@ class EpochsOperator(IterationOperator):
         self._running = work.RunningEpochs(self, task_instance=context["ti"])
         action = self._running.run()
         if action is Action.SKIP:
-            raise AirflowSkipException(f"the run terminated before epoch {self.first_epoch}")
+            raise AirflowSkipException("the run terminated before this task's epochs")
         if action is Action.HALT:
             raise AirflowSkipException(
-                f"the run was stopped before epoch {self.end_epoch - 1} was durable; `iteration resume` lets it go on, "
+                "the run was stopped before this task's epochs were durable; `iteration resume` lets it go on, "
                 "then clear this task"
             )
         later = self.later_epochs()
@@ -106,12 +117,17 @@ class EpochsOperator(IterationOperator):
     def later_epochs(self) -> list[str]:
         """Return the tasks behind this one that run epochs of the same run."""
         behind = [task for task in self.get_flat_relatives(upstream=False) if isinstance(task, EpochsOperator)]
-        return [task.task_id for task in sorted(behind, key=lambda task: task.first_epoch)]
+        own = [task for task in behind if _group_of(task) == _group_of(self)]  # a DAG may have several iterations
+        return [task.task_id for task in sorted(own, key=lambda task: task.first_epoch)]
 
     def on_kill(self) -> None:
         """End what runs the epochs; the run stays where it is durable."""
         if self._running is not None:
             self._running.kill()
+
+
+def _group_of(task: EpochsOperator) -> str:
+    return task.task_id.rpartition(".")[0]
 
 
 class FinishRunOperator(IterationOperator):

@@ -17,12 +17,13 @@ from iteration_lib.airflow.chain import Action, Progress, decide_action
 from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
+from iteration_lib.airflow.origin import begin_run, first_epoch_of
+from iteration_lib.airflow.parameter import MAX_EPOCHS
 from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, is_cut_short, open_store
-from iteration_lib.launch import open_run as find_or_create_run
 from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
 from iteration_lib.protocol.state import Holder
 from iteration_lib.protocol.status import RunStatus
@@ -40,13 +41,21 @@ _LOCAL = Engine(kind=EngineKind.LOCAL)
 _logger = logging.getLogger(__name__)
 
 
-def open_run(operator: OpenRunOperator, *, params: Mapping[str, object]) -> dict[str, object]:
+def open_run(
+    operator: OpenRunOperator, *, params: Mapping[str, object], task_instance: RuntimeTaskInstanceProtocol
+) -> dict[str, object]:
     """Create or find the run; raises AirflowFailException for what the user has to change."""
     with without_retry_of_mistakes():
-        _check_length(params, operator.longest)
+        max_epochs = _max_epochs_of(params, operator.longest)
         with _store_of(operator, state_uri=find_state_uri(operator.state_uri)) as (store, settings):
-            request = Request(reference=operator.reference, run_key=operator.run_key, params=params)
-            run = find_or_create_run(store, settings, request)
+            run = begin_run(
+                store,
+                settings,
+                Request(reference=operator.reference, run_key=operator.run_key, params=params),
+                start_from=operator.start_from,
+                max_epochs=max_epochs,
+                task_instance=task_instance,
+            )
     _logger.info("event=run_opened run_id=%s last_durable_epoch=%s", run.run_id, run.last_durable_epoch)
     return {"run_id": run.run_id, "run_key": run.run_key}
 
@@ -87,11 +96,13 @@ class RunningEpochs:
         self._operator = operator
         self._identity = TaskIdentity.of(task_instance)
         self._driver: DriverProcess | None = None
+        self._begins_at = 0  # the run's first epoch: tasks own its epochs by their place behind that one
 
     def run(self) -> Action:
         """Drive the epochs unless they are durable; raises when the store does not say so afterwards."""
         with without_retry_of_mistakes(), _store_of(self._operator) as (store, settings):
             run = find_run(store, self._operator.run_key)
+            self._begins_at = first_epoch_of(store, run)
             action = self._action(run)
             is_left = action is not Action.SKIP and is_cut_short(store, run, self._holder)  # were listeners left out?
             if action is Action.DRIVE or is_left:
@@ -100,7 +111,7 @@ class RunningEpochs:
                 run = find_run(store, run.run_id)
                 action = self._action(run)
                 if action is Action.DRIVE:
-                    raise ExecutionLostError(f"the driver has ended, but epoch {self._last_epoch} is not durable")
+                    raise ExecutionLostError(f"the driver has ended, but epoch {self._end_epoch - 1} is not durable")
                 action = Action.STOP if action is Action.SKIP else action  # it drove the end that others had left
             _logger.info(
                 "event=epochs_done run_id=%s action=%s last_durable_epoch=%s terminated_by=%s",
@@ -119,8 +130,8 @@ class RunningEpochs:
             sys.exit(TERMINATED_EXIT_CODE)
 
     @property
-    def _last_epoch(self) -> int:
-        return self._operator.end_epoch - 1
+    def _end_epoch(self) -> int:
+        return self._begins_at + self._operator.end_epoch
 
     @property
     def _holder(self) -> Holder:
@@ -132,7 +143,8 @@ class RunningEpochs:
             is_terminated=run.terminated_by is not None,
             is_stopped=run.status is RunStatus.STOPPED,
         )
-        return decide_action(progress, first_epoch=self._operator.first_epoch, end_epoch=self._operator.end_epoch)
+        first_epoch = self._begins_at + self._operator.first_epoch
+        return decide_action(progress, first_epoch=first_epoch, end_epoch=self._end_epoch)
 
     def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
         if is_here or self._operator.runner == EngineKind.LOCAL.value:
@@ -140,12 +152,18 @@ class RunningEpochs:
                 holder=self._holder,
                 open_runner=_LOCAL.open_runner,
                 parallelism=_LOCAL.default_parallelism,
-                until_epoch=self._operator.end_epoch,
+                until_epoch=self._end_epoch,
                 publish=False,
             )
             drive_run(store, settings, run, drive)
             return
-        submission = make_submission(self._operator, run, identity=self._identity, store_url=settings.store_url)
+        submission = make_submission(
+            self._operator,
+            run,
+            identity=self._identity,
+            store_url=settings.store_url,
+            run_begins_at=self._begins_at,
+        )
         self._driver = DriverProcess(submission)
         try:
             self._driver.run()
@@ -165,12 +183,15 @@ def _store_of(
         yield store, settings
 
 
-def _check_length(params: Mapping[str, object], longest: int | None) -> None:
-    """Refuse a run that is longer than the chain; Airflow does so at the trigger, unless it was told not to look."""
-    wanted = params.get("max_epochs")
-    if longest is not None and isinstance(wanted, int) and wanted > longest:
+def _max_epochs_of(params: Mapping[str, object], longest: int | None) -> int:
+    """Return how many epochs the run may have; Airflow checks it at the trigger, unless it was told not to look."""
+    text = str(params.get(MAX_EPOCHS))
+    if not text.isdecimal():
+        raise ParameterError(f"{MAX_EPOCHS} is {text}; give a whole number", name=MAX_EPOCHS)
+    if longest is not None and int(text) > longest:
         raise ParameterError(
-            f"max_epochs is {wanted}, but this DAG has tasks for {longest} epochs; trigger it with fewer, or raise "
+            f"{MAX_EPOCHS} is {text}, but this DAG has tasks for {longest} epochs; trigger it with fewer, or raise "
             "max_epochs or epochs_per_task in the DAG file",
-            name="max_epochs",
+            name=MAX_EPOCHS,
         )
+    return int(text)

@@ -1,6 +1,6 @@
 """The DAGs that the tests of Airflow run."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from iteration_lib.airflow import iteration_dag
 
@@ -23,3 +23,25 @@ on_spark = iteration_dag(
     epochs_per_task=4,
     default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
 )
+thirty = iteration_dag(
+    REFERENCE,
+    dag_id="counting_thirty",
+    params={**PARAMS, "max_epochs": 30},
+    runner="local",
+    default_args={"retries": 0},
+)
+# Two epochs a day, of days that are over: nothing is scheduled, all is backfilled.
+for dag_id in ("counting_daily", "counting_daily_failing"):
+    iteration_dag(
+        REFERENCE,
+        dag_id=dag_id,
+        params={**PARAMS, "until": "{{ 100 + logical_date.day }}", "max_epochs": 2},
+        start_from="previous",
+        epochs_per_task=2,
+        schedule="@daily",
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        end_date=datetime(2026, 1, 31, tzinfo=UTC),
+        catchup=False,
+        runner="local",
+        default_args={"retries": 0},
+    )
