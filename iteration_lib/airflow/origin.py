@@ -16,7 +16,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from iteration_lib.airflow.parameter import PREVIOUS
+from iteration_lib.airflow.chain import first_epoch_of
+from iteration_lib.airflow.parameter import MAX_EPOCHS, PREVIOUS
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.config import Settings
 from iteration_lib.errors import UsageError
@@ -52,8 +53,8 @@ def begin_run(
     if is_previous:
         start_from = _left_by_predecessor(store, task_instance) if known is None else ""
     if not start_from or (branch is not None and branch.branched_by == begun_by):
-        begins_at = branch.epoch + 1 if branch is not None else 0
-        params = {**request.params, "max_epochs": begins_at + max_epochs}
+        begins_at = first_epoch_of(store, known) if known is not None else 0
+        params = {**request.params, MAX_EPOCHS: begins_at + max_epochs}
         return find_or_create_run(store, settings, dataclasses.replace(request, params=params))
     branching = BranchRequest(
         checkpoint=start_from,
@@ -66,12 +67,6 @@ def begin_run(
         data="new" if is_previous else None,  # each date has data of its own, also where its place is the same
     )
     return branch_run(store, settings, branching)
-
-
-def first_epoch_of(store: StoreWithHistory, run: RunRecord) -> int:
-    """Return the epoch that a run begins with: 0, or the one behind its origin's checkpoint."""
-    branch = store.find_branch(run.run_id)
-    return branch.epoch + 1 if branch is not None else 0
 
 
 def _left_by_predecessor(store: StoreWithHistory, task_instance: RuntimeTaskInstanceProtocol) -> str:

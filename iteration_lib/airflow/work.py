@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from iteration_lib.airflow.chain import Action, Progress, decide_action
+from iteration_lib.airflow.chain import Action, Progress, decide_action, first_epoch_of
 from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
-from iteration_lib.airflow.origin import begin_run, first_epoch_of
+from iteration_lib.airflow.origin import begin_run
 from iteration_lib.airflow.parameter import MAX_EPOCHS
 from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
@@ -96,22 +96,20 @@ class RunningEpochs:
         self._operator = operator
         self._identity = TaskIdentity.of(task_instance)
         self._driver: DriverProcess | None = None
-        self._begins_at = 0  # the run's first epoch: tasks own its epochs by their place behind that one
 
     def run(self) -> Action:
         """Drive the epochs unless they are durable; raises when the store does not say so afterwards."""
         with without_retry_of_mistakes(), _store_of(self._operator) as (store, settings):
             run = find_run(store, self._operator.run_key)
-            self._begins_at = first_epoch_of(store, run)
-            action = self._action(run)
+            action = self._action(store, run)
             is_left = action is not Action.SKIP and is_cut_short(store, run, self._holder)  # were listeners left out?
             if action is Action.DRIVE or is_left:
                 with suppress(RunStoppedError):  # the store says whether these epochs were durable by then
                     self._drive(store, settings, run, is_here=action is not Action.DRIVE)
                 run = find_run(store, run.run_id)
-                action = self._action(run)
+                action = self._action(store, run)
                 if action is Action.DRIVE:
-                    raise ExecutionLostError(f"the driver has ended, but epoch {self._end_epoch - 1} is not durable")
+                    raise ExecutionLostError("the driver has ended, but not all epochs of this task are durable")
                 action = Action.STOP if action is Action.SKIP else action  # it drove the end that others had left
             _logger.info(
                 "event=epochs_done run_id=%s action=%s last_durable_epoch=%s terminated_by=%s",
@@ -130,29 +128,21 @@ class RunningEpochs:
             sys.exit(TERMINATED_EXIT_CODE)
 
     @property
-    def _end_epoch(self) -> int:
-        return self._begins_at + self._operator.end_epoch
-
-    @property
     def _holder(self) -> Holder:
         return this_holder(self._identity.describe())
 
-    def _action(self, run: RunRecord) -> Action:
-        progress = Progress(
-            last_durable_epoch=run.last_durable_epoch,
-            is_terminated=run.terminated_by is not None,
-            is_stopped=run.status is RunStatus.STOPPED,
-        )
-        first_epoch = self._begins_at + self._operator.first_epoch
-        return decide_action(progress, first_epoch=first_epoch, end_epoch=self._end_epoch)
+    def _action(self, store: StoreWithHistory, run: RunRecord) -> Action:
+        operator = self._operator
+        return decide_action(Progress.of(store, run), first_epoch=operator.first_epoch, end_epoch=operator.end_epoch)
 
     def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
+        run_begins_at = first_epoch_of(store, run)
         if is_here or self._operator.runner == EngineKind.LOCAL.value:
             drive = Drive(
                 holder=self._holder,
                 open_runner=_LOCAL.open_runner,
                 parallelism=_LOCAL.default_parallelism,
-                until_epoch=self._end_epoch,
+                until_epoch=run_begins_at + self._operator.end_epoch,
                 publish=False,
             )
             drive_run(store, settings, run, drive)
@@ -162,7 +152,7 @@ class RunningEpochs:
             run,
             identity=self._identity,
             store_url=settings.store_url,
-            run_begins_at=self._begins_at,
+            run_begins_at=run_begins_at,
         )
         self._driver = DriverProcess(submission)
         try:

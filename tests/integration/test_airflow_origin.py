@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from iteration_lib.airflow import iteration_dag
+from iteration_lib.airflow.chain import Action
 from iteration_lib.airflow.operators import EpochsOperator, FinishRunOperator, OpenRunOperator
 from iteration_lib.airflow.work import RunningEpochs
 from iteration_lib.coordinator import Coordinator
@@ -82,16 +83,20 @@ class Daily:
 
     def drive(self, dag_run: DagRun, *, end_epoch: int = EPOCHS) -> RunRecord:
         """Do what the task of the first epochs does."""
+        self.run_task(dag_run, first_epoch=0, end_epoch=end_epoch)
+        return self.found(dag_run)
+
+    def run_task(self, dag_run: DagRun, *, first_epoch: int, end_epoch: int) -> Action:
+        """Do what a task of the chain does."""
         owner = EpochsOperator(
-            task_id="e000",
+            task_id=f"e{first_epoch:03d}",
             reference=REFERENCE,
             run_key=f"daily/{dag_run.run_id}",
-            first_epoch=0,
+            first_epoch=first_epoch,
             end_epoch=end_epoch,
             runner="local",
         )
-        RunningEpochs(owner, task_instance=dag_run).run()  # type: ignore[arg-type]  # what of Airflow's it needs
-        return self.found(dag_run)
+        return RunningEpochs(owner, task_instance=dag_run).run()  # type: ignore[arg-type]  # what of Airflow's it needs
 
     def finish(self, dag_run: DagRun) -> RunRecord:
         """Do what the tasks of the epochs and the last one do."""
@@ -174,6 +179,17 @@ def test_task_of_a_branch_stops_behind_its_own_epochs(daily: Daily) -> None:
     assert (3, None) == (driven.last_durable_epoch, driven.terminated_by)
 
 
+def test_task_behind_the_end_of_a_branch_has_nothing_to_do(daily: Daily) -> None:
+    """Its place is behind the branch's third epoch, though the branch's last epoch has a greater number."""
+    second = DagRun(day=1)
+    daily.open(second, start_from=daily.found(ended(daily)).run_key)
+    daily.drive(second)
+
+    actions = [daily.run_task(second, first_epoch=place, end_epoch=place + 1) for place in (1, 2, 3)]
+
+    assert [Action.PASS, Action.STOP, Action.SKIP] == actions
+
+
 def test_run_that_starts_from_a_savepoint_or_a_newest_checkpoint_is_the_same_to_the_bit(daily: Daily) -> None:
     first = ended(daily)
     saved = save_run(daily.store, daily.found(first)).savepoint
@@ -194,7 +210,7 @@ def test_cleared_first_task_finds_its_branch_again_though_its_origin_is_gone(dai
     opened = daily.open(second, start_from=start_from)
     daily.drive(second)
     Coordinator(daily.store).apply(daily.found(first).run_id, RunDeleted(deleted_by="ann"))
-    second.before = None
+    second.before = DagRun(day=9)  # made since, for a date between the two
 
     again = daily.open(second, start_from=start_from)
 
