@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from iteration_lib.airflow.dag import iteration_dag
+    from iteration_lib.airflow.stall import StallAlert
     from iteration_lib.airflow.task_group import iteration_asset, iteration_task_group
 
-__all__ = ["iteration_asset", "iteration_dag", "iteration_task_group"]
+__all__ = ["StallAlert", "iteration_asset", "iteration_dag", "iteration_task_group"]
 
-_HOMES = {"iteration_asset": "task_group", "iteration_dag": "dag", "iteration_task_group": "task_group"}
+_HOMES = {
+    "StallAlert": "stall",
+    "iteration_asset": "task_group",
+    "iteration_dag": "dag",
+    "iteration_task_group": "task_group",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -44,8 +44,9 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     is a template (`"/data/{{ ds }}"`) is rendered for each DAG run. The chain has tasks for `max_epochs` epochs (by
     default the parameter of that name), `epochs_per_task` each: every task is one Spark application. `conn_id` names a
     connection of type spark; `runner="local"` runs plain Python in the task. Where the store and the state lie comes
-    from Airflow's configuration unless given here. `epoch_options` go to the epochs' tasks (pool, execution_timeout,
-    callbacks: whatever Airflow's BaseOperator takes), `default_args` to every task, `dag_options` to the DAG.
+    from Airflow's configuration unless given here. `epoch_options` go to the epochs' tasks (what Airflow's BaseOperator
+    takes: pool, execution_timeout, callbacks, a retry policy; and a `stall_alert`),
+    `default_args` to every task, `dag_options` (a deadline among them) to the DAG.
 
     `start_from` is the default of the form's field of that name: RUN_KEY@CHECKPOINT, RUN_KEY or a savepoint's folder.
     The run then goes on behind that checkpoint, for `max_epochs` epochs of its own at most; the tasks own its epochs by

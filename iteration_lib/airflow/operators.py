@@ -18,6 +18,7 @@ from iteration_lib.airflow.parameter import read_form
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from iteration_lib.airflow.stall import StallAlert
     from iteration_lib.airflow.work import RunningEpochs
 
 
@@ -75,7 +76,10 @@ class OpenRunOperator(IterationOperator):
 
 
 class EpochsOperator(IterationOperator):
-    """Runs the epochs that it owns by its place in the chain, and succeeds only when the store calls them durable."""
+    """Runs the epochs that it owns by its place in the chain, and succeeds only when the store calls them durable.
+
+    Meanwhile `stall_alert` tells somebody when none becomes durable for too long.
+    """
 
     template_fields: Sequence[str] = (*IterationOperator.template_fields, "conn_id", "spark_conf")
 
@@ -87,6 +91,7 @@ class EpochsOperator(IterationOperator):
         runner: Literal["spark", "local"] = "spark",
         conn_id: str = "spark_default",
         spark_conf: Mapping[str, str] | None = None,
+        stall_alert: StallAlert | None = None,
         **options: Any,  # noqa: ANN401  (IterationOperator's own)
     ) -> None:
         super().__init__(**options)
@@ -95,6 +100,7 @@ class EpochsOperator(IterationOperator):
         self.runner = runner
         self.conn_id = conn_id
         self.spark_conf = dict(spark_conf or {})
+        self.stall_alert = stall_alert
         self._running: RunningEpochs | None = None
 
     def execute(self, context: Context) -> None:
@@ -102,7 +108,8 @@ class EpochsOperator(IterationOperator):
         from iteration_lib.airflow import work  # noqa: PLC0415  (see the module's docstring)
 
         self._running = work.RunningEpochs(self, task_instance=context["ti"])
-        action = self._running.run()
+        with work.watch_for_stall(self, context):
+            action = self._running.run()
         if action is Action.SKIP:
             raise AirflowSkipException("the run terminated before this task's epochs")
         if action is Action.HALT:

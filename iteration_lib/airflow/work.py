@@ -10,8 +10,8 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, cast
 
 from iteration_lib.airflow.chain import Action, Progress, decide_action, first_epoch_of
 from iteration_lib.airflow.driver_process import DriverProcess
@@ -19,6 +19,7 @@ from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
 from iteration_lib.airflow.origin import begin_run
 from iteration_lib.airflow.parameter import MAX_EPOCHS
+from iteration_lib.airflow.stall import StallWatch
 from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
@@ -31,6 +32,7 @@ from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
     from pydantic import JsonValue
 
@@ -161,6 +163,24 @@ class RunningEpochs:
             if find_run(store, run.run_id).status is RunStatus.STOPPED:
                 raise RunStoppedError(run.run_id) from error
             raise
+
+
+@contextmanager
+def watch_for_stall(operator: EpochsOperator, context: Context) -> Iterator[None]:
+    """Look beside the epochs whether they go on, where the operator is to tell somebody when they do not."""
+    alert = operator.stall_alert
+    if alert is None:
+        yield
+        return
+    with (
+        closing(IterationStoreHook(operator.store_conn_id).get_conn()) as store,
+        StallWatch(
+            read_epoch=lambda: find_run(store, operator.run_key).last_durable_epoch,
+            alert=lambda reason: alert.callback(cast("Context", {**context, "reason": reason})),
+            stalls_after_seconds=alert.interval.total_seconds(),
+        ),
+    ):
+        yield
 
 
 @contextmanager

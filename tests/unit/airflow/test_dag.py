@@ -10,11 +10,20 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk import Param, TriggerRule
+from airflow.sdk import (
+    AsyncCallback,
+    DeadlineAlert,
+    DeadlineReference,
+    ExceptionRetryPolicy,
+    Param,
+    RetryAction,
+    RetryRule,
+    TriggerRule,
+)
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
-from iteration_lib.airflow import iteration_dag
+from iteration_lib.airflow import StallAlert, iteration_dag
 from iteration_lib.errors import UsageError
 from iteration_lib.model.iteration import Iteration
 
@@ -171,6 +180,50 @@ def test_dag_is_the_same_bytes_at_every_parse() -> None:
         return json.dumps(DagSerialization.to_dict(dag))
 
     assert 1 == len({parse() for _ in range(100)})
+
+
+PARSE = """
+import json, runpy, sys
+import airflow.sdk
+from airflow.serialization.serialized_objects import DagSerialization
+
+touched, dags = set(), set()
+sys.addaudithook(lambda event, _: touched.add(event) if event.startswith(("socket.", "subprocess.")) else None)
+for _ in range(100):
+    dag = runpy.run_path("dags/kmeans_digits.py")["dag"]
+    dags.add(json.dumps(DagSerialization.to_dict(dag), sort_keys=True))
+print(len(dags), sorted(touched), sorted({"pyspark", "psycopg2", "iteration_lib.store"} & set(sys.modules)))
+"""
+
+
+def test_dag_file_parses_a_hundred_times_to_the_same_bytes_and_touches_neither_spark_nor_postgres_nor_the_network() -> (
+    None
+):
+    assert "1 [] []" == _run(PARSE).strip().splitlines()[-1]
+
+
+def told(context: object) -> None:
+    """Stand for a callback."""
+
+
+def test_callbacks_deadlines_and_retry_policies_go_to_airflow() -> None:
+    deadline = DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, timedelta(hours=6), AsyncCallback("my_team.page"))
+    stall = StallAlert(interval=timedelta(minutes=5), callback=told)
+    policy = ExceptionRetryPolicy(rules=[RetryRule(exception=ValueError, action=RetryAction.FAIL)])
+
+    dag = iteration_dag(
+        "my_team.kmeans:kmeans",
+        max_epochs=1,
+        deadline=deadline,
+        on_failure_callback=told,
+        epoch_options={"on_success_callback": told, "stall_alert": stall},
+        default_args={"retry_policy": policy},
+    )
+
+    task = dag.get_task("epochs.e000")
+    assert ([deadline], told) == (dag.deadline, dag.on_failure_callback)
+    assert ([told], stall) == (list(task.on_success_callback), task.stall_alert)
+    assert [policy] * 3 == [task.retry_policy for task in dag.tasks]
 
 
 def test_dag_is_the_same_bytes_in_processes_with_other_hash_seeds() -> None:
