@@ -1,13 +1,29 @@
 """The DAGs that the tests of Airflow run."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from iteration_lib.airflow import iteration_dag
+from airflow.sdk import DAG, Context
+
+from iteration_lib.airflow import StallAlert, iteration_dag, iteration_task_group
 
 REFERENCE = "counting_team.counting:counting"
 PARAMS = {"trace": "", "until": 100, "max_epochs": 8, "fails_in": -1, "holds_in": -1}
 
-counting = iteration_dag(REFERENCE, params=PARAMS, runner="local", default_args={"retries": 0})
+
+def tell(context: Context) -> None:
+    """Write down why the run stalls."""
+    with (Path(context["params"]["trace"]) / "stalled").open("a") as file:
+        file.write(f"{context['reason']}\n")
+
+
+counting = iteration_dag(
+    REFERENCE,
+    params=PARAMS,
+    runner="local",
+    default_args={"retries": 0},
+    epoch_options={"stall_alert": StallAlert(interval=timedelta(seconds=2), callback=tell)},
+)
 retried = iteration_dag(
     REFERENCE,
     dag_id="counting_retried",
@@ -45,3 +61,16 @@ for dag_id in ("counting_daily", "counting_daily_failing"):
         runner="local",
         default_args={"retries": 0},
     )
+with DAG("counting_in_two_groups", schedule=None, params={"trace": ""}, default_args={"retries": 0}):
+    given = {"trace": "{{ params.trace }}", "until": "{{ dag_run.conf.until }}"}
+    coarse = iteration_task_group("coarse", REFERENCE, params=given, max_epochs=4, runner="local")
+    fine = iteration_task_group(
+        "fine",
+        REFERENCE,
+        params={"trace": "{{ params.trace }}"},
+        start_from="{{ dag.dag_id }}/{{ run_id }}/coarse",
+        max_epochs=2,
+        epochs_per_task=2,
+        runner="local",
+    )
+    coarse >> fine

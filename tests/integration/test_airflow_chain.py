@@ -123,6 +123,43 @@ def test_stopped_run_skips_its_tasks_and_goes_on_once_it_is_resumed_and_they_are
     assert ["largest", *(f"added {epoch}" for epoch in range(6))] == _bodies(tmp_path)
 
 
+def test_run_that_stalls_has_somebody_told_while_its_task_goes_on(airflow: AirflowSite, tmp_path: Path) -> None:
+    dag_run_id = airflow.trigger("counting", trace=str(tmp_path), until=1, holds_in=1)
+    reasons = tmp_path / "stalled"
+    wait_until(lambda: reasons.exists() and "the last one is 0\n" in reasons.read_text(), "somebody to be told")
+    (tmp_path / "released").touch()
+
+    ended = airflow.wait("counting", dag_run_id)
+
+    assert ("success", 1) == (ended.state, ended.tries["epochs.e001"])
+
+
+def test_groups_of_a_larger_dag_run_one_after_the_other_each_with_epochs_of_its_own(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    """The first one stops early, and the second one starts from what it left."""
+    ended = airflow.run("counting_in_two_groups", trace=str(tmp_path), until=1)
+
+    coarse, fine = (airflow.store.find_run(f"{ended.run_key}/{group}") for group in ("coarse", "fine"))
+    assert coarse is not None
+    assert fine is not None
+    branch = airflow.store.find_branch(fine.run_id)
+    assert {
+        "coarse.open_run": "success",
+        "coarse.epochs.e000": "success",
+        "coarse.epochs.e001": "success",
+        "coarse.epochs.e002": "skipped",
+        "coarse.epochs.e003": "skipped",
+        "coarse.finish": "success",
+        "fine.open_run": "success",
+        "fine.epochs.e000": "success",
+        "fine.finish": "success",
+    } == ended.tasks
+    assert (coarse.run_id, 1) == ((branch.origin_run_id, branch.epoch) if branch is not None else None)
+    assert [("FINISHED", 1), ("FINISHED", 3)] == [(run.status.value, run.last_durable_epoch) for run in (coarse, fine)]
+    assert [f"added {epoch}" for epoch in range(4)] == [line for line in _bodies(tmp_path) if line != "largest"]
+
+
 def test_more_epochs_than_the_chain_has_are_refused_at_the_trigger(airflow: AirflowSite, tmp_path: Path) -> None:
     with pytest.raises(AirflowApiError, match="max_epochs: 9 is greater than the maximum of 8") as refused:
         airflow.trigger("counting", trace=str(tmp_path), max_epochs=9)

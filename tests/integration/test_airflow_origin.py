@@ -318,6 +318,14 @@ def test_start_that_is_not_there_fails_the_first_task_for_good(daily: Daily, sta
     assert refusal(daily, DagRun(day=1), start_from=start_from).startswith(message)
 
 
+def test_savepoint_a_file_of_which_is_gone_fails_the_first_task_for_good_and_is_named(daily: Daily) -> None:
+    savepoint = save_run(daily.store, daily.found(ended(daily))).savepoint
+    lost = next(Path(savepoint.location.uri.removeprefix("file://")).rglob("*.arrow"))
+    lost.unlink()
+
+    assert str(lost) in refusal(daily, DagRun(day=1), start_from=savepoint.location.uri)
+
+
 def test_checkpoint_of_another_iteration_is_refused(daily: Daily) -> None:
     first = ended(daily)
     operator = OpenRunOperator(
