@@ -71,7 +71,9 @@ class OpenRunOperator(IterationOperator):
 
         params = self.run_params
         if self.has_form:
-            params = read_form(context["params"], defaults=context["dag"].params.dump(), rendered=self.run_params)
+            fields = context["dag"].params
+            defaults = {name: fields.get_param(name).value for name in fields}  # a required field has none
+            params = read_form(context["params"], defaults=defaults, rendered=self.run_params)
         return work.open_run(self, params=params, task_instance=context["ti"])
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
 
 from iteration_lib.airflow import iteration_dag
@@ -351,11 +352,13 @@ def test_key_of_a_run_that_started_from_nothing_is_no_branch(daily: Daily) -> No
 
 
 def test_first_task_of_a_dag_takes_its_form_and_the_rendered_templates(daily: Daily) -> None:
-    dag = iteration_dag(REFERENCE, params={"log": "{{ folder }}", "seed": 3}, max_epochs=EPOCHS, run_key="daily/day 5")
+    fields = {"log": "{{ folder }}", "seed": Param(type="integer")}  # whoever triggers it has to give the seed
+    dag = iteration_dag(REFERENCE, params=fields, max_epochs=EPOCHS, run_key="daily/day 5")
     opening = dag.get_task("open_run")
     opening.run_params, opening.start_from = {"log": str(daily.folder / "log")}, ""
+    form = {"log": "{{ folder }}", "seed": 7, "max_epochs": 2, "start_from": None}
 
-    opening.execute({"ti": DagRun(day=5), "dag": dag, "params": {**dag.params.dump(), "seed": 7, "max_epochs": 2}})
+    opening.execute({"ti": DagRun(day=5), "dag": dag, "params": form})
 
     assert {
         "log": str(daily.folder / "log"),
