@@ -55,9 +55,11 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     With `start_from="previous"` each DAG run starts from the last checkpoint that its predecessor left, which is the
     DAG run with the greatest earlier logical date; the first one starts from nothing, and every one reads its data
     anew. A DAG run waits until its predecessor has succeeded, whatever `max_active_runs` is; where that fails, all
-    behind it wait until it is cleared and succeeds, or somebody gives them another `start_from`. One without a logical
-    date is refused. A backfill has to run forwards and to name a reprocess behaviour, as Airflow asks of every DAG
-    whose tasks depend on the past; its first DAG run does not wait, but is refused while its predecessor runs.
+    behind it wait until it is cleared and succeeds, or is deleted, so that they have another predecessor. A DAG run
+    without a logical date has none: it is refused, unless it is triggered with another `start_from` or an empty one,
+    and then waits for nobody. A backfill has to run forwards and to name a reprocess behaviour, as Airflow asks of
+    every DAG whose tasks depend on the past; its first DAG run does not wait, but is refused while its predecessor has
+    not ended.
     """
     check_reference(reference)
     given = dict(params or {})

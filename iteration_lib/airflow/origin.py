@@ -30,7 +30,7 @@ from iteration_lib.store.seam import StoreWithHistory
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
-_WAY_OUT = "then clear this task; or trigger with start_from RUN_KEY@CHECKPOINT, or with none to start from nothing"
+_WAY_OUT = "then clear this task; or trigger the DAG with start_from RUN_KEY@CHECKPOINT, or empty to start from nothing"
 
 
 def begin_run(
@@ -73,8 +73,8 @@ def _left_by_predecessor(store: StoreWithHistory, task_instance: RuntimeTaskInst
     """Return what names the predecessor's last checkpoint, "" where there is no predecessor."""
     if task_instance.get_template_context()["dag_run"].logical_date is None:
         raise UsageError(
-            "start_from is 'previous', but this DAG run has no logical date and so no predecessor; trigger it with a "
-            "logical date, with start_from RUN_KEY@CHECKPOINT, or with none to start from nothing"
+            "start_from is 'previous', but this DAG run has no logical date and so no predecessor; trigger the DAG "
+            "with a logical date, with start_from RUN_KEY@CHECKPOINT, or with an empty one to start from nothing"
         )
     predecessor = task_instance.get_previous_dagrun()
     if predecessor is None:

@@ -21,6 +21,7 @@ from iteration_lib.errors import IterationError
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+_LAST_LOOK_SECONDS = 1
 _LOOKS = 10  # in the time after which a run stalls
 
 _logger = logging.getLogger(__name__)
@@ -67,8 +68,9 @@ class StallWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop looking; an alert under way is not waited for."""
+        """Stop looking; a look under way is waited for, an alert only for a second."""
         self._ended.set()
+        self._thread.join(_LAST_LOOK_SECONDS)
 
     def look(self) -> None:
         """Look once; while the store is away nothing is concluded."""

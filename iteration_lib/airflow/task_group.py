@@ -98,8 +98,8 @@ class IterationTasks:
             start_from=self.start_from,
             longest=self.slices[-1].end_epoch,
             state_uri=self.state_uri,
-            wait_for_downstream=self.waits_for_predecessor,
             **self._shared,
+            **({"wait_for_downstream": True} if self.waits_for_predecessor else {}),
         )
         with TaskGroup(EPOCHS):
             epochs = [self._draw_epochs(part) for part in self.slices]
@@ -141,7 +141,7 @@ def check_reference(reference: object) -> None:
     """Raise UsageError for anything but the text `module:object`."""
     if not isinstance(reference, str):
         raise UsageError(
-            f"iteration_dag takes the text 'module:object', not a {type(reference).__name__}: what a DAG file defines "
+            f"a DAG takes the text 'module:object', not a {type(reference).__name__}: what a DAG file defines "
             "cannot be imported by Spark's driver and executors. Move the iteration into a module of its own, such as "
             "my_team/kmeans.py beside the DAG file, and write iteration_dag('my_team.kmeans:kmeans')"
         )

@@ -285,7 +285,7 @@ def test_predecessor_that_has_not_terminated_is_refused(daily: Daily) -> None:
     assert message.startswith(
         "run 'daily/day 0' of the DAG run before this one is RUNNING with 1 durable epochs and has"
     )
-    assert message.endswith("trigger with start_from RUN_KEY@CHECKPOINT, or with none to start from nothing")
+    assert message.endswith("trigger the DAG with start_from RUN_KEY@CHECKPOINT, or empty to start from nothing")
 
 
 def test_predecessor_that_never_opened_a_run_is_refused(daily: Daily) -> None:

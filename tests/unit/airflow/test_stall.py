@@ -88,8 +88,10 @@ def test_alert_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None
     assert "no such channel" in caplog.text
 
 
-def test_watch_looks_by_itself_inside_its_block() -> None:
+def test_watch_looks_by_itself_inside_its_block_and_no_more_behind_it() -> None:
     told = threading.Event()
 
     with StallWatch(read_epoch=lambda: 0, alert=lambda _: told.set(), stalls_after_seconds=0.05):
-        assert told.wait(DEADLINE_SECONDS)
+        is_told = told.wait(DEADLINE_SECONDS)
+
+    assert (True, []) == (is_told, [thread for thread in threading.enumerate() if thread.name == "stall"])
