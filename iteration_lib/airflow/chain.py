@@ -62,7 +62,7 @@ def first_epoch_of(store: History, run: RunRecord) -> int:
 class Action(enum.Enum):
     """What a task has to do."""
 
-    DRIVE = "drive"  # its epochs are not durable yet
+    DRIVE = "drive"  # its epochs are not durable yet: it drives them, or waits for the task that does
     PASS = "pass"  # noqa: S105  (no password) - they are: on an earlier try, or before it was cleared
     STOP = "stop"  # they are, and the run has terminated: the tasks behind it have nothing to run
     SKIP = "skip"  # the run terminated before them

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from airflow.sdk import DAG
 
 from iteration_lib.airflow.parameter import MAX_EPOCHS, PREVIOUS, START_FROM, find_templates, make_params
-from iteration_lib.airflow.task_group import RUN_KEY, IterationTasks, check_reference, plan_slices
+from iteration_lib.airflow.task_group import RUN_KEY, IterationTasks, RunEpochs, check_reference, plan_slices
 
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=10)  # a lost worker or driver; a user's mistake is never retried
@@ -29,8 +29,9 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     start_from: str | None = None,
     max_epochs: int | None = None,
     epochs_per_task: int = 1,
+    run_epochs: RunEpochs = "submit",
     runner: Literal["spark", "local"] = "spark",
-    conn_id: str = "spark_default",
+    conn_id: str | None = None,
     spark_conf: Mapping[str, str] | None = None,
     store_conn_id: str | None = None,
     state_uri: str | None = None,
@@ -42,11 +43,14 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
 
     `params` are the run's parameters and their defaults; they become typed fields of the trigger form, and a text that
     is a template (`"/data/{{ ds }}"`) is rendered for each DAG run. The chain has tasks for `max_epochs` epochs (by
-    default the parameter of that name), `epochs_per_task` each: every task is one Spark application. `conn_id` names a
-    connection of type spark; `runner="local"` runs plain Python in the task. Where the store and the state lie comes
-    from Airflow's configuration unless given here. `epoch_options` go to the epochs' tasks (what Airflow's BaseOperator
-    takes: pool, execution_timeout, callbacks, a retry policy; and a `stall_alert`),
-    `default_args` to every task, `dag_options` (a deadline among them) to the DAG.
+    default the parameter of that name), `epochs_per_task` each. With `run_epochs="submit"` every task is one Spark
+    application; with "watch" there is one application for the whole run, in a task of its own, and the chain's tasks
+    follow it in Airflow's triggerer; with "connect" every task is a client of a Spark Connect server that is there
+    already. The results are the same to the bit. `conn_id` names a connection of type spark, or spark_connect;
+    `spark_conf` is for applications; `runner="local"` runs plain Python instead. Where the store and the state lie
+    comes from Airflow's configuration unless given here. `epoch_options` go to the epochs' tasks (what Airflow's
+    BaseOperator takes: pool, execution_timeout, callbacks, a retry policy; and a `stall_alert`), `default_args` to
+    every task, `dag_options` (a deadline among them) to the DAG.
 
     `start_from` is the default of the form's field of that name: RUN_KEY@CHECKPOINT, RUN_KEY or a savepoint's folder.
     The run then goes on behind that checkpoint, for `max_epochs` epochs of its own at most; the tasks own its epochs by
@@ -72,6 +76,7 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
         has_form=True,
         start_from=_START_FROM,
         waits_for_predecessor=start_from == PREVIOUS,
+        run_epochs=run_epochs,
         runner=runner,
         conn_id=conn_id,
         spark_conf=spark_conf,

@@ -90,7 +90,7 @@ class EpochsOperator(IterationOperator):
         *,
         first_epoch: int,
         end_epoch: int,
-        runner: Literal["spark", "local"] = "spark",
+        runner: Literal["spark", "connect", "local"] = "spark",
         conn_id: str = "spark_default",
         spark_conf: Mapping[str, str] | None = None,
         stall_alert: StallAlert | None = None,
@@ -105,6 +105,11 @@ class EpochsOperator(IterationOperator):
         self.stall_alert = stall_alert
         self._running: RunningEpochs | None = None
 
+    @property
+    def until_epoch(self) -> int:
+        """The epoch before which it stops driving."""
+        return self.end_epoch
+
     def execute(self, context: Context) -> None:
         """Run the epochs; stop the chain when the run has terminated."""
         from iteration_lib.airflow import work  # noqa: PLC0415  (see the module's docstring)
@@ -112,6 +117,10 @@ class EpochsOperator(IterationOperator):
         self._running = work.RunningEpochs(self, task_instance=context["ti"])
         with work.watch_for_stall(self, context):
             action = self._running.run()
+        self._end(action)
+
+    def _end(self, action: Action) -> None:
+        """End the task as the store says of its epochs."""
         if action is Action.SKIP:
             raise AirflowSkipException("the run terminated before this task's epochs")
         if action is Action.HALT:
@@ -133,6 +142,59 @@ class EpochsOperator(IterationOperator):
         """End what runs the epochs; the run stays where it is durable."""
         if self._running is not None:
             self._running.kill()
+
+
+class FollowEpochsOperator(EpochsOperator):
+    """Succeeds when another task has made its epochs durable, and has no process while it waits for that.
+
+    Its first try only follows. A later one that begins when the driving task is over takes that task's place, and
+    drives the run to its end.
+    """
+
+    def __init__(
+        self,
+        *,
+        driving_task_id: str,
+        until_epoch: int,
+        **options: Any,  # noqa: ANN401  (EpochsOperator's own)
+    ) -> None:
+        super().__init__(**options)
+        self.driving_task_id = driving_task_id
+        self._until_epoch = until_epoch
+
+    @property
+    def until_epoch(self) -> int:
+        """The end of the run: whoever takes the driving task's place does all of its work."""
+        return self._until_epoch
+
+    def execute(self, context: Context) -> None:
+        """Follow the driving task, or take its place."""
+        from iteration_lib.airflow import following  # noqa: PLC0415  (see the module's docstring)
+
+        task_instance = context["ti"]
+        if task_instance.try_number > 1 and following.is_driving_over(self, task_instance=task_instance):
+            super().execute(context)
+        else:
+            self.follow(context)
+
+    def follow(self, context: Context, event: object = None) -> None:  # noqa: ARG002  (Airflow hands it over)
+        """End as the store says of the epochs, or wait until there is something to say."""
+        from iteration_lib.airflow import following, trigger  # noqa: PLC0415  (see the module's docstring)
+
+        task_instance = context["ti"]
+        action = following.follow_epochs(self, task_instance=task_instance)
+        if action is Action.DRIVE:
+            waiting = trigger.EpochsTrigger(
+                run_key=self.run_key,
+                store_conn_id=self.store_conn_id,
+                first_epoch=self.first_epoch,
+                end_epoch=self.end_epoch,
+                dag_id=task_instance.dag_id,
+                dag_run_id=task_instance.run_id,
+                driving_task_id=self.driving_task_id,
+            )
+            self.defer(trigger=waiting, method_name="follow")
+        self._end(action)
 
 
 def _group_of(task: EpochsOperator) -> str:

@@ -62,8 +62,8 @@ class Submission:
 def make_submission(
     operator: EpochsOperator, run: RunRecord, *, identity: TaskIdentity, store_url: str | None, run_begins_at: int = 0
 ) -> Submission:
-    """Return the application that drives a run, which begins with some epoch, to the end of the operator's epochs."""
-    first, end = run_begins_at + operator.first_epoch, run_begins_at + operator.end_epoch
+    """Return the application that drives a run, which begins with some epoch, up to where the operator drives it."""
+    first, end = run_begins_at + operator.first_epoch, run_begins_at + operator.until_epoch
     epochs = f"epoch {first}" if end == first + 1 else f"epochs {first}-{end - 1}"
     return Submission(
         application=Path(application.__file__),

@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from iteration_lib.airflow.chain import Action, Progress, decide_action, first_epoch_of
+from iteration_lib.airflow.connect import find_connect_url
 from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
@@ -139,12 +140,13 @@ class RunningEpochs:
 
     def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
         run_begins_at = first_epoch_of(store, run)
-        if is_here or self._operator.runner == EngineKind.LOCAL.value:
+        engine = _LOCAL if is_here else self._engine_here()
+        if engine is not None:
             drive = Drive(
                 holder=self._holder,
-                open_runner=_LOCAL.open_runner,
-                parallelism=_LOCAL.default_parallelism,
-                until_epoch=run_begins_at + self._operator.end_epoch,
+                open_runner=engine.open_runner,
+                parallelism=engine.default_parallelism,
+                until_epoch=run_begins_at + self._operator.until_epoch,
                 publish=False,
             )
             drive_run(store, settings, run, drive)
@@ -163,6 +165,12 @@ class RunningEpochs:
             if find_run(store, run.run_id).status is RunStatus.STOPPED:
                 raise RunStoppedError(run.run_id) from error
             raise
+
+    def _engine_here(self) -> Engine | None:
+        """Return on what this process runs operators; None where an application is submitted that does."""
+        if self._operator.runner == "connect":
+            return Engine(kind=EngineKind.SPARK, master=find_connect_url(self._operator.conn_id))
+        return _LOCAL if self._operator.runner == "local" else None
 
 
 @contextmanager

@@ -67,10 +67,33 @@ with DAG("counting_in_two_groups", schedule=None, params={"trace": ""}, default_
     fine = iteration_task_group(
         "fine",
         REFERENCE,
-        params={"trace": "{{ params.trace }}"},
+        params={**given, "until": 100},
         start_from="{{ dag.dag_id }}/{{ run_id }}/coarse",
         max_epochs=2,
         epochs_per_task=2,
         runner="local",
     )
     coarse >> fine
+watched = iteration_dag(
+    REFERENCE,
+    dag_id="counting_watched",
+    params=PARAMS,
+    run_epochs="watch",
+    runner="local",
+    default_args={"retries": 0},
+)
+watched_on_spark = iteration_dag(
+    REFERENCE,
+    dag_id="counting_watched_on_spark",
+    params=PARAMS,
+    run_epochs="watch",
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
+)
+connected = iteration_dag(
+    REFERENCE,
+    dag_id="counting_connected",
+    params=PARAMS,
+    run_epochs="connect",
+    epochs_per_task=2,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
+)

@@ -47,6 +47,33 @@ def test_dag_is_a_chain_from_open_run_through_the_epochs_to_finish() -> None:
     assert ["my_team.kmeans:kmeans"] == [asset.name for asset in dag.get_task("finish").outlets]
 
 
+def test_watched_chain_has_a_task_beside_it_that_drives_the_whole_run_and_finish_waits_for_both() -> None:
+    dag = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=10, run_epochs="watch")
+
+    assert {
+        "open_run": {"drive", "epochs.e000"},
+        "drive": {"finish"},
+        "epochs.e000": {"epochs.e010"},
+        "epochs.e010": {"epochs.e020"},
+        "epochs.e020": {"finish"},
+        "finish": set(),
+    } == {task.task_id: task.downstream_task_ids for task in dag.tasks}
+    drive, following = dag.get_task("drive"), dag.get_task("epochs.e010")
+    assert ((0, 30), (10, 20)) == tuple((task.first_epoch, task.end_epoch) for task in (drive, following))
+    assert ("drive", 30) == (following.driving_task_id, following.until_epoch)
+    assert TriggerRule.ALL_DONE == dag.get_task("finish").trigger_rule
+
+
+def test_chain_on_a_connect_server_is_that_of_applications_through_a_connection_of_its_own() -> None:
+    submitting = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=10)
+    connecting = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=10, run_epochs="connect")
+
+    drawn = [{task.task_id: task.downstream_task_ids for task in dag.tasks} for dag in (submitting, connecting)]
+    assert drawn[0] == drawn[1]
+    tasks = [dag.get_task("epochs.e010") for dag in (submitting, connecting)]
+    assert [("spark", "spark_default"), ("connect", "spark_connect_default")] == [(t.runner, t.conn_id) for t in tasks]
+
+
 def test_epoch_task_skips_those_behind_it_and_never_finish() -> None:
     dag = iteration_dag("my_team.kmeans:kmeans", params=PARAMS, epochs_per_task=5)
 
@@ -162,6 +189,11 @@ def test_dag_options_go_to_the_dag_and_default_args_win_over_ours() -> None:
             "'start_from' says where a run starts",
         ),
         ("my_team.kmeans:kmeans", {"max_epochs": 3, "epochs_per_task": 0}, "epochs_per_task is 0"),
+        (
+            "my_team.kmeans:kmeans",
+            {"max_epochs": 3, "run_epochs": "look"},
+            "run_epochs is 'look'; choose one of submit",
+        ),
     ],
 )
 def test_mistake_in_a_dag_file_gets_one_sentence(reference: Any, options: dict[str, Any], message: str) -> None:

@@ -64,3 +64,10 @@ def test_options_of_the_group_reach_its_tasks() -> None:
         "train.epochs.e000": ("ann", 5, "spark"),
         "train.finish": ("ann", 5, "default_pool"),
     } == {task.task_id: (task.owner, task.retries, task.pool) for task in dag.tasks}
+
+
+def test_group_that_watches_follows_its_own_driving_task() -> None:
+    with DAG("nightly", schedule=None) as dag:
+        iteration_task_group("train", "a.b:c", max_epochs=2, run_epochs="watch")
+
+    assert "train.drive" == dag.get_task("train.epochs.e001").driving_task_id

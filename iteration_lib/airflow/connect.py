@@ -1,0 +1,19 @@
+"""Where is the Spark Connect server that a task is to be a client of?"""
+
+from __future__ import annotations
+
+from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from iteration_lib.errors import UsageError
+
+
+def find_connect_url(conn_id: str) -> str:
+    """Return the server's address, sc://..., a token included; raises UsageError where there is no such connection."""
+    try:
+        return SparkConnectHook(conn_id).get_connection_url()
+    except AirflowNotFoundException as error:
+        raise UsageError(
+            f"there is no connection {conn_id!r}; add it (type spark_connect, the server's host and port) under Admin, "
+            "Connections, or name another with conn_id="
+        ) from error

@@ -1,0 +1,58 @@
+"""How a run behaves on real Airflow whose epoch tasks are clients of a warm Spark Connect server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.command_line import PROJECT
+from tests.failover.driven import wait_until
+from tests.failover.test_airflow_kill import bodies, live_attempt
+from tests.fixture.airflow import AirflowSite
+from tests.fixture.spark import SPARK_VARIABLE
+from tests.integration.test_airflow_watch import WHOLE, state_digest
+
+pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.spark]
+
+CONNECTED = "counting_connected"
+
+
+@pytest.mark.usefixtures("spark_connect")
+def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bits_of_every_other_way(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    for name in ("submitted", "connected"):
+        (tmp_path / name).mkdir()
+    submitted = airflow.run("counting_retried", trace=str(tmp_path / "submitted"))
+    dag_run_id = airflow.trigger(CONNECTED, trace=str(tmp_path / "connected"), holds_in=5)
+    wait_until((tmp_path / "connected" / "held").exists, "epoch 5", timeout_seconds=120)
+
+    client = psutil.Process(live_attempt(airflow, f"{CONNECTED}/{dag_run_id}").holder.pid)
+    ports = {connection.raddr.port for connection in client.net_connections() if connection.raddr}
+
+    client.kill()
+    (tmp_path / "connected" / "released").touch()
+    ended = airflow.wait(CONNECTED, dag_run_id)
+
+    assert airflow.connect_port in ports
+    assert ("success", 2) == (ended.state, ended.tries["epochs.e004"])
+    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path / "connected")
+    assert state_digest(airflow, submitted) == state_digest(airflow, ended)
+
+
+def test_runner_keeps_its_whole_contract_on_a_connect_server(spark_connect: str) -> None:
+    """In a process of its own: one that has a classic session can have no other."""
+    suite = [f"tests/contract/test_runner{name}.py" for name in ("", "_parts", "_holding")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "spark", *suite]
+    environment = {**os.environ, SPARK_VARIABLE: spark_connect}
+
+    ended = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+
+    assert 0 == ended.returncode, ended.stdout
+    assert "skipped" not in ended.stdout

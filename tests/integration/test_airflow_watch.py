@@ -1,0 +1,172 @@
+"""How a run behaves on real Airflow whose epochs one task drives, while the tasks of the chain follow it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.command_line import CommandLine
+from tests.failover.driven import is_over, wait_until
+from tests.failover.test_airflow_kill import bodies, live_attempt
+from tests.fixture.airflow import DAGS, AirflowSite, DagRun, wait_for
+
+pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
+
+WATCHED, ON_SPARK = "counting_watched", "counting_watched_on_spark"
+EPOCHS = tuple(f"epochs.e{epoch:03d}" for epoch in range(8))
+WHOLE = Counter(["largest", *(f"added {epoch}" for epoch in range(8))])
+
+
+def state_digest(airflow: AirflowSite, ended: DagRun) -> str:
+    """Return the digest of what a DAG run's run ended with."""
+    run = airflow.store.find_run(ended.run_key)
+    assert run is not None
+    assert run.state_digest is not None
+    return run.state_digest
+
+
+def drivers(airflow: AirflowSite, ended: DagRun) -> list[str]:
+    """Return which tasks drove a DAG run's run, try by try."""
+    run = airflow.store.find_run(ended.run_key)
+    assert run is not None
+    tasks = [attempt.holder.task for attempt in airflow.store.list_attempts(run.run_id)]
+    return [task.removeprefix(f"{ended.run_key}/") for task in tasks if task is not None]
+
+
+def wait_until_states(airflow: AirflowSite, dag_id: str, dag_run_id: str, **states: str) -> None:
+    """Wait until tasks are in states, as `e003="success"`."""
+
+    def are_there() -> bool | None:
+        tasks = airflow.api.task_instances(dag_id, dag_run_id)
+        found = {name: tasks[f"epochs.{name}"]["state"] for name in states}
+        return found == states or None
+
+    wait_for(are_there, what=f"{dag_run_id} to be in {states}")
+
+
+def hold(airflow: AirflowSite, dag_id: str, trace: Path, *, epoch: int) -> str:
+    """Start a DAG run, and return when it is inside an epoch and its tasks show that."""
+    dag_run_id = airflow.trigger(dag_id, trace=str(trace), holds_in=epoch)
+    wait_until((trace / "held").exists, f"epoch {epoch}", timeout_seconds=120)
+    wait_until_states(airflow, dag_id, dag_run_id, **{f"e{epoch - 1:03d}": "success", f"e{epoch:03d}": "deferred"})
+    return dag_run_id
+
+
+def test_early_stop_skips_the_rest_without_processes_and_finish_publishes(airflow: AirflowSite, tmp_path: Path) -> None:
+    ended = airflow.run(WATCHED, trace=str(tmp_path), until=3)
+
+    assert {
+        "open_run": "success",
+        "drive": "success",
+        **{name: "success" if name <= "epochs.e003" else "skipped" for name in EPOCHS},
+        "finish": "success",
+    } == ended.tasks
+    tasks = airflow.api.task_instances(WATCHED, ended.dag_run_id)
+    assert [(0, None)] * 4 == [(tasks[name]["try_number"], tasks[name]["pid"]) for name in EPOCHS[4:]]
+    assert Counter(["largest", *(f"added {epoch}" for epoch in range(4))]) == bodies(tmp_path)
+    assert ["drive/1", "finish/1"] == drivers(airflow, ended)
+
+
+def test_driver_that_fails_for_good_fails_the_epoch_and_the_cleared_epoch_drives_the_rest(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    failed = airflow.run(WATCHED, trace=str(tmp_path), fails_in=2)
+
+    assert {
+        "open_run": "success",
+        "drive": "failed",
+        **dict.fromkeys(EPOCHS[:2], "success"),
+        EPOCHS[2]: "failed",
+        **dict.fromkeys(EPOCHS[3:], "upstream_failed"),
+        "finish": "failed",
+    } == failed.tasks
+    log = airflow.api.log(WATCHED, failed.dag_run_id, EPOCHS[2], try_number=1)
+    assert "the task drive is over, but epoch 2 is not durable" in log
+
+    (tmp_path / "mended").touch()
+    airflow.api.clear(WATCHED, failed.dag_run_id, task_ids=(EPOCHS[2],))
+    ended = airflow.wait(WATCHED, failed.dag_run_id)
+
+    assert ("success", "failed") == (ended.state, ended.tasks["drive"])
+    assert WHOLE + Counter(["added 2"]) == bodies(tmp_path)
+    assert ["drive/1", "epochs.e002/2", "finish/2"] == drivers(airflow, ended)
+
+
+def test_failed_driver_that_is_cleared_with_the_failed_epoch_goes_on_and_the_epoch_follows_it(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    failed = airflow.run(WATCHED, trace=str(tmp_path), fails_in=2)
+    (tmp_path / "mended").touch()
+
+    airflow.api.clear(WATCHED, failed.dag_run_id, task_ids=("drive", EPOCHS[2]))
+    ended = airflow.wait(WATCHED, failed.dag_run_id)
+
+    assert ("success", {"success"}) == (ended.state, set(ended.tasks.values()))
+    assert WHOLE + Counter(["added 2"]) == bodies(tmp_path)
+    assert ["drive/1", "drive/2", "finish/2"] == drivers(airflow, ended)
+
+
+def test_epoch_that_is_cleared_under_its_driver_leaves_it_alone(airflow: AirflowSite, tmp_path: Path) -> None:
+    dag_run_id = hold(airflow, WATCHED, tmp_path, epoch=5)
+
+    airflow.api.clear(WATCHED, dag_run_id, task_ids=(EPOCHS[3],))
+    wait_until(
+        lambda: airflow.api.task_instances(WATCHED, dag_run_id)[EPOCHS[4]]["try_number"] == 2, "epoch 4's second try"
+    )
+    wait_until_states(airflow, WATCHED, dag_run_id, e003="success", e004="success", e005="deferred")
+    (tmp_path / "released").touch()
+    ended = airflow.wait(WATCHED, dag_run_id)
+
+    assert ("success", {"success"}) == (ended.state, set(ended.tasks.values()))
+    assert WHOLE == bodies(tmp_path)
+    assert ["drive/1", "finish/1"] == drivers(airflow, ended)
+
+
+def test_driver_that_is_marked_as_success_fakes_no_epoch_and_the_cleared_epoch_drives_the_rest(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    dag_run_id = hold(airflow, WATCHED, tmp_path, epoch=5)
+    path = f"dags/{WATCHED}/dagRuns/{dag_run_id}/taskInstances"
+
+    airflow.api.call("PATCH", f"{path}/drive", json={"new_state": "success"})
+    marked = airflow.wait(WATCHED, dag_run_id)
+
+    assert ("failed", "success", "failed") == (marked.state, marked.tasks["drive"], marked.tasks[EPOCHS[5]])
+    run = airflow.store.find_run(marked.run_key)
+    assert run is not None
+    assert 5 == run.epochs
+
+    (tmp_path / "released").touch()
+    airflow.api.clear(WATCHED, dag_run_id, task_ids=(EPOCHS[5],))
+    ended = airflow.wait(WATCHED, dag_run_id)
+
+    assert "success" == ended.state
+    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path)
+
+
+def test_killed_driver_on_spark_resumes_by_its_retry_to_the_bits_of_every_other_way(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    for name in ("submitted", "typed", "watched"):
+        (tmp_path / name).mkdir()
+    submitted = airflow.run("counting_retried", trace=str(tmp_path / "submitted"))
+    shell = CommandLine(store_url=str(airflow.store.url), folder=tmp_path, cwd=DAGS)
+    typed = shell.run("counting_team.counting:counting", "typed", "--param", f"trace={tmp_path / 'typed'}")
+    dag_run_id = hold(airflow, ON_SPARK, tmp_path / "watched", epoch=5)
+    driver = psutil.Process(live_attempt(airflow, f"{ON_SPARK}/{dag_run_id}").holder.pid)
+    task = psutil.Process(int(driver.environ()["ITERATION_PARENT_PID"]))
+
+    task.kill()
+
+    wait_until(lambda: is_over(driver), "the driver's end", timeout_seconds=40)
+    (tmp_path / "watched" / "released").touch()
+    ended = airflow.wait(ON_SPARK, dag_run_id)
+
+    assert ("success", {"success"}) == (ended.state, set(ended.tasks.values()))
+    assert ["drive/1", "drive/2", "finish/1"] == drivers(airflow, ended)
+    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path / "watched")
+    digests = [state_digest(airflow, submitted), typed.json["state_digest"]]
+    assert [state_digest(airflow, ended)] * 2 == digests
