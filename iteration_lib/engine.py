@@ -47,6 +47,47 @@ class GivenSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WarmEngine:
+    """Opens runners on a session of a Spark Connect server that stays there for the next process, until `release`.
+
+    There is one for each run and each state of its code: a worker that has imported code never imports it again.
+    """
+
+    server: str
+
+    @property
+    def default_parallelism(self) -> int:
+        """The number of subtasks of an operator that names none."""
+        return os.cpu_count() or 1
+
+    @contextmanager
+    def open_runner(self, run: RunRecord, location: StateLocation, scratch: str) -> Iterator[Runner]:
+        """Open a runner for a run, with a scratch folder of its own, and close it afterwards."""
+        from iteration_lib.runner.code_shipping import ship_code  # noqa: PLC0415 - pyspark takes a second
+        from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415
+
+        session = self._open_session(run)
+        ship_code(session, run.reference)
+        parallelism = self.default_parallelism
+        runner = SparkRunner(session, location, max_buckets=run.max_buckets, parallelism=parallelism, scratch=scratch)
+        try:
+            yield runner
+        finally:
+            runner.close()
+
+    def release(self, run: RunRecord) -> None:
+        """Stop the run's session, and with it the server's workers for it; repeating the call is harmless."""
+        self._open_session(run).stop()
+
+    def _open_session(self, run: RunRecord) -> Any:  # noqa: ANN401  (a SparkSession, see GivenSession)
+        from iteration_lib.runner.code_shipping import digest_code  # noqa: PLC0415 - pyspark takes a second
+        from iteration_lib.runner.spark_session import open_warm_session  # noqa: PLC0415
+
+        key = f"{run.run_id}/{digest_code(run.reference)}"
+        return open_warm_session(self.server, f"iteration {run.run_key}", key=key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """Opens runners.
 

@@ -23,7 +23,7 @@ from iteration_lib.airflow.parameter import MAX_EPOCHS
 from iteration_lib.airflow.stall import StallWatch
 from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
-from iteration_lib.engine import Engine, EngineKind
+from iteration_lib.engine import Engine, EngineKind, WarmEngine
 from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, is_cut_short, open_store
 from iteration_lib.process import TERMINATED_EXIT_CODE, this_holder
@@ -149,7 +149,9 @@ class RunningEpochs:
                 until_epoch=run_begins_at + self._operator.until_epoch,
                 publish=False,
             )
-            drive_run(store, settings, run, drive)
+            driven = drive_run(store, settings, run, drive)
+            if isinstance(engine, WarmEngine) and driven.terminated_by is not None:
+                engine.release(run)
             return
         submission = make_submission(
             self._operator,
@@ -166,10 +168,10 @@ class RunningEpochs:
                 raise RunStoppedError(run.run_id) from error
             raise
 
-    def _engine_here(self) -> Engine | None:
+    def _engine_here(self) -> Engine | WarmEngine | None:
         """Return on what this process runs operators; None where an application is submitted that does."""
         if self._operator.runner == "connect":
-            return Engine(kind=EngineKind.SPARK, master=find_connect_url(self._operator.conn_id))
+            return WarmEngine(server=find_connect_url(self._operator.conn_id))
         return _LOCAL if self._operator.runner == "local" else None
 
 

@@ -31,13 +31,18 @@ def ship_code(spark: SparkSession, reference: str) -> str | None:
     """
     if is_local_master(spark):
         return None
-    packages = dict.fromkeys([reference.partition(":")[0].partition(".")[0], __name__.partition(".")[0]])
     folder = Path(tempfile.mkdtemp(prefix="iteration-code-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors may ask for it until the end
     archive = folder / "iteration_code.zip"
-    digest = write_zip(archive, tuple(packages))
+    digest = write_zip(archive, _packages_of(reference))
     spark.addArtifacts(str(archive), pyfile=True)
     return digest
+
+
+def digest_code(reference: str) -> str:
+    """Return the SHA-256 of what `ship_code` would send."""
+    with tempfile.TemporaryDirectory(prefix="iteration-code-") as folder:
+        return write_zip(Path(folder) / "iteration_code.zip", _packages_of(reference))
 
 
 def write_zip(archive: Path, packages: tuple[str, ...]) -> str:
@@ -48,6 +53,10 @@ def write_zip(archive: Path, packages: tuple[str, ...]) -> str:
             entry.external_attr = 0o644 << 16
             target.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return hashlib.sha256(archive.read_bytes()).hexdigest()
+
+
+def _packages_of(reference: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([reference.partition(":")[0].partition(".")[0], __name__.partition(".")[0]]))
 
 
 def _files_of(package: str) -> Iterator[tuple[str, Path]]:

@@ -75,10 +75,13 @@ class SparkJobs:
                 self._spark.interruptTag(_tag_of(description))
 
     def cancel(self) -> None:
-        """Stop all jobs of the session, from any thread, and refuse what comes."""
+        """Stop all jobs of this runner, from any thread, and refuse what comes."""
         self._cancelled.set()
         with suppress(*FOREIGN):
-            self._spark.interruptAll()
+            if classic_context(self._spark) is not None:
+                self._spark.interruptAll()
+            else:  # whoever took the run over may be a client of the same session
+                self._spark.interruptTag(self._tag)
 
     def check_not_cancelled(self) -> None:
         """Raise ExecutionLostError once the runner was cancelled."""

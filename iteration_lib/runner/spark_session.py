@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from iteration_lib.errors import IterationError, SparkUnavailableError
 from iteration_lib.runner.java import find_java_home
 
 _CONNECT = "sc://"
+_GONE = "INVALID_HANDLE"  # what a server says of a session that it has closed
 
 # How many threads share a sum decides its rounding: one, everywhere.
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -65,6 +67,25 @@ def _open(master: str | None, app_name: str, *, conf: Mapping[str, str] | None) 
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # it prints what it then raises as well
     session: SparkSession = builder.getOrCreate()
     return session
+
+
+def open_warm_session(server: str, app_name: str, *, key: str) -> SparkSession:
+    """Return the session of a Spark Connect server that this key names, with all that it still holds.
+
+    It is there until somebody stops it, or the server finds it idle; then it is gone for good, and this is a new one
+    without a name. Raises SparkUnavailableError.
+    """
+    separator = ";" if "/;" in server else "/;"
+    named = f"{server.rstrip('/;')}{separator}session_id={uuid.uuid5(uuid.NAMESPACE_OID, key)}"
+    try:
+        return open_session(named, app_name)
+    except SparkUnavailableError as err:
+        if _GONE not in str(err):
+            raise
+        closed = SparkSession.getActiveSession()
+        if closed is not None:  # else pyspark hands it out again
+            closed.stop()
+        return open_session(server, app_name)
 
 
 def classic_context(spark: SparkSession) -> SparkContext | None:

@@ -46,6 +46,26 @@ def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bit
     assert state_digest(airflow, submitted) == state_digest(airflow, ended)
 
 
+def test_session_with_a_key_is_there_for_the_next_process_until_it_is_stopped(spark_connect: str) -> None:
+    opening = "from iteration_lib.runner.spark_session import open_warm_session as warm\n"
+    opening += f"spark = warm({spark_connect!r}, 'tests', key='mine')\n"
+
+    put = ask(opening + "spark.range(3).createTempView('kept')\nprint(spark.session_id)")
+    found = ask(opening + "print(spark.session_id, spark.table('kept').count())\nspark.stop()")
+    after = ask(opening + "print(spark.session_id, spark.catalog.tableExists('kept'))")
+
+    assert [put[0], "3"] == found
+    assert "False" == after[1]
+    assert put[0] != after[0]
+
+
+def ask(program: str) -> list[str]:
+    """Return the words that a program prints, in a process of its own."""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert 0 == ended.returncode, ended.stderr
+    return ended.stdout.split()
+
+
 def test_runner_keeps_its_whole_contract_on_a_connect_server(spark_connect: str) -> None:
     """In a process of its own: one that has a classic session can have no other."""
     suite = [f"tests/contract/test_runner{name}.py" for name in ("", "_parts", "_holding")]
