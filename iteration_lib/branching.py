@@ -46,14 +46,17 @@ class BranchRequest:
     """A branch as somebody asks for it. `params` are those that are to be other ones, as values or texts.
 
     `epoch` names the checkpoint by its epoch instead of its id. With `data` "new" data streams read their sources anew,
-    with "kept" they read what the origin read, whatever the parameters.
+    with "kept" they read what the origin read, whatever the parameters. `reference` is the iteration that it has to be
+    of. With `more_epochs` the parameter `max_epochs` is so many epochs behind the checkpoint.
     """
 
     checkpoint: str
     run_key: str
     branched_by: str
     epoch: int | None = None
+    reference: str | None = None
     params: Mapping[str, object] = field(default_factory=dict)
+    more_epochs: int | None = None
     mode: RestoreMode = RestoreMode.NO_CLAIM
     state_uri: str | None = None
     data: Literal["new", "kept"] | None = None
@@ -88,9 +91,12 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
     source = _find_source(store, request)
     if source.reference == LOOP_REFERENCE:
         raise IllegalBranchError(source.shown, ("its epochs are a loop in a script of its own, which only that runs",))
+    if request.reference not in (None, source.reference):
+        reason = f"it is of the iteration {source.reference}, and the run is to be one of {request.reference}"
+        raise IllegalBranchError(source.shown, (reason,))
     iteration = load_iteration(source.reference)
     graph = iteration.graph()
-    parsed = parse_params(iteration.params, {**_known(iteration, source.params), **request.params})
+    parsed = parse_params(iteration.params, {**_known(iteration, source.params), **_asked(source, request)})
     params = params_json(parsed)
     keeps = _keeps(source, iteration, parsed, data=request.data)
     _check(source, graph, request, params, keeps)
@@ -164,6 +170,13 @@ def _has_others(source: _Source, params: Mapping[str, Scalar]) -> bool:
     """Tell whether parameters are others that data may depend on: how long a run is makes no other data."""
     before, after = ({**found, "max_epochs": None} for found in (source.params, params))
     return bool(params_differences(before, after))
+
+
+def _asked(source: _Source, request: BranchRequest) -> Mapping[str, object]:
+    """Return the parameters that are to be other ones."""
+    if request.more_epochs is None:
+        return request.params
+    return {**request.params, "max_epochs": source.epoch + 1 + request.more_epochs}
 
 
 def _known(iteration: Iteration, params: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -440,6 +440,7 @@ class StateCorruptedError(IterationError):
         self.uri = without_user(uri)
         self.problem = without_user(problem)
         self.is_unreadable = is_unreadable
+        self.is_passing = is_unreadable
         super().__init__(f"state file {self.uri} {self.problem}; restore the file, {way_out}")
 
 

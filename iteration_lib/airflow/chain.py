@@ -1,8 +1,9 @@
 """Which task runs which epochs, and what does a task do when it finds the run where it is?
 
 A DAG's tasks are fixed before a run knows how many epochs it needs. So task i owns its epochs by position: whatever was
-retried, cleared or skipped before, the same task always answers for the same epochs. The shape is a static chain; it
-is decided here alone.
+retried, cleared or skipped before, the same task always answers for the same epochs. In a run that began behind a
+checkpoint these are its own ones: the chain's first task runs the first of them. The shape is a static chain; it is
+decided here alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from iteration_lib.protocol.status import RunStatus
 
 if TYPE_CHECKING:
     from iteration_lib.store.record import RunRecord
+    from iteration_lib.store.seam import History
 
 ADVISED_TASKS = 100
 
@@ -32,20 +34,29 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where the store says that a run is. `last_durable_epoch` is -1 before the first; a person has it `is_stopped`."""
+    """Where the store says that a run is, counted in epochs of its own.
+
+    `last_durable_epoch` is -1 before the first; a person has it `is_stopped`.
+    """
 
     last_durable_epoch: int
     is_terminated: bool
     is_stopped: bool = False
 
     @classmethod
-    def of(cls, run: RunRecord) -> Self:
+    def of(cls, store: History, run: RunRecord) -> Self:
         """Return how far a run has come."""
         return cls(
-            last_durable_epoch=run.last_durable_epoch,
+            last_durable_epoch=run.last_durable_epoch - first_epoch_of(store, run),
             is_terminated=run.terminated_by is not None,
             is_stopped=run.status is RunStatus.STOPPED,
         )
+
+
+def first_epoch_of(store: History, run: RunRecord) -> int:
+    """Return the epoch that a run begins with: 0, or the one behind its origin's checkpoint."""
+    branch = store.find_branch(run.run_id)
+    return branch.epoch + 1 if branch is not None else 0
 
 
 class Action(enum.Enum):

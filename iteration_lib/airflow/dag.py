@@ -1,44 +1,23 @@
-"""How does an iteration become a DAG?
+"""How does an iteration become a DAG of its own?
 
-    open_run >> epochs.e000 >> epochs.e010 >> ... >> finish       run_epochs="submit": each task drives its epochs
-    open_run >> drive >> finish                                   run_epochs="watch": `drive` drives all of them, and
-    open_run >> epochs.e000 >> epochs.e010 >> ... >> finish       each task beside it follows its own
-
-run_epochs="connect" is drawn as "submit" is, and each task drives its epochs on a Spark Connect server.
-Parsing such a file imports neither the iteration nor Spark, opens no store and asks no network: it knows a name,
-parameters and a number of tasks. The same file gives the same bytes at every parse.
+It is one run's tasks (task_group) with a trigger form. The same file gives the same bytes at every parse.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from airflow.sdk import DAG, Asset, Param, TaskGroup, TriggerRule, chain
+from airflow.sdk import DAG
 
-from iteration_lib.airflow.chain import ADVISED_TASKS, Slice, plan_chain
-from iteration_lib.airflow.operators import (
-    EpochsOperator,
-    FinishRunOperator,
-    FollowEpochsOperator,
-    OpenRunOperator,
-)
-from iteration_lib.airflow.parameter import MAX_EPOCHS, make_params
-from iteration_lib.errors import UsageError
+from iteration_lib.airflow.parameter import MAX_EPOCHS, PREVIOUS, START_FROM, find_templates, make_params
+from iteration_lib.airflow.task_group import RUN_KEY, IterationTasks, RunEpochs, check_reference, plan_slices
 
-RunEpochs = Literal["submit", "watch", "connect"]
-
-GROUP = "epochs"
-DRIVE = "drive"
-CONNECTIONS = {"submit": "spark_default", "watch": "spark_default", "connect": "spark_connect_default"}
-RUN_KEY = "{{ dag.dag_id }}/{{ run_id }}"  # a retry and a cleared task find the same run again
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=10)  # a lost worker or driver; a user's mistake is never retried
 
-_REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_START_FROM = f"{{{{ params.{START_FROM} or '' }}}}"
 
 
 def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but one by keyword)
@@ -47,6 +26,7 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     params: Mapping[str, object] | None = None,
     dag_id: str | None = None,
     schedule: Any = None,  # noqa: ANN401  (whatever Airflow takes: a cron text, a timedelta, assets, a timetable)
+    start_from: str | None = None,
     max_epochs: int | None = None,
     epochs_per_task: int = 1,
     run_epochs: RunEpochs = "submit",
@@ -56,117 +36,63 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     store_conn_id: str | None = None,
     state_uri: str | None = None,
     run_key: str = RUN_KEY,
+    epoch_options: Mapping[str, Any] | None = None,
     **dag_options: Any,  # noqa: ANN401  (Airflow's own: start_date, catchup, tags, default_args, ...)
 ) -> DAG:
     """Return a DAG that runs the iteration named by `module:object`.
 
-    `params` are the run's parameters and their defaults; they become typed fields of the trigger form. The chain has
-    tasks for `max_epochs` epochs (by default the parameter of that name), `epochs_per_task` each. With
-    `run_epochs="submit"` every task is one Spark application; with "watch" there is one application for the whole run,
-    in a task of its own, and the chain's tasks follow it in Airflow's triggerer; with "connect" every task is a client
-    of a Spark Connect server that is there already. The results are the same to the bit. `conn_id` names a connection
-    of type spark, or spark_connect; `spark_conf` is for applications; `runner="local"` runs plain Python instead.
-    Where the store and the state lie comes from Airflow's configuration unless given here. `dag_options` go to the DAG.
+    `params` are the run's parameters and their defaults; they become typed fields of the trigger form, and a text that
+    is a template (`"/data/{{ ds }}"`) is rendered for each DAG run. The chain has tasks for `max_epochs` epochs (by
+    default the parameter of that name), `epochs_per_task` each. With `run_epochs="submit"` every task is one Spark
+    application; with "watch" there is one application for the whole run, in a task of its own, and the chain's tasks
+    follow it in Airflow's triggerer; with "connect" every task is a client of a Spark Connect server that is there
+    already. The results are the same to the bit. `conn_id` names a connection of type spark, or spark_connect;
+    `spark_conf` is for applications; `runner="local"` runs plain Python instead. Where the store and the state lie
+    comes from Airflow's configuration unless given here. `epoch_options` go to the epochs' tasks (what Airflow's
+    BaseOperator takes: pool, execution_timeout, callbacks, a retry policy; and a `stall_alert`), `default_args` to
+    every task, `dag_options` (a deadline among them) to the DAG.
+
+    `start_from` is the default of the form's field of that name: RUN_KEY@CHECKPOINT, RUN_KEY or a savepoint's folder.
+    The run then goes on behind that checkpoint, for `max_epochs` epochs of its own at most; the tasks own its epochs by
+    their place, so that `e000` runs the first of them, whatever its number.
+
+    With `start_from="previous"` each DAG run starts from the last checkpoint that its predecessor left, which is the
+    DAG run with the greatest earlier logical date; the first one starts from nothing, and every one reads its data
+    anew. A DAG run waits until its predecessor has succeeded, whatever `max_active_runs` is; where that fails, all
+    behind it wait until it is cleared and succeeds, or is deleted, so that they have another predecessor. A DAG run
+    without a logical date has none: it is refused, unless it is triggered with another `start_from` or an empty one,
+    and then waits for nobody. A backfill has to run forwards and to name a reprocess behaviour, as Airflow asks of
+    every DAG whose tasks depend on the past; its first DAG run does not wait, but is refused while its predecessor has
+    not ended.
     """
-    _check_reference(reference)
-    _check_way(run_epochs, has_own_settings=runner == "local" or bool(spark_conf))
+    check_reference(reference)
     given = dict(params or {})
-    slices = plan_chain(max_epochs=_longest_run(given, max_epochs), epochs_per_task=epochs_per_task)
+    slices = plan_slices(given, max_epochs=max_epochs, epochs_per_task=epochs_per_task)
     given.setdefault(MAX_EPOCHS, max_epochs)
-    if len(slices) > ADVISED_TASKS:
-        warnings.warn(
-            f"{len(slices)} epoch tasks: every task's start parses all of them again; "
-            f"with epochs_per_task={-(-len(slices) * epochs_per_task // ADVISED_TASKS)} there are {ADVISED_TASKS}",
-            stacklevel=2,
-        )
-    options = _with_defaults(dag_options, reference=reference)
-    shared: dict[str, Any] = {"reference": reference, "run_key": run_key, "store_conn_id": store_conn_id}
+    tasks = IterationTasks(
+        reference=reference,
+        slices=slices,
+        run_params=find_templates(given),
+        has_form=True,
+        start_from=_START_FROM,
+        waits_for_predecessor=start_from == PREVIOUS,
+        run_epochs=run_epochs,
+        runner=runner,
+        conn_id=conn_id,
+        spark_conf=spark_conf,
+        store_conn_id=store_conn_id,
+        state_uri=state_uri,
+        run_key=run_key,
+        epoch_options=epoch_options or {},
+    )
     with DAG(
         dag_id or reference.partition(":")[2],
         schedule=schedule,
-        params=make_params(given, longest=slices[-1].end_epoch),
-        **options,
+        params=make_params(given, longest=slices[-1].end_epoch, start_from=start_from),
+        **_with_defaults(dag_options, reference=reference),
     ) as dag:
-        opening = OpenRunOperator(task_id="open_run", state_uri=state_uri, longest=slices[-1].end_epoch, **shared)
-        drives: dict[str, Any] = {
-            "runner": "connect" if run_epochs == "connect" else runner,
-            "conn_id": conn_id or CONNECTIONS[run_epochs],
-            "spark_conf": dict(spark_conf or {}),
-            **shared,
-        }
-        epochs = _draw_epochs(slices, run_epochs=run_epochs, drives=drives)
-        finish = FinishRunOperator(
-            task_id="finish",
-            # NONE_FAILED: after an early stop the epoch before it is skipped, and it runs all the same. ALL_DONE: a
-            # task of the chain may have taken the place of a failed `drive`; the store says whether the run has ended.
-            trigger_rule=TriggerRule.ALL_DONE if run_epochs == "watch" else TriggerRule.NONE_FAILED,
-            outlets=[iteration_asset(reference)],
-            **shared,
-        )
-        chain(opening, *epochs, finish)
-        if run_epochs == "watch":
-            whole = Slice(first_epoch=0, end_epoch=slices[-1].end_epoch, name=DRIVE)
-            chain(opening, _draw(EpochsOperator, whole, drives), finish)
+        tasks.draw()
     return dag
-
-
-def _draw_epochs(
-    slices: tuple[Slice, ...], *, run_epochs: RunEpochs, drives: Mapping[str, Any]
-) -> list[EpochsOperator]:
-    with TaskGroup(GROUP):
-        if run_epochs != "watch":
-            return [_draw(EpochsOperator, part, drives) for part in slices]
-        follows = {**drives, "driving_task_id": DRIVE, "until_epoch": slices[-1].end_epoch}
-        return [_draw(FollowEpochsOperator, part, follows) for part in slices]
-
-
-def _draw(kind: type[EpochsOperator], part: Slice, options: Mapping[str, Any]) -> EpochsOperator:
-    return kind(
-        task_id=part.name, first_epoch=part.first_epoch, end_epoch=part.end_epoch, doc=_describe(part), **options
-    )
-
-
-def iteration_asset(reference: str) -> Asset:
-    """Return the asset that a run of this iteration updates when its outputs are published; schedule a DAG on it."""
-    _check_reference(reference)
-    return Asset(name=reference, uri=f"iteration://{reference.replace(':', '/')}")
-
-
-def _check_reference(reference: object) -> None:
-    if not isinstance(reference, str):
-        raise UsageError(
-            f"iteration_dag takes the text 'module:object', not a {type(reference).__name__}: what a DAG file defines "
-            "cannot be imported by Spark's driver and executors. Move the iteration into a module of its own, such as "
-            "my_team/kmeans.py beside the DAG file, and write iteration_dag('my_team.kmeans:kmeans')"
-        )
-    if not _REFERENCE.fullmatch(reference):
-        raise UsageError(f"{reference!r} is no 'module:object'; write for example 'my_team.kmeans:kmeans'")
-
-
-def _check_way(run_epochs: str, *, has_own_settings: bool) -> None:
-    if run_epochs not in get_args(RunEpochs):
-        raise UsageError(f"run_epochs is {run_epochs!r}; choose one of {', '.join(get_args(RunEpochs))}")
-    if run_epochs == "connect" and has_own_settings:
-        raise UsageError(
-            'run_epochs="connect" runs on a Spark Connect server, which has its own settings; leave out runner= and '
-            "spark_conf="
-        )
-
-
-def _longest_run(params: Mapping[str, object], max_epochs: int | None) -> int:
-    declared = params.get(MAX_EPOCHS)
-    default = declared.value if isinstance(declared, Param) else declared
-    longest = max_epochs if max_epochs is not None else default
-    if not isinstance(longest, int) or isinstance(longest, bool):
-        raise UsageError(
-            f"{MAX_EPOCHS} is {longest!r}; give params={{'{MAX_EPOCHS}': 50, ...}} or {MAX_EPOCHS}=50, a whole number: "
-            "a DAG has a fixed number of tasks"
-        )
-    if isinstance(default, int) and default > longest:
-        raise UsageError(
-            f"the parameter {MAX_EPOCHS} is {default}, but the DAG is to have tasks for {longest} epochs only"
-        )
-    return longest
 
 
 def _with_defaults(dag_options: Mapping[str, Any], *, reference: str) -> dict[str, Any]:
@@ -179,8 +105,3 @@ def _with_defaults(dag_options: Mapping[str, Any], *, reference: str) -> dict[st
         **dag_options,
         "default_args": {"retries": RETRIES, "retry_delay": RETRY_DELAY, **(dag_options.get("default_args") or {})},
     }
-
-
-def _describe(part: Slice) -> str:
-    last = part.end_epoch - 1
-    return f"Epoch {part.first_epoch}" if last == part.first_epoch else f"Epochs {part.first_epoch} to {last}"

@@ -67,4 +67,4 @@ def look_up_action(store: History, run_key: str, *, first_epoch: int, end_epoch:
     run = store.find_run(run_key)
     if run is None:
         raise RunNotFoundError(run_key)
-    return decide_action(Progress.of(run), first_epoch=first_epoch, end_epoch=end_epoch)
+    return decide_action(Progress.of(store, run), first_epoch=first_epoch, end_epoch=end_epoch)

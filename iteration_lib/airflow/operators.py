@@ -13,10 +13,12 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from iteration_lib.airflow.chain import Action
+from iteration_lib.airflow.parameter import read_form
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from iteration_lib.airflow.stall import StallAlert
     from iteration_lib.airflow.work import RunningEpochs
 
 
@@ -43,28 +45,43 @@ class IterationOperator(BaseOperator):
 class OpenRunOperator(IterationOperator):
     """Creates the run, or finds the one that an earlier try created; checks everything that can be checked first."""
 
-    template_fields: Sequence[str] = (*IterationOperator.template_fields, "state_uri")
+    template_fields: Sequence[str] = (*IterationOperator.template_fields, "state_uri", "start_from", "run_params")
 
     def __init__(
         self,
         *,
-        state_uri: str | None = None,
+        run_params: Mapping[str, object],
+        has_form: bool = False,
+        start_from: str = "",
         longest: int | None = None,
+        state_uri: str | None = None,
         **options: Any,  # noqa: ANN401  (IterationOperator's own)
     ) -> None:
+        """Take the run's parameters, texts among them as templates; where the DAG `has_form`, its form has the say."""
         super().__init__(**options)
-        self.state_uri = state_uri
+        self.run_params = dict(run_params)
+        self.has_form = has_form
+        self.start_from = start_from
         self.longest = longest
+        self.state_uri = state_uri
 
     def execute(self, context: Context) -> dict[str, object]:
         """Return what identifies the run, for whoever reads this task's XCom."""
         from iteration_lib.airflow import work  # noqa: PLC0415  (see the module's docstring)
 
-        return work.open_run(self, params=dict(context["params"]))
+        params = self.run_params
+        if self.has_form:
+            fields = context["dag"].params
+            defaults = {name: fields.get_param(name).value for name in fields}  # a required field has none
+            params = read_form(context["params"], defaults=defaults, rendered=self.run_params)
+        return work.open_run(self, params=params, task_instance=context["ti"])
 
 
 class EpochsOperator(IterationOperator):
-    """Runs the epochs that it owns by its place in the chain, and succeeds only when the store calls them durable."""
+    """Runs the epochs that it owns by its place in the chain, and succeeds only when the store calls them durable.
+
+    Meanwhile `stall_alert` tells somebody when none becomes durable for too long.
+    """
 
     template_fields: Sequence[str] = (*IterationOperator.template_fields, "conn_id", "spark_conf")
 
@@ -76,6 +93,7 @@ class EpochsOperator(IterationOperator):
         runner: Literal["spark", "connect", "local"] = "spark",
         conn_id: str = "spark_default",
         spark_conf: Mapping[str, str] | None = None,
+        stall_alert: StallAlert | None = None,
         **options: Any,  # noqa: ANN401  (IterationOperator's own)
     ) -> None:
         super().__init__(**options)
@@ -84,6 +102,7 @@ class EpochsOperator(IterationOperator):
         self.runner = runner
         self.conn_id = conn_id
         self.spark_conf = dict(spark_conf or {})
+        self.stall_alert = stall_alert
         self._running: RunningEpochs | None = None
 
     @property
@@ -96,15 +115,17 @@ class EpochsOperator(IterationOperator):
         from iteration_lib.airflow import work  # noqa: PLC0415  (see the module's docstring)
 
         self._running = work.RunningEpochs(self, task_instance=context["ti"])
-        self._end(self._running.run())
+        with work.watch_for_stall(self, context):
+            action = self._running.run()
+        self._end(action)
 
     def _end(self, action: Action) -> None:
         """End the task as the store says of its epochs."""
         if action is Action.SKIP:
-            raise AirflowSkipException(f"the run terminated before epoch {self.first_epoch}")
+            raise AirflowSkipException("the run terminated before this task's epochs")
         if action is Action.HALT:
             raise AirflowSkipException(
-                f"the run was stopped before epoch {self.end_epoch - 1} was durable; `iteration resume` lets it go on, "
+                "the run was stopped before this task's epochs were durable; `iteration resume` lets it go on, "
                 "then clear this task"
             )
         later = self.later_epochs()
@@ -114,7 +135,8 @@ class EpochsOperator(IterationOperator):
     def later_epochs(self) -> list[str]:
         """Return the tasks behind this one that run epochs of the same run."""
         behind = [task for task in self.get_flat_relatives(upstream=False) if isinstance(task, EpochsOperator)]
-        return [task.task_id for task in sorted(behind, key=lambda task: task.first_epoch)]
+        own = [task for task in behind if _group_of(task) == _group_of(self)]  # a DAG may have several iterations
+        return [task.task_id for task in sorted(own, key=lambda task: task.first_epoch)]
 
     def on_kill(self) -> None:
         """End what runs the epochs; the run stays where it is durable."""
@@ -173,6 +195,10 @@ class FollowEpochsOperator(EpochsOperator):
             )
             self.defer(trigger=waiting, method_name="follow")
         self._end(action)
+
+
+def _group_of(task: EpochsOperator) -> str:
+    return task.task_id.rpartition(".")[0]
 
 
 class FinishRunOperator(IterationOperator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from airflow.sdk import Param
@@ -9,17 +10,26 @@ from airflow.sdk import Param
 from iteration_lib.errors import UsageError
 
 MAX_EPOCHS = "max_epochs"
+START_FROM = "start_from"
+PREVIOUS = "previous"  # as the value of start_from
+_TEMPLATE = re.compile(r"\{\{|\{%")
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _DESCRIPTIONS = {
-    MAX_EPOCHS: "The run terminates after this many epochs at the latest. The DAG has tasks for {longest}.",
+    MAX_EPOCHS: "The run terminates after this many epochs of its own at the latest. The DAG has tasks for {longest}.",
+    START_FROM: "Where the run starts from: RUN_KEY@CHECKPOINT, RUN_KEY (its newest checkpoint), a savepoint's folder, "
+    "or previous (the last checkpoint of the DAG run before this one). Empty: from nothing.",
 }
 
 
-def make_params(given: Mapping[str, object], *, longest: int) -> dict[str, Param]:
-    """Return a typed Param for every parameter; a `Param` is taken as it is.
+def make_params(given: Mapping[str, object], *, longest: int, start_from: str | None) -> dict[str, Param]:
+    """Return a typed Param for every parameter, and one for `start_from`; a `Param` is taken as it is.
 
     `max_epochs` gets the chain's length as its maximum, so that Airflow refuses a longer run when it is triggered.
     """
+    if START_FROM in given:
+        raise UsageError(
+            f"{START_FROM!r} says where a run starts and is no parameter of it; rename the iteration's own"
+        )
     params = {name: value if isinstance(value, Param) else _make_param(name, value) for name, value in given.items()}
     limited = params[MAX_EPOCHS]
     params[MAX_EPOCHS] = Param(
@@ -27,7 +37,30 @@ def make_params(given: Mapping[str, object], *, longest: int) -> dict[str, Param
         description=limited.description or _DESCRIPTIONS[MAX_EPOCHS].format(longest=longest),
         schema={"type": "integer", "minimum": 1, **limited.schema, "maximum": longest},
     )
+    params[START_FROM] = Param(start_from, description=_DESCRIPTIONS[START_FROM], type=["null", "string"])
     return params
+
+
+def find_templates(given: Mapping[str, object]) -> dict[str, str]:
+    """Return the parameters of a DAG file that Airflow renders before a run gets them, as `{{ ds }}`."""
+    values = {name: value.value if isinstance(value, Param) else value for name, value in given.items()}
+    return {
+        name: value for name, value in values.items() if isinstance(value, str) and ("{{" in value or "{%" in value)
+    }
+
+
+def read_form(
+    form: Mapping[str, object], *, defaults: Mapping[str, object], rendered: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the run's parameters: what the trigger form says, and a template's rendered text where it was left alone.
+
+    What a person types is never rendered: whoever may trigger a DAG is not its author.
+    """
+    return {
+        name: rendered[name] if name in rendered and value == defaults.get(name) else value
+        for name, value in form.items()
+        if name != START_FROM
+    }
 
 
 def _make_param(name: str, value: object) -> Param:

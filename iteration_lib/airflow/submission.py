@@ -60,14 +60,14 @@ class Submission:
 
 
 def make_submission(
-    operator: EpochsOperator, run: RunRecord, *, identity: TaskIdentity, store_url: str | None
+    operator: EpochsOperator, run: RunRecord, *, identity: TaskIdentity, store_url: str | None, run_begins_at: int = 0
 ) -> Submission:
-    """Return the application that drives a run up to where the operator drives it."""
-    last = operator.until_epoch - 1
-    epochs = f"epoch {last}" if last == operator.first_epoch else f"epochs {operator.first_epoch}-{last}"
+    """Return the application that drives a run, which begins with some epoch, up to where the operator drives it."""
+    first, end = run_begins_at + operator.first_epoch, run_begins_at + operator.until_epoch
+    epochs = f"epoch {first}" if end == first + 1 else f"epochs {first}-{end - 1}"
     return Submission(
         application=Path(application.__file__),
-        arguments=(run.run_id, "--until-epoch", str(operator.until_epoch)),
+        arguments=(run.run_id, "--until-epoch", str(end)),
         name=f"{run.run_key} {epochs} (run {run.run_id})",
         conn_id=operator.conn_id,
         conf=operator.spark_conf,

@@ -9,20 +9,22 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, cast
 
-from iteration_lib.airflow.chain import Action, Progress, decide_action
+from iteration_lib.airflow.chain import Action, Progress, decide_action, first_epoch_of
 from iteration_lib.airflow.connect import find_connect_url
 from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
+from iteration_lib.airflow.origin import begin_run
+from iteration_lib.airflow.parameter import MAX_EPOCHS
+from iteration_lib.airflow.stall import StallWatch
 from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind, WarmEngine
 from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, is_cut_short, open_store
-from iteration_lib.launch import open_run as find_or_create_run
 from iteration_lib.process import end_in_order, this_holder
 from iteration_lib.protocol.state import Holder
 from iteration_lib.protocol.status import RunStatus
@@ -30,6 +32,7 @@ from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
     from pydantic import JsonValue
 
@@ -40,13 +43,21 @@ _LOCAL = Engine(kind=EngineKind.LOCAL)
 _logger = logging.getLogger(__name__)
 
 
-def open_run(operator: OpenRunOperator, *, params: Mapping[str, object]) -> dict[str, object]:
+def open_run(
+    operator: OpenRunOperator, *, params: Mapping[str, object], task_instance: RuntimeTaskInstanceProtocol
+) -> dict[str, object]:
     """Create or find the run; raises AirflowFailException for what the user has to change."""
     with without_retry_of_mistakes():
-        _check_length(params, operator.longest)
+        max_epochs = _max_epochs_of(params, operator.longest)
         with _store_of(operator, state_uri=find_state_uri(operator.state_uri)) as (store, settings):
-            request = Request(reference=operator.reference, run_key=operator.run_key, params=params)
-            run = find_or_create_run(store, settings, request)
+            run = begin_run(
+                store,
+                settings,
+                Request(reference=operator.reference, run_key=operator.run_key, params=params),
+                start_from=operator.start_from,
+                max_epochs=max_epochs,
+                task_instance=task_instance,
+            )
     _logger.info("event=run_opened run_id=%s last_durable_epoch=%s", run.run_id, run.last_durable_epoch)
     return {"run_id": run.run_id, "run_key": run.run_key}
 
@@ -92,15 +103,15 @@ class RunningEpochs:
         """Drive the epochs unless they are durable; raises when the store does not say so afterwards."""
         with without_retry_of_mistakes(), _store_of(self._operator) as (store, settings):
             run = find_run(store, self._operator.run_key)
-            action = self._action(run)
+            action = self._action(store, run)
             is_left = action is not Action.SKIP and is_cut_short(store, run, self._holder)  # were listeners left out?
             if action is Action.DRIVE or is_left:
                 with suppress(RunStoppedError):  # the store says whether these epochs were durable by then
                     self._drive(store, settings, run, is_here=action is not Action.DRIVE)
                 run = find_run(store, run.run_id)
-                action = self._action(run)
+                action = self._action(store, run)
                 if action is Action.DRIVE:
-                    raise ExecutionLostError(f"the driver has ended, but epoch {self._last_epoch} is not durable")
+                    raise ExecutionLostError("the driver has ended, but not all epochs of this task are durable")
                 action = Action.STOP if action is Action.SKIP else action  # it drove the end that others had left
             _logger.info(
                 "event=epochs_done run_id=%s action=%s last_durable_epoch=%s terminated_by=%s",
@@ -119,32 +130,35 @@ class RunningEpochs:
             end_in_order()
 
     @property
-    def _last_epoch(self) -> int:
-        return self._operator.end_epoch - 1
-
-    @property
     def _holder(self) -> Holder:
         return this_holder(self._identity.describe())
 
-    def _action(self, run: RunRecord) -> Action:
+    def _action(self, store: StoreWithHistory, run: RunRecord) -> Action:
         operator = self._operator
-        return decide_action(Progress.of(run), first_epoch=operator.first_epoch, end_epoch=operator.end_epoch)
+        return decide_action(Progress.of(store, run), first_epoch=operator.first_epoch, end_epoch=operator.end_epoch)
 
     def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
+        run_begins_at = first_epoch_of(store, run)
         engine = _LOCAL if is_here else self._engine_here()
         if engine is not None:
             drive = Drive(
                 holder=self._holder,
                 open_runner=engine.open_runner,
                 parallelism=engine.default_parallelism,
-                until_epoch=self._operator.until_epoch,
+                until_epoch=run_begins_at + self._operator.until_epoch,
                 publish=False,
             )
             driven = drive_run(store, settings, run, drive)
             if isinstance(engine, WarmEngine) and driven.terminated_by is not None:
                 engine.release(run)
             return
-        submission = make_submission(self._operator, run, identity=self._identity, store_url=settings.store_url)
+        submission = make_submission(
+            self._operator,
+            run,
+            identity=self._identity,
+            store_url=settings.store_url,
+            run_begins_at=run_begins_at,
+        )
         self._driver = DriverProcess(submission)
         try:
             self._driver.run()
@@ -161,6 +175,24 @@ class RunningEpochs:
 
 
 @contextmanager
+def watch_for_stall(operator: EpochsOperator, context: Context) -> Iterator[None]:
+    """Look beside the epochs whether they go on, where the operator is to tell somebody when they do not."""
+    alert = operator.stall_alert
+    if alert is None:
+        yield
+        return
+    with (
+        closing(IterationStoreHook(operator.store_conn_id).get_conn()) as store,
+        StallWatch(
+            read_epoch=lambda: find_run(store, operator.run_key).last_durable_epoch,
+            alert=lambda reason: alert.callback(cast("Context", {**context, "reason": reason})),
+            stalls_after_seconds=alert.interval.total_seconds(),
+        ),
+    ):
+        yield
+
+
+@contextmanager
 def _store_of(
     operator: IterationOperator, *, state_uri: str | None = None
 ) -> Iterator[tuple[StoreWithHistory, Settings]]:
@@ -170,12 +202,15 @@ def _store_of(
         yield store, settings
 
 
-def _check_length(params: Mapping[str, object], longest: int | None) -> None:
-    """Refuse a run that is longer than the chain; Airflow does so at the trigger, unless it was told not to look."""
-    wanted = params.get("max_epochs")
-    if longest is not None and isinstance(wanted, int) and wanted > longest:
+def _max_epochs_of(params: Mapping[str, object], longest: int | None) -> int:
+    """Return how many epochs the run may have; Airflow checks it at the trigger, unless it was told not to look."""
+    text = str(params.get(MAX_EPOCHS))
+    if not text.isdecimal():
+        raise ParameterError(f"{MAX_EPOCHS} is {text}; give a whole number", name=MAX_EPOCHS)
+    if longest is not None and int(text) > longest:
         raise ParameterError(
-            f"max_epochs is {wanted}, but this DAG has tasks for {longest} epochs; trigger it with fewer, or raise "
+            f"{MAX_EPOCHS} is {text}, but this DAG has tasks for {longest} epochs; trigger it with fewer, or raise "
             "max_epochs or epochs_per_task in the DAG file",
-            name="max_epochs",
+            name=MAX_EPOCHS,
         )
+    return int(text)

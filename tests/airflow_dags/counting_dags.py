@@ -1,13 +1,29 @@
 """The DAGs that the tests of Airflow run."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from iteration_lib.airflow import iteration_dag
+from airflow.sdk import DAG, Context
+
+from iteration_lib.airflow import StallAlert, iteration_dag, iteration_task_group
 
 REFERENCE = "counting_team.counting:counting"
 PARAMS = {"trace": "", "until": 100, "max_epochs": 8, "fails_in": -1, "holds_in": -1}
 
-counting = iteration_dag(REFERENCE, params=PARAMS, runner="local", default_args={"retries": 0})
+
+def tell(context: Context) -> None:
+    """Write down why the run stalls."""
+    with (Path(context["params"]["trace"]) / "stalled").open("a") as file:
+        file.write(f"{context['reason']}\n")
+
+
+counting = iteration_dag(
+    REFERENCE,
+    params=PARAMS,
+    runner="local",
+    default_args={"retries": 0},
+    epoch_options={"stall_alert": StallAlert(interval=timedelta(seconds=2), callback=tell)},
+)
 retried = iteration_dag(
     REFERENCE,
     dag_id="counting_retried",
@@ -23,6 +39,41 @@ on_spark = iteration_dag(
     epochs_per_task=4,
     default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
 )
+thirty = iteration_dag(
+    REFERENCE,
+    dag_id="counting_thirty",
+    params={**PARAMS, "max_epochs": 30},
+    runner="local",
+    default_args={"retries": 0},
+)
+# Two epochs a day, of days that are over: nothing is scheduled, all is backfilled.
+for dag_id in ("counting_daily", "counting_daily_failing"):
+    iteration_dag(
+        REFERENCE,
+        dag_id=dag_id,
+        params={**PARAMS, "until": "{{ 100 + logical_date.day }}", "max_epochs": 2},
+        start_from="previous",
+        epochs_per_task=2,
+        schedule="@daily",
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        end_date=datetime(2026, 1, 31, tzinfo=UTC),
+        catchup=False,
+        runner="local",
+        default_args={"retries": 0},
+    )
+with DAG("counting_in_two_groups", schedule=None, params={"trace": ""}, default_args={"retries": 0}):
+    given = {"trace": "{{ params.trace }}", "until": "{{ dag_run.conf.until }}"}
+    coarse = iteration_task_group("coarse", REFERENCE, params=given, max_epochs=4, runner="local")
+    fine = iteration_task_group(
+        "fine",
+        REFERENCE,
+        params={**given, "until": 100},
+        start_from="{{ dag.dag_id }}/{{ run_id }}/coarse",
+        max_epochs=2,
+        epochs_per_task=2,
+        runner="local",
+    )
+    coarse >> fine
 watched = iteration_dag(
     REFERENCE,
     dag_id="counting_watched",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import pytest
@@ -13,22 +16,28 @@ from iteration_lib.stopping import request_stop, resume_run
 from tests.failover.driven import wait_until
 from tests.fixture.airflow import AirflowSite
 
+Key = TypeVar("Key")
+
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
 
-def test_early_stop_skips_the_rest_without_processes_and_finish_publishes(airflow: AirflowSite, tmp_path: Path) -> None:
-    ended = airflow.run("counting", trace=str(tmp_path), until=3)
+def test_run_that_terminates_at_epoch_7_of_30_skips_22_without_processes_and_finish_publishes(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    ended = airflow.run("counting_thirty", trace=str(tmp_path), until=7)
 
     assert "success" == ended.state
     assert {
         "open_run": "success",
-        **{f"epochs.e{epoch:03d}": "success" if epoch <= 3 else "skipped" for epoch in range(8)},
+        **{f"epochs.e{epoch:03d}": "success" if epoch <= 7 else "skipped" for epoch in range(30)},
         "finish": "success",
     } == ended.tasks
     skipped = [name for name, state in ended.tasks.items() if state == "skipped"]
-    tasks = airflow.api.task_instances("counting", ended.dag_run_id)
-    assert [(0, None)] * 4 == [(tasks[name]["try_number"], tasks[name]["pid"]) for name in skipped]
-    assert ["largest", *(f"added {epoch}" for epoch in range(4))] == _bodies(tmp_path)
+    tasks = airflow.api.task_instances("counting_thirty", ended.dag_run_id)
+    assert [(0, None)] * 22 == [(tasks[name]["try_number"], tasks[name]["pid"]) for name in skipped]
+    assert ["largest", *(f"added {epoch}" for epoch in range(8))] == _bodies(tmp_path)
+    run = airflow.store.find_run(ended.run_key)
+    assert ("FINISHED", 8) == ((run.status.value, run.epochs) if run is not None else None)
 
 
 def test_finish_tells_airflow_which_state_its_asset_has_now(airflow: AirflowSite, tmp_path: Path) -> None:
@@ -51,21 +60,29 @@ def test_finish_tells_airflow_which_state_its_asset_has_now(airflow: AirflowSite
     assert "FINISHED" == run.status.value
 
 
-def test_failed_epoch_fails_those_behind_it_and_cleared_goes_on_from_there(
+def test_epoch_4_that_fails_for_good_fails_the_rest_and_cleared_goes_on_from_there(
     airflow: AirflowSite, tmp_path: Path
 ) -> None:
-    failed = airflow.run("counting", trace=str(tmp_path), until=5, fails_in=2)
+    failed = airflow.run("counting_thirty", trace=str(tmp_path), until=7, fails_in=4)
 
     assert "failed" == failed.state
-    assert {"success": 3, "failed": 1, "upstream_failed": 6} == _count(failed.tasks)
-    assert ["largest", "added 0", "added 1", "added 2"] == _bodies(tmp_path)
+    assert {
+        "open_run": "success",
+        **{f"epochs.e{epoch:03d}": "success" for epoch in range(4)},
+        "epochs.e004": "failed",
+        **{f"epochs.e{epoch:03d}": "upstream_failed" for epoch in range(5, 30)},
+        "finish": "upstream_failed",
+    } == failed.tasks
+    assert ["largest", *(f"added {epoch}" for epoch in range(5))] == _bodies(tmp_path)
 
     (tmp_path / "mended").touch()
-    airflow.api.clear("counting", failed.dag_run_id, task_ids=("epochs.e002",))
-    ended = airflow.wait("counting", failed.dag_run_id)
+    airflow.api.clear("counting_thirty", failed.dag_run_id, task_ids=("epochs.e004",))
+    ended = airflow.wait("counting_thirty", failed.dag_run_id)
 
-    assert ("success", 2) == (ended.state, ended.tries["epochs.e002"])
-    assert [*("added 2", "added 3", "added 4", "added 5")] == _bodies(tmp_path)[4:]
+    assert {"success": 10, "skipped": 22} == _count(ended.tasks)
+    assert {0: 22, 1: 9, 2: 1} == _count(ended.tries)
+    assert ("success", 2) == (ended.state, ended.tries["epochs.e004"])
+    assert ["added 4", "added 5", "added 6", "added 7"] == _bodies(tmp_path)[6:]
 
 
 def test_cleared_task_whose_epochs_are_durable_runs_nothing(airflow: AirflowSite, tmp_path: Path) -> None:
@@ -104,6 +121,43 @@ def test_stopped_run_skips_its_tasks_and_goes_on_once_it_is_resumed_and_they_are
 
     assert ("success", "success") == (ended.state, ended.tasks["finish"])
     assert ["largest", *(f"added {epoch}" for epoch in range(6))] == _bodies(tmp_path)
+
+
+def test_run_that_stalls_has_somebody_told_while_its_task_goes_on(airflow: AirflowSite, tmp_path: Path) -> None:
+    dag_run_id = airflow.trigger("counting", trace=str(tmp_path), until=1, holds_in=1)
+    reasons = tmp_path / "stalled"
+    wait_until(lambda: reasons.exists() and "the last one is 0\n" in reasons.read_text(), "somebody to be told")
+    (tmp_path / "released").touch()
+
+    ended = airflow.wait("counting", dag_run_id)
+
+    assert ("success", 1) == (ended.state, ended.tries["epochs.e001"])
+
+
+def test_groups_of_a_larger_dag_run_one_after_the_other_each_with_epochs_of_its_own(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    """The first one stops early, and the second one starts from what it left."""
+    ended = airflow.run("counting_in_two_groups", trace=str(tmp_path), until=1)
+
+    coarse, fine = (airflow.store.find_run(f"{ended.run_key}/{group}") for group in ("coarse", "fine"))
+    assert coarse is not None
+    assert fine is not None
+    branch = airflow.store.find_branch(fine.run_id)
+    assert {
+        "coarse.open_run": "success",
+        "coarse.epochs.e000": "success",
+        "coarse.epochs.e001": "success",
+        "coarse.epochs.e002": "skipped",
+        "coarse.epochs.e003": "skipped",
+        "coarse.finish": "success",
+        "fine.open_run": "success",
+        "fine.epochs.e000": "success",
+        "fine.finish": "success",
+    } == ended.tasks
+    assert (coarse.run_id, 1) == ((branch.origin_run_id, branch.epoch) if branch is not None else None)
+    assert [("FINISHED", 1), ("FINISHED", 3)] == [(run.status.value, run.last_durable_epoch) for run in (coarse, fine)]
+    assert [f"added {epoch}" for epoch in range(4)] == [line for line in _bodies(tmp_path) if line != "largest"]
 
 
 def test_more_epochs_than_the_chain_has_are_refused_at_the_trigger(airflow: AirflowSite, tmp_path: Path) -> None:
@@ -153,5 +207,5 @@ def _bodies(trace: Path) -> list[str]:
     return (trace / "bodies").read_text().splitlines()
 
 
-def _count(states: dict[str, str]) -> dict[str, int]:
-    return {state: list(states.values()).count(state) for state in set(states.values())}
+def _count(found: Mapping[str, Key]) -> dict[Key, int]:
+    return dict(Counter(found.values()))

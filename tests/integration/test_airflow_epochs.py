@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
+from iteration_lib.airflow import StallAlert
 from iteration_lib.airflow.chain import Action
 from iteration_lib.airflow.operators import EpochsOperator, FinishRunOperator
 from iteration_lib.airflow.work import RunningEpochs
@@ -153,6 +155,23 @@ def test_finish_of_a_run_that_was_stopped_is_skipped(here: Here) -> None:
 
     with pytest.raises(AirflowSkipException, match=r"is stopped; `iteration resume .*` lets it go on, then clear this"):
         finish.execute({"ti": IDENTITY})
+
+
+def test_task_tells_whom_it_is_to_tell_when_no_epoch_becomes_durable_and_goes_on(here: Here) -> None:
+    here.order("hold", "raised 0")
+    told: list[str] = []
+
+    def tell(context: dict[str, str]) -> None:
+        told.append(f"{context['run_id']}: {context['reason']}")
+        here.clear("hold")
+
+    owner = epochs_operator(here)
+    owner.stall_alert = StallAlert(interval=timedelta(seconds=0.2), callback=tell)
+
+    owner.execute({"ti": IDENTITY, "run_id": "one"})
+
+    assert ["one: no epoch has become durable for 0 s; the last one is -1"] == told[:1]
+    assert 1 == here.found.epochs
 
 
 def test_task_takes_the_run_from_another_task_of_its_dag_run_and_from_nobody_else(here: Here) -> None:

@@ -10,11 +10,20 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk import Param, TriggerRule
+from airflow.sdk import (
+    AsyncCallback,
+    DeadlineAlert,
+    DeadlineReference,
+    ExceptionRetryPolicy,
+    Param,
+    RetryAction,
+    RetryRule,
+    TriggerRule,
+)
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 
-from iteration_lib.airflow import iteration_dag
+from iteration_lib.airflow import StallAlert, iteration_dag
 from iteration_lib.errors import UsageError
 from iteration_lib.model.iteration import Iteration
 
@@ -80,6 +89,7 @@ def test_params_are_typed_by_their_defaults() -> None:
         "tolerance": {"type": "number"},
         "exact": {"type": "boolean"},
         "max_epochs": {"type": "integer", "minimum": 1, "maximum": 30},
+        "start_from": {"type": ["null", "string"]},
     } == {name: dag.params.get_param(name).schema for name in dag.params}
 
 
@@ -103,7 +113,55 @@ def test_own_param_keeps_its_help_and_gets_the_chains_length() -> None:
 def test_max_epochs_alone_becomes_the_parameter() -> None:
     dag = iteration_dag("my_team.kmeans:kmeans", max_epochs=4)
 
-    assert {"max_epochs": 4} == dag.params.dump()
+    assert {"max_epochs": 4, "start_from": None} == dag.params.dump()
+
+
+def test_start_from_is_a_field_with_help_whose_default_is_the_dag_files() -> None:
+    dag = iteration_dag("my_team.kmeans:kmeans", max_epochs=4, start_from="nightly@3")
+
+    field = dag.params.get_param("start_from")
+    opening = dag.get_task("open_run")
+    assert ("nightly@3", "{{ params.start_from or '' }}") == (field.value, opening.start_from)
+    assert str(field.description).startswith("Where the run starts from: RUN_KEY@CHECKPOINT, RUN_KEY")
+
+
+@pytest.mark.parametrize("start_from", [None, "nightly@3"])
+def test_dag_run_waits_for_none_before_it_where_it_starts_from_none(start_from: str | None) -> None:
+    dag = iteration_dag("my_team.kmeans:kmeans", max_epochs=4, start_from=start_from)
+
+    assert {False} == {task.depends_on_past or task.wait_for_downstream for task in dag.tasks}
+
+
+def test_dag_run_that_starts_from_the_previous_one_waits_until_that_has_finished() -> None:
+    """Airflow's `wait_for_downstream` looks at immediate successors, so `finish` is one."""
+    dag = iteration_dag("my_team.kmeans:kmeans", max_epochs=4, start_from="previous")
+
+    opening = dag.get_task("open_run")
+    assert (True, True) == (opening.depends_on_past, opening.wait_for_downstream)
+    assert {"epochs.e000", "finish"} == opening.downstream_task_ids
+    assert ["open_run"] == [task.task_id for task in dag.tasks if task.depends_on_past]
+
+
+def test_text_that_is_a_template_is_rendered_by_the_first_task_and_stays_a_field_of_the_form() -> None:
+    dag = iteration_dag("my_team.kmeans:kmeans", params={**PARAMS, "input": "/data/{{ ds }}"})
+
+    opening = dag.get_task("open_run")
+    assert {"input": "/data/{{ ds }}"} == opening.run_params
+    assert "/data/{{ ds }}" == dag.params["input"]
+    assert {"run_params", "start_from", "state_uri", "run_key", "store_conn_id"} == set(opening.template_fields)
+
+
+def test_options_of_epochs_reach_their_tasks_alone() -> None:
+    dag = iteration_dag(
+        "my_team.kmeans:kmeans", max_epochs=2, epoch_options={"pool": "spark", "execution_timeout": timedelta(hours=1)}
+    )
+
+    assert {
+        "open_run": ("default_pool", None),
+        "epochs.e000": ("spark", timedelta(hours=1)),
+        "epochs.e001": ("spark", timedelta(hours=1)),
+        "finish": ("default_pool", None),
+    } == {task.task_id: (task.pool, task.execution_timeout) for task in dag.tasks}
 
 
 def test_dag_options_go_to_the_dag_and_default_args_win_over_ours() -> None:
@@ -125,6 +183,11 @@ def test_dag_options_go_to_the_dag_and_default_args_win_over_ours() -> None:
         ("my_team.kmeans:kmeans", {"params": {"max_epochs": "9"}}, "max_epochs is '9'; give"),
         ("my_team.kmeans:kmeans", {"max_epochs": 3, "params": {"max_epochs": 4}}, "tasks for 3 epochs only"),
         ("my_team.kmeans:kmeans", {"max_epochs": 3, "params": {"input": [1]}}, "parameter 'input' is a list"),
+        (
+            "my_team.kmeans:kmeans",
+            {"max_epochs": 3, "params": {"start_from": 4}},
+            "'start_from' says where a run starts",
+        ),
         ("my_team.kmeans:kmeans", {"max_epochs": 3, "epochs_per_task": 0}, "epochs_per_task is 0"),
         (
             "my_team.kmeans:kmeans",
@@ -149,6 +212,50 @@ def test_dag_is_the_same_bytes_at_every_parse() -> None:
         return json.dumps(DagSerialization.to_dict(dag))
 
     assert 1 == len({parse() for _ in range(100)})
+
+
+PARSE = """
+import json, runpy, sys
+import airflow.sdk
+from airflow.serialization.serialized_objects import DagSerialization
+
+touched, dags = set(), set()
+sys.addaudithook(lambda event, _: touched.add(event) if event.startswith(("socket.", "subprocess.")) else None)
+for _ in range(100):
+    dag = runpy.run_path("dags/kmeans_digits.py")["dag"]
+    dags.add(json.dumps(DagSerialization.to_dict(dag), sort_keys=True))
+print(len(dags), sorted(touched), sorted({"pyspark", "psycopg2", "iteration_lib.store"} & set(sys.modules)))
+"""
+
+
+def test_dag_file_parses_a_hundred_times_to_the_same_bytes_and_touches_neither_spark_nor_postgres_nor_the_network() -> (
+    None
+):
+    assert "1 [] []" == _run(PARSE).strip().splitlines()[-1]
+
+
+def told(context: object) -> None:
+    """Stand for a callback."""
+
+
+def test_callbacks_deadlines_and_retry_policies_go_to_airflow() -> None:
+    deadline = DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, timedelta(hours=6), AsyncCallback("my_team.page"))
+    stall = StallAlert(interval=timedelta(minutes=5), callback=told)
+    policy = ExceptionRetryPolicy(rules=[RetryRule(exception=ValueError, action=RetryAction.FAIL)])
+
+    dag = iteration_dag(
+        "my_team.kmeans:kmeans",
+        max_epochs=1,
+        deadline=deadline,
+        on_failure_callback=told,
+        epoch_options={"on_success_callback": told, "stall_alert": stall},
+        default_args={"retry_policy": policy},
+    )
+
+    task = dag.get_task("epochs.e000")
+    assert ([deadline], told) == (dag.deadline, dag.on_failure_callback)
+    assert ([told], stall) == (list(task.on_success_callback), task.stall_alert)
+    assert [policy] * 3 == [task.retry_policy for task in dag.tasks]
 
 
 def test_dag_is_the_same_bytes_in_processes_with_other_hash_seeds() -> None:

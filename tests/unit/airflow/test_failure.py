@@ -10,6 +10,7 @@ from iteration_lib.errors import (
     ExecutionLostError,
     InputError,
     IterationError,
+    StateCorruptedError,
     StateLocationError,
     StoreUnavailableError,
 )
@@ -21,6 +22,8 @@ from iteration_lib.errors import (
         pytest.param(InputError("points.parquet is not there"), AirflowFailException, id="a mistake: never"),
         pytest.param(StateLocationError("x", "cannot be"), AirflowFailException, id="a wrong address: never"),
         pytest.param(StateLocationError("x", "full", is_passing=True), StateLocationError, id="a full disk: yes"),
+        pytest.param(StateCorruptedError("x", "is gone"), AirflowFailException, id="a file that was changed: never"),
+        pytest.param(StateCorruptedError("x", "?", is_unreadable=True), StateCorruptedError, id="an unread file: yes"),
         pytest.param(StoreUnavailableError("x", "refused"), StoreUnavailableError, id="a store that restarts: yes"),
         pytest.param(ExecutionLostError("the JVM is gone"), ExecutionLostError, id="a lost driver: yes"),
     ],

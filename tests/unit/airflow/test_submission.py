@@ -61,6 +61,13 @@ def test_name_tells_the_run_and_its_epochs() -> None:
     assert "kmeans/manual epochs 10-19 (run 0b5c)" == _submission().name
 
 
+def test_epochs_of_a_run_that_began_behind_a_checkpoint_are_counted_from_there() -> None:
+    submission = make_submission(_operator(), RUN, identity=IDENTITY, store_url=SECRET, run_begins_at=5)
+
+    assert ("0b5c", "--until-epoch", "25") == submission.arguments
+    assert "kmeans/manual epochs 15-24 (run 0b5c)" == submission.name
+
+
 def test_spark_is_found_beside_this_python_and_what_the_user_set_stays() -> None:
     found = spark_environment({"PATH": "/usr/bin", "SPARK_HOME": "/opt/spark", "PYSPARK_PYTHON": "/opt/python"})
 

@@ -1,0 +1,91 @@
+"""From which checkpoint does a DAG run's run start?
+
+`start_from` says it: nothing (from the beginning), what `iteration branch` takes (RUN_KEY@CHECKPOINT, RUN_KEY for its
+newest, a savepoint's folder), or `previous`: the last checkpoint of the predecessor, which is the DAG run of the same
+DAG with the greatest earlier logical date. It is asked once, when the run is made: a retry, and a task that is cleared,
+find the run that there is.
+
+In a DAG whose file says `previous`, Airflow itself holds a DAG run's first task back until its predecessor's tasks have
+succeeded. What it lets through all the same (the first run of a backfill, a DAG run that somebody marked as a success)
+is looked at here, and a predecessor that has not terminated is refused: its last checkpoint is not what it leaves. One
+that a person has stopped leaves what it has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from iteration_lib.airflow.chain import first_epoch_of
+from iteration_lib.airflow.parameter import MAX_EPOCHS, PREVIOUS
+from iteration_lib.branching import BranchRequest, branch_run
+from iteration_lib.config import Settings
+from iteration_lib.errors import UsageError
+from iteration_lib.launch import Request, find_run
+from iteration_lib.launch import open_run as find_or_create_run
+from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.record import RunRecord
+from iteration_lib.store.seam import StoreWithHistory
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+_WAY_OUT = "then clear this task; or trigger the DAG with start_from RUN_KEY@CHECKPOINT, or empty to start from nothing"
+
+
+def begin_run(
+    store: StoreWithHistory,
+    settings: Settings,
+    request: Request,
+    *,
+    start_from: str,
+    max_epochs: int,
+    task_instance: RuntimeTaskInstanceProtocol,
+) -> RunRecord:
+    """Return the run of this DAG run, made now if there is none; it has at most `max_epochs` epochs of its own.
+
+    Raises what `branch_run` and `open_run` raise for a user's mistake.
+    """
+    begun_by = f"{task_instance.dag_id}/{task_instance.run_id}"
+    known = store.find_run(request.run_key)
+    branch = store.find_branch(known.run_id) if known is not None else None
+    is_previous = start_from == PREVIOUS
+    if is_previous:
+        start_from = _left_by_predecessor(store, task_instance) if known is None else ""
+    if not start_from or (branch is not None and branch.branched_by == begun_by):
+        begins_at = first_epoch_of(store, known) if known is not None else 0
+        params = {**request.params, MAX_EPOCHS: begins_at + max_epochs}
+        return find_or_create_run(store, settings, dataclasses.replace(request, params=params))
+    branching = BranchRequest(
+        checkpoint=start_from,
+        run_key=request.run_key,
+        branched_by=begun_by,
+        reference=request.reference,
+        params=request.params,
+        more_epochs=max_epochs,
+        state_uri=settings.state_uri,  # where this DAG's state goes, wherever its origin's is
+        data="new" if is_previous else None,  # each date has data of its own, also where its place is the same
+    )
+    return branch_run(store, settings, branching)
+
+
+def _left_by_predecessor(store: StoreWithHistory, task_instance: RuntimeTaskInstanceProtocol) -> str:
+    """Return what names the predecessor's last checkpoint, "" where there is no predecessor."""
+    if task_instance.get_template_context()["dag_run"].logical_date is None:
+        raise UsageError(
+            "start_from is 'previous', but this DAG run has no logical date and so no predecessor; trigger the DAG "
+            "with a logical date, with start_from RUN_KEY@CHECKPOINT, or with an empty one to start from nothing"
+        )
+    predecessor = task_instance.get_previous_dagrun()
+    if predecessor is None:
+        return ""
+    opened = task_instance.xcom_pull(task_ids=task_instance.task_id, run_id=predecessor.run_id)
+    if opened is None:
+        raise UsageError(f"the DAG run before this one, {predecessor.run_id}, has opened no run; clear it, {_WAY_OUT}")
+    run = find_run(store, opened["run_id"])
+    if run.terminated_by is None and run.status is not RunStatus.STOPPED:
+        raise UsageError(
+            f"run {run.run_key!r} of the DAG run before this one is {run.status.value} with {run.epochs} durable "
+            f"epochs and has not terminated; let it end, {_WAY_OUT}"
+        )
+    return run.run_id
