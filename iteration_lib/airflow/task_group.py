@@ -46,9 +46,10 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
 ) -> TaskGroup:
     """Return a task group that runs the iteration named by `module:object` inside a larger DAG.
 
-    As `iteration_dag`, with two differences: `params` and `start_from` are all that the run gets, so that a field of
-    the DAG's own form reaches it as a template (`{"k": "{{ params.k }}"}`); and the run's key holds the group's id, so
-    that a DAG may have several. What comes behind the group runs once the run's outputs are published.
+    As `iteration_dag`, with two differences: the run gets nothing of the DAG's own form, unless `params` or
+    `start_from` hand it over as a template (`{"k": "{{ params.k }}"}`), and where it starts from another run it has
+    that run's parameters where none are given; and its key holds the group's id, so that a DAG may have several. What
+    comes behind the group runs once the run's outputs are published.
     """
     check_reference(reference)
     given = dict(params or {})

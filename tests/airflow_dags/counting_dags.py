@@ -67,7 +67,7 @@ with DAG("counting_in_two_groups", schedule=None, params={"trace": ""}, default_
     fine = iteration_task_group(
         "fine",
         REFERENCE,
-        params={"trace": "{{ params.trace }}"},
+        params={**given, "until": 100},
         start_from="{{ dag.dag_id }}/{{ run_id }}/coarse",
         max_epochs=2,
         epochs_per_task=2,
