@@ -13,7 +13,6 @@ import pytest
 
 from iteration_lib.airflow.standalone.api import AirflowApiError
 from iteration_lib.protocol.status import AttemptOutcome
-from iteration_lib.store.record import AttemptRecord
 from tests.failover.driven import is_over, wait_until
 from tests.fixture.airflow import AirflowSite, wait_for
 
@@ -104,7 +103,7 @@ def test_running_task_that_is_marked_as_success_is_killed_and_the_next_one_runs_
     airflow: AirflowSite, tmp_path: Path
 ) -> None:
     dag_run_id = hold(airflow, LONG, tmp_path, epoch=2, until=4)
-    task = psutil.Process(live_attempt(airflow, f"{LONG}/{dag_run_id}").holder.pid)
+    task = psutil.Process(airflow.live_attempt(f"{LONG}/{dag_run_id}").holder.pid)
 
     mark(airflow, LONG, dag_run_id, "epochs.e000", "success")
     wait_until(lambda: is_over(task), "the end of the marked task")
@@ -120,7 +119,7 @@ def test_running_task_that_is_marked_as_failed_takes_its_spark_with_it_and_resum
 ) -> None:
     dag_id = "counting_on_spark"
     dag_run_id = hold(airflow, dag_id, tmp_path, epoch=2, until=3)
-    driver = psutil.Process(live_attempt(airflow, f"{dag_id}/{dag_run_id}").holder.pid)
+    driver = psutil.Process(airflow.live_attempt(f"{dag_id}/{dag_run_id}").holder.pid)
     jvm = driver.parent()
     assert jvm is not None
     assert "java" == jvm.name()
@@ -203,7 +202,7 @@ def test_task_that_is_told_to_end_is_no_success_and_its_retry_goes_on(airflow: A
     """SIGTERM, as a worker gets it that is shut down."""
     dag_run_id = hold(airflow, LONG, tmp_path, epoch=2, until=3)
 
-    os.kill(live_attempt(airflow, f"{LONG}/{dag_run_id}").holder.pid, signal.SIGTERM)
+    os.kill(airflow.live_attempt(f"{LONG}/{dag_run_id}").holder.pid, signal.SIGTERM)
     wait_for(lambda: ends(airflow, f"{LONG}/{dag_run_id}") or None, what="the end of the first attempt")
     (tmp_path / "released").touch()
     ended = airflow.wait(LONG, dag_run_id)
@@ -238,21 +237,9 @@ def events(airflow: AirflowSite, dag_run_id: str) -> int:
     return [event["source_run_id"] for event in found["asset_events"]].count(dag_run_id)
 
 
-def live_attempt(airflow: AirflowSite, run_key: str) -> AttemptRecord:
-    """Return the attempt that drives a run."""
-    return next(known for known in attempts(airflow, run_key) if known.ended_at is None)
-
-
 def ends(airflow: AirflowSite, run_key: str) -> list[tuple[AttemptOutcome | None, str | None]]:
     """Return how the attempts of a run that have ended did, in their order."""
-    return [(known.outcome, known.reason) for known in attempts(airflow, run_key) if known.ended_at is not None]
-
-
-def attempts(airflow: AirflowSite, run_key: str) -> tuple[AttemptRecord, ...]:
-    """Return the attempts of a run."""
-    run = airflow.store.find_run(run_key)
-    assert run is not None
-    return tuple(airflow.store.list_attempts(run.run_id))
+    return [(known.outcome, known.reason) for known in airflow.attempts(run_key) if known.ended_at is not None]
 
 
 def bodies(trace: Path) -> list[str]:
