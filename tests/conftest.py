@@ -8,7 +8,13 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.fixture.airflow", "tests.fixture.object_store", "tests.fixture.spark", "tests.fixture.store"]
+pytest_plugins = [
+    "tests.fixture.airflow",
+    "tests.fixture.cluster",
+    "tests.fixture.object_store",
+    "tests.fixture.spark",
+    "tests.fixture.store",
+]
 
 # Importing Airflow writes a configuration there.
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-of-tests-"))
