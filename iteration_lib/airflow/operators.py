@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from iteration_lib.airflow.chain import Action
+from iteration_lib.airflow.interface import AirflowSkipException, DownstreamTasksSkipped
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

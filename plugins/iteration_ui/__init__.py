@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+from airflow.configuration import conf  # airflow.sdk has it too, but not in 3.1
 from airflow.plugins_manager import AirflowPlugin
-from airflow.sdk import conf
 
 from iteration_ui.late_app import LateApp
 

@@ -1,4 +1,4 @@
-"""Does docker-compose.yml's setup script do what it says? It runs as its service does."""
+"""Is docker-compose.yml a Compose file, and does its setup script do what it says? That runs as its service does."""
 
 from __future__ import annotations
 
@@ -13,13 +13,22 @@ import pytest
 import yaml
 
 from iteration_lib.store.embedded import EmbeddedPostgres
-from iteration_lib.store.postgres import PostgresStore
-
-pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
 ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker-compose.yml"
 
 
+def test_compose_file_is_one_by_the_specifications_schema(tmp_path: Path) -> None:
+    wrong = tmp_path / "compose.yml"
+    wrong.write_text(COMPOSE.read_text().replace("healthcheck:", "health_check:", 1))
+
+    codes = [validate(COMPOSE), validate(wrong)]
+
+    assert [0, 1] == codes
+
+
+@pytest.mark.airflow
+@pytest.mark.postgres
 def test_setup_writes_the_login_makes_the_bucket_and_migrates_both_databases_and_may_be_repeated(
     postgres_server: EmbeddedPostgres, s3: str, tmp_path: Path
 ) -> None:
@@ -40,13 +49,19 @@ def test_setup_writes_the_login_makes_the_bucket_and_migrates_both_databases_and
     passwords = tmp_path / "passwords.json"
     assert ['{"admin": "a-word"}', 0o600] == [passwords.read_text(), passwords.stat().st_mode & 0o777]
     assert "iterations" in fsspec.filesystem("s3").ls("")
-    assert "Database migrating done!" in said[1].stdout
-    PostgresStore(environment["ITERATION_STORE_URL"]).close()
+    assert [True, True] == ["applied" in said[0].stdout, "the store's schema is up to date" in said[1].stdout]
+    assert [True, True] == ["Database migration done!" in answer.stdout for answer in said]
+
+
+def validate(path: Path) -> int:
+    """Hold a file against the Compose specification's schema; return the exit code."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(path)]
+    return subprocess.run(command, check=False, capture_output=True).returncode
 
 
 def setup_environment(folder: Path) -> dict[str, str]:
     """Return the setup service's variables, with a word for every secret, and this machine's paths."""
-    service = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["setup"]
+    service = yaml.safe_load(COMPOSE.read_text())["services"]["setup"]
     own = {name: re.sub(r"\$\{[^}]*\}", "a-word", value) for name, value in service["environment"].items()}
     return {
         **own,
