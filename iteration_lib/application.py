@@ -4,7 +4,8 @@
 
 The store's address comes in ITERATION_STORE_URL, never in arguments or Spark's conf, which other people see.
 ITERATION_PARENT_PID names the process that wants the result: when it is gone, so is this application, within seconds.
-ITERATION_TASK names the Airflow task instance, for whoever looks at the attempts. Exit codes are those of
+ITERATION_TASK names the Airflow task instance, for whoever looks at the attempts. An application whose run another
+attempt has taken hears of it when it next renews its lease, and ends within a grace. Exit codes are those of
 iteration_lib.errors: 2 the user has to change something, 3 superseded, 4 what ran the operators, or the store, is gone.
 """
 
@@ -14,17 +15,19 @@ import logging
 import os
 import signal
 import sys
+import threading
 
 import click
 
 from iteration_lib.config import read_settings
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import ExecutionLostError, IterationError
+from iteration_lib.errors import ExecutionLostError, IterationError, SupersededError
 from iteration_lib.launch import Drive, drive_run, find_run, open_store
 from iteration_lib.process import end_in_order, this_holder
 
 PARENT_PID_VARIABLE = "ITERATION_PARENT_PID"
 TASK_VARIABLE = "ITERATION_TASK"
+_SUPERSEDED_GRACE_SECONDS = 10.0
 
 _logger = logging.getLogger("iteration_lib.application")
 
@@ -49,11 +52,19 @@ def main(run_id: str, *, until_epoch: int | None, parallelism: int | None) -> No
                 parallelism=engine.default_parallelism,
                 until_epoch=until_epoch,
                 publish=False,
+                when_superseded=_end_soon,
             )
             drive_run(store, settings, find_run(store, run_id), drive)
     except IterationError as err:
         _logger.error("event=application_failed error=%s", err)  # noqa: TRY400 - the sentence says it, no trace
         sys.exit(ExecutionLostError.exit_code if err.is_passing else err.exit_code)
+
+
+def _end_soon() -> None:
+    """End this process, and Spark with it, also where a user's function goes on computing for nobody."""
+    timer = threading.Timer(_SUPERSEDED_GRACE_SECONDS, os._exit, (SupersededError.exit_code,))
+    timer.daemon = True  # whoever ends in order does not wait for it
+    timer.start()
 
 
 if __name__ == "__main__":

@@ -237,7 +237,8 @@ class Drive:
     """How a run is to be driven: who does it, how far, on what.
 
     `checkpointing` holds the fields of Checkpointing that differ from what the iteration declares. With
-    `allow_fallback` a broken newest checkpoint is given up for an older one.
+    `allow_fallback` a broken newest checkpoint is given up for an older one. `when_superseded` is called once another
+    attempt has the run, from a thread of its own.
     """
 
     holder: Holder
@@ -251,6 +252,7 @@ class Drive:
     allow_fallback: bool = False
     checkpointing: Mapping[str, object] = field(default_factory=dict)
     observer: Observer = field(default_factory=Silent)
+    when_superseded: Callable[[], None] = field(default=lambda: None)
 
     def checkpointing_of(self, graph: Graph) -> Checkpointing:
         """Return how checkpoints are taken; raises ParameterError that names a field that cannot be what it is."""
@@ -323,7 +325,7 @@ def open_context(
         open_attempt(store, Coordinator(store), run.run_id, _claim(store, run, drive, checkpointing)) as attempt,
         drive.open_runner(run, location, f"{attempt.folder}/{RUNNER_SCRATCH}") as runner,
     ):
-        attempt.heartbeat.when_superseded(runner.cancel)
+        attempt.heartbeat.when_superseded(lambda: _cancel(runner, drive))
         settings.crash_plan.reach(CrashPoint.ATTEMPT_OPENED)
         yield RunContext(
             run=run,
@@ -341,6 +343,11 @@ def open_context(
             observer=drive.observer,
             crash_plan=settings.crash_plan,
         )
+
+
+def _cancel(runner: Runner, drive: Drive) -> None:
+    drive.when_superseded()  # first: cancelling may hang where Spark does
+    runner.cancel()
 
 
 def _checked_continuation(store: StoreWithHistory, run: RunRecord, graph: Graph, drive: Drive) -> Continuation:

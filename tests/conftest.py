@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = [
     "tests.fixture.airflow",
     "tests.fixture.browser",
+    "tests.fixture.cluster",
     "tests.fixture.object_store",
     "tests.fixture.spark",
     "tests.fixture.store",

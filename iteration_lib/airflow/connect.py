@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 
+from iteration_lib.airflow.interface import AirflowNotFoundException
 from iteration_lib.errors import UsageError
 
 

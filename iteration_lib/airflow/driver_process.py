@@ -21,8 +21,8 @@ from pathlib import Path
 
 import psutil
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
+from iteration_lib.airflow.interface import AirflowException, AirflowNotFoundException
 from iteration_lib.airflow.submission import GRACE_SECONDS, Submission
 from iteration_lib.errors import ExecutionLostError, UsageError
 from iteration_lib.process import TERMINATED_EXIT_CODE

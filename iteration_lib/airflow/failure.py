@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-
+from iteration_lib.airflow.interface import AirflowFailException, AirflowSkipException
 from iteration_lib.errors import RunStoppedError, StateCorruptedError, UsageError
 
 

@@ -11,11 +11,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from airflow.sdk import TaskInstanceState
-from airflow.sdk.exceptions import AirflowFailException
 
 from iteration_lib.airflow.chain import Action, Progress, decide_action
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook
+from iteration_lib.airflow.interface import AirflowFailException
 from iteration_lib.errors import RunNotFoundError
 from iteration_lib.store.seam import History
 

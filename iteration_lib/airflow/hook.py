@@ -12,10 +12,10 @@ import os
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode, urlsplit
 
-from airflow.sdk import BaseHook, Connection, conf
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk import BaseHook, Connection
 from airflow.sdk.log import mask_secret
 
+from iteration_lib.airflow.interface import AirflowNotFoundException, conf
 from iteration_lib.config import STATE_URI_VARIABLE, STORE_URL_VARIABLE
 from iteration_lib.errors import IterationError, UsageError
 from iteration_lib.store.postgres import PostgresStore

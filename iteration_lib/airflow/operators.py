@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from iteration_lib.airflow.chain import Action
+from iteration_lib.airflow.interface import AirflowSkipException, DownstreamTasksSkipped
 from iteration_lib.airflow.parameter import read_form
 
 if TYPE_CHECKING:

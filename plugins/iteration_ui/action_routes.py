@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from airflow.api_fastapi.core_api.security import GetUserDep
-from airflow.sdk import conf
+from airflow.configuration import conf  # airflow.sdk has it too, but not in 3.1
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlsplit
 
-from airflow.sdk import conf
+from airflow.configuration import conf  # airflow.sdk has it too, but not in 3.1
 
 PREFIX = "/iterations"
 TAB = "iteration"

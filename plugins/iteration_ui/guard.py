@@ -17,7 +17,7 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails, DagAccessEntity
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
-from airflow.sdk import conf
+from airflow.configuration import conf  # airflow.sdk has it too, but not in 3.1
 from fastapi import HTTPException, Request, status
 
 from iteration_lib.airflow.hook import find_store_conn_id

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from iteration_lib.protocol.status import AttemptOutcome
 from iteration_lib.store.record import AttemptRecord
 from tests.failover.driven import is_over, wait_until
 from tests.fixture.airflow import AirflowSite, DagRun, wait_for
@@ -49,7 +50,7 @@ def test_a_killed_task_takes_spark_with_it_and_its_retry_resumes_to_the_same_bit
     """Durable epochs and the operator that is finished for good do not run again; nothing is left running."""
     dag_run_id = airflow.trigger(DAG_ID, trace=str(tmp_path), holds_in=5)
     wait_until((tmp_path / "held").exists, "epoch 5")
-    driver = psutil.Process(live_attempt(airflow, f"{DAG_ID}/{dag_run_id}").holder.pid)
+    driver = psutil.Process(airflow.live_attempt(f"{DAG_ID}/{dag_run_id}").holder.pid)
     jvm = driver.parent()
     task = psutil.Process(int(driver.environ()["ITERATION_PARENT_PID"]))
     supervisor = task.parent()
@@ -72,12 +73,33 @@ def test_a_killed_task_takes_spark_with_it_and_its_retry_resumes_to_the_same_bit
     assert bodies(tmp_path) == Counter(["largest", "added 5", *(f"added {epoch}" for epoch in range(8))])
 
 
-def live_attempt(airflow: AirflowSite, run_key: str) -> AttemptRecord:
-    """Return the attempt that drives a run."""
-    run = airflow.store.find_run(run_key)
-    assert run is not None
-    run_id = run.run_id
-    return wait_for(
-        lambda: next((known for known in airflow.store.list_attempts(run_id) if known.ended_at is None), None),
-        what="a live attempt",
-    )
+def test_a_try_that_outlived_its_supervisor_ends_with_its_spark_once_its_retry_has_the_run(
+    airflow: AirflowSite, tmp_path: Path, undisturbed: str
+) -> None:
+    """Airflow counts it as dead, and starts the retry beside it; the function that it is in does not return."""
+    dag_run_id = airflow.trigger(DAG_ID, trace=str(tmp_path), holds_in=5)
+    wait_until((tmp_path / "held").exists, "epoch 5")
+    driver = psutil.Process(airflow.live_attempt(f"{DAG_ID}/{dag_run_id}").holder.pid)
+    jvm = driver.parent()
+    supervisor = psutil.Process(int(driver.environ()["ITERATION_PARENT_PID"])).parent()
+    assert jvm is not None
+    assert supervisor is not None
+
+    supervisor.kill()
+    retry = wait_for(lambda: superseding(airflow, f"{DAG_ID}/{dag_run_id}"), what="the retry")
+    was_alive = not is_over(driver)
+    for what, process in {"the driver": driver, "its JVM": jvm}.items():
+        wait_until(lambda process=process: is_over(process), f"{what}'s end", timeout_seconds=40)
+    (tmp_path / "released").touch()
+    ended = airflow.wait(DAG_ID, dag_run_id)
+
+    assert (True, f"{DAG_ID}/{dag_run_id}/epochs.e004/2") == (was_alive, retry.holder.task)
+    assert result(airflow, ended) == ("success", undisturbed)
+    assert bodies(tmp_path) == Counter(["largest", "added 5", *(f"added {epoch}" for epoch in range(8))])
+
+
+def superseding(airflow: AirflowSite, run_key: str) -> AttemptRecord | None:
+    """Return the attempt that has taken a run from another one, once there is one."""
+    *earlier, last = airflow.attempts(run_key)
+    is_superseded = any(known.outcome is AttemptOutcome.SUPERSEDED for known in earlier)
+    return last if is_superseded and last.ended_at is None else None

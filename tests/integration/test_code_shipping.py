@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import textwrap
-import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from iteration_lib.errors import IterationNotFoundError
 from iteration_lib.runner.code_shipping import write_zip
-from iteration_lib.runner.java import find_java_home
 
 
 @pytest.fixture
@@ -86,55 +81,6 @@ SCRIPT = """
     print("FOUND", len(digest), sum(found["x"]))
     runner.close()
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while text not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """A Spark cluster of its own processes, on loopback: its workers have no Python path of the driver's."""
-    home = Path(pyspark.__file__).parent
-    port = free_port()
-    address = f"spark://127.0.0.1:{port}"
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {
-        "JAVA_HOME": str(find_java_home()),
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    roles = {
-        "Master": ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
-        "Worker": ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "2", "--memory", "1g", address],
-    }
-    started = []
-    for role, arguments in roles.items():
-        log = tmp_path / f"{role}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [home / "bin" / "spark-class", f"org.apache.spark.deploy.{role.lower()}.{role}", *arguments],
-                env=environment | {"SPARK_WORKER_DIR": str(tmp_path / "work")},
-                cwd=tmp_path,
-                stdout=output,
-                stderr=output,
-            )
-        started.append(process)
-        wait_for(log, {"Master": "I have been elected leader", "Worker": "Successfully registered"}[role], process)
-    yield address
-    for process in reversed(started):
-        process.terminate()
-        process.wait(30)
 
 
 @pytest.mark.spark

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import re
 import shlex
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 import yaml
 from airflow.cli.cli_config import core_commands
@@ -17,6 +21,20 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = [name for name, service in SERVICES.items() if "build" in service]
+DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_whoever_is_waited_for_is_there_and_says_so_himself(name: str) -> None:
+    waited_for = SERVICES[name].get("depends_on", {})
+
+    conditions = {other: condition["condition"] for other, condition in waited_for.items()}
+
+    assert {
+        other: "service_healthy" if "healthcheck" in SERVICES[other] else "service_completed_successfully"
+        for other in waited_for
+    } == conditions
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -44,12 +62,55 @@ def test_no_password_is_written_out() -> None:
     assert [] == [password for password in passwords if not password.startswith("${")]
 
 
-@pytest.mark.parametrize("name", [name for name, service in SERVICES.items() if service["image"] != "postgres:17"])
-def test_every_command_is_one_of_airflows_or_a_script_that_is_mounted(name: str) -> None:
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_is_one_that_the_image_has_or_a_script_that_is_mounted(name: str) -> None:
     first, *rest = shlex.split(SERVICES[name]["command"])
     mounted = [mount.split(":")[1] for mount in SERVICES[name]["volumes"]]
+    installed = {"airflow": "apache-airflow-core", "spark-class": "pyspark", "spark-submit": "pyspark"}
 
-    assert first in mounted or (first == "airflow" and rest[0] in {command.name for command in core_commands})
+    if first in mounted:
+        return
+    files = importlib.metadata.files(installed[first]) or []
+    entries = {entry.name for entry in importlib.metadata.entry_points(group="console_scripts")}
+    assert first in entries | {file.name for file in files}
+    assert f"\n{installed[first].removesuffix('-core')}==" in "\n" + (ROOT / "requirements" / "demo.txt").read_text()
+    if first == "airflow":
+        assert rest[0] in {command.name for command in core_commands}
+    else:
+        assert [] == [word for word in rest if word.startswith("org.apache.") and not _is_in_spark(word)]
+
+
+def test_image_holds_what_the_commands_need_beside_the_lock() -> None:
+    """Spark's programs ask for a Java, the setup script and drivers for the means to reach the object store."""
+    packages = re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements" / "demo.txt").read_text(), re.MULTILINE)
+
+    assert "openjdk-17-jre-headless" in DOCKERFILE
+    assert {"s3fs", "grpcio", "asyncpg"} <= set(packages)
+
+
+def test_every_address_is_a_services_name() -> None:
+    names = re.findall(r"(?:@|http://|spark://|\"host\": \")([a-z-]+)(?=[:/\"])", TEXT)
+
+    assert {"postgres", "object-store", "spark-master", "spark-connect", "api-server"} <= set(names)
+    assert set() == set(names) - set(SERVICES) - {"localhost", "spark"}
+
+
+def test_drivers_and_executors_find_the_same_state_and_the_same_input() -> None:
+    kinds = ("scheduler", "spark-worker", "spark-connect")
+    state = ("ITERATION_STATE_URI", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+
+    environments = [tuple(SERVICES[kind]["environment"][name] for name in state) for kind in kinds]
+    inputs = [[mount for mount in SERVICES[kind]["volumes"] if mount.startswith("input-data:")] for kind in kinds]
+
+    assert 1 == len(set(environments))
+    assert [["input-data:/opt/airflow/data"]] * 3 == inputs
+
+
+@pytest.mark.parametrize("name", [name for name in SERVICES if name.startswith("spark")])
+def test_sparks_services_know_no_secret_of_airflows(name: str) -> None:
+    demanded = set(re.findall(r"\$\{(\w+)", json.dumps(SERVICES[name]["environment"])))
+
+    assert demanded <= {"OBJECT_STORE_ACCESS_KEY", "OBJECT_STORE_SECRET_KEY", "SPARK_CONNECT_TOKEN"}
 
 
 def test_whatever_stays_up_is_watched() -> None:
@@ -57,7 +118,7 @@ def test_whatever_stays_up_is_watched() -> None:
 
 
 def test_dockerfile_copies_only_what_is_there() -> None:
-    copied = re.findall(r"^COPY (.+) \S+$", (ROOT / "docker" / "Dockerfile").read_text(), re.MULTILINE)
+    copied = re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.MULTILINE)
 
     assert [] == [path for line in copied for path in line.split() if not (ROOT / path).exists()]
 
@@ -68,3 +129,10 @@ def test_stores_address_is_one_that_the_store_takes() -> None:
     engine = open_engine(re.sub(r"\$\{[^}]*\}", "word", url))
 
     assert ("postgres", "iteration") == (engine.url.host, engine.url.database)
+
+
+def _is_in_spark(name: str) -> bool:
+    """Tell whether one of the jars that pyspark brings has a class."""
+    wanted = f"{name.replace('.', '/')}.class"
+    jars = (Path(pyspark.__file__).parent / "jars").glob("spark-*.jar")
+    return any(wanted in zipfile.ZipFile(jar).namelist() for jar in jars)
