@@ -13,7 +13,7 @@ import pytest
 
 from tests.command_line import PROJECT
 from tests.failover.driven import wait_until
-from tests.failover.test_airflow_kill import bodies, live_attempt
+from tests.failover.test_airflow_kill import bodies
 from tests.fixture.airflow import AirflowSite
 from tests.fixture.spark import SPARK_VARIABLE
 from tests.integration.test_airflow_watch import WHOLE, state_digest
@@ -33,7 +33,7 @@ def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bit
     dag_run_id = airflow.trigger(CONNECTED, trace=str(tmp_path / "connected"), holds_in=5)
     wait_until((tmp_path / "connected" / "held").exists, "epoch 5", timeout_seconds=120)
 
-    client = psutil.Process(live_attempt(airflow, f"{CONNECTED}/{dag_run_id}").holder.pid)
+    client = psutil.Process(airflow.live_attempt(f"{CONNECTED}/{dag_run_id}").holder.pid)
     ports = {connection.raddr.port for connection in client.net_connections() if connection.raddr}
 
     client.kill()

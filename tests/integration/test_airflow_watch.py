@@ -10,7 +10,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.failover.driven import is_over, wait_until
-from tests.failover.test_airflow_kill import bodies, live_attempt
+from tests.failover.test_airflow_kill import bodies
 from tests.fixture.airflow import DAGS, AirflowSite, DagRun, wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
@@ -156,7 +156,7 @@ def test_killed_driver_on_spark_resumes_by_its_retry_to_the_bits_of_every_other_
     shell = CommandLine(store_url=str(airflow.store.url), folder=tmp_path, cwd=DAGS)
     typed = shell.run("counting_team.counting:counting", "typed", "--param", f"trace={tmp_path / 'typed'}")
     dag_run_id = hold(airflow, ON_SPARK, tmp_path / "watched", epoch=5)
-    driver = psutil.Process(live_attempt(airflow, f"{ON_SPARK}/{dag_run_id}").holder.pid)
+    driver = psutil.Process(airflow.live_attempt(f"{ON_SPARK}/{dag_run_id}").holder.pid)
     task = psutil.Process(int(driver.environ()["ITERATION_PARENT_PID"]))
 
     task.kill()
