@@ -47,7 +47,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """One run. `refresh_seconds` is None once nothing changes any more; newest rows come first."""
+    """One run. `refresh_seconds` is None once nothing changes any more; newest rows come first.
+
+    The tasks of a chain count the run's own epochs, the first of which is `first_epoch`.
+    """
 
     run_id: str
     run_key: str
@@ -57,6 +60,7 @@ class RunPage:
     progress: Progress
     refresh_seconds: int | None
     origin: str
+    first_epoch: int
     params: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
     state_digest: str | None
@@ -86,6 +90,7 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         progress=_progress(run, reading.epochs),
         refresh_seconds=LIVE_SECONDS if run.status in _LIVE else None,
         origin=_origin(reading),
+        first_epoch=reading.branch.epoch + 1 if reading.branch is not None else 0,
         params=tuple((name, str(value)) for name, value in run.params.items()),
         outputs=tuple(sorted((run.outputs or {}).items())),
         state_digest=run.state_digest,

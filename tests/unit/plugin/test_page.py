@@ -340,7 +340,9 @@ def test_branch_says_where_it_began(origin_run_id: RunId | None, said: str) -> N
         released_at=None,
     )
 
-    assert said == make_run_page(RunReading(run=RUN, branch=branch), now=NOW).origin
+    page = make_run_page(RunReading(run=RUN, branch=branch), now=NOW)
+
+    assert (said, 7) == (page.origin, page.first_epoch)
 
 
 @pytest.mark.parametrize(
