@@ -35,6 +35,6 @@ class EpochLink(BaseOperatorLink):
 
 
 def epoch_path(dag_id: str, dag_run_id: str, task_id: str) -> str:
-    """Return where the epoch of a task is shown: of a branch, too, its tasks count the epochs from its own first one."""
+    """Return where a task's epoch is shown; the tasks of a branch count from its own first one."""
     named = _FIRST_EPOCH.search(task_id)
     return tab_path(dag_id, dag_run_id) + (f"#epoch-{int(named[1])}" if named else "")
