@@ -143,7 +143,7 @@ def _is_refused_rightly(run: SimulatedRun, request: BranchRequest, error: BaseEx
     if isinstance(error, RunNotFoundError):  # the key was another branch's, which was deleted before it was read
         return request.run_key in {known.rows.run["run_key"] for known in run.world.runs if known.status == "DELETED"}
     if isinstance(error, IllegalBranchError):
-        return _is_illegal(run, request)
+        return _is_illegal(run, request) or _was_newest(run, request)
     gone = [row for row in of_status(run.rows.checkpoints, "DISCARDED") if _is_meant(run, request, row)]
     return type(error) is UsageError and (not _meant(run, request) or bool(gone))  # or another of its epoch came since
 
@@ -166,6 +166,17 @@ def _is_illegal(run: SimulatedRun, request: BranchRequest) -> bool:
     is_newest = any(row["status"] == "COMPLETED" for row in _meant(run, request))
     never_comes = any(o.role is Role.DATA and not o.replays for o in run.program.graph.operators)
     return (request.mode is RestoreMode.CLAIM and is_newest) or (request.data == "new" and never_comes)
+
+
+def _was_newest(run: SimulatedRun, request: BranchRequest) -> bool:
+    """Tell whether the run may have needed what is to be claimed when it was read.
+
+    Where the key is another branch's, what that one began from is read first; the run may go on, or be deleted, before
+    the answer.
+    """
+    is_again = request.run_key in {known.rows.run["run_key"] for known in run.world.runs}
+    had_files = of_status(run.rows.checkpoints, "SUBSUMED", "DISCARDED")
+    return request.mode is RestoreMode.CLAIM and is_again and any(_is_meant(run, request, row) for row in had_files)
 
 
 def _meant(run: SimulatedRun, request: BranchRequest) -> list[Row]:
