@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 
 import pytest
@@ -17,8 +19,9 @@ pytest_plugins = [
     "tests.fixture.store",
 ]
 
-# Importing Airflow writes a configuration there.
-os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-of-tests-"))
+if "AIRFLOW_HOME" not in os.environ:  # importing Airflow writes a configuration there
+    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-of-tests-")
+    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 
 settings.register_profile(
     "pr", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
