@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from iteration_lib.errors import IterationError
 from iteration_lib.launch import check_input
+from iteration_lib.marker import kept_in_force
 from iteration_lib.model.params import parse_params
 from iteration_lib.planning.rows import PlanRows
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
@@ -47,7 +48,8 @@ def check_pins(store: History, rows: PlanRows) -> tuple[CheckedPin, ...]:
 
 def check_unpinned(rows: PlanRows, params: type | None) -> tuple[str, ...]:
     """Say what is wrong with what the attempt will pin; nothing where its parameters are, which is said elsewhere."""
-    pinned = {*(pin.name for pin in rows.pins), *(rows.held.keeps if rows.held is not None else ())}
+    kept = kept_in_force(rows.operators, rows.held) if rows.held is not None else ()
+    pinned = {*(pin.name for pin in rows.pins), *kept}
     unpinned = [operator for operator in rows.continuation.graph.data if operator.operator_id not in pinned]
     if params is None or not unpinned:
         return ()

@@ -30,7 +30,6 @@ from iteration_lib.state.manifest import Manifest
 from iteration_lib.stopping import live_attempt
 from iteration_lib.store.record import (
     AttemptRecord,
-    BranchRecord,
     CommittableRecord,
     RunRecord,
     StopRecord,
@@ -109,7 +108,7 @@ def _plan(store: StoreWithHistory, rows: PlanRows, params: type | None, *, allow
         *offences,
         *_check_sinks(store, rows, params),
     ]
-    resume = _resume(_as_if_kept(store, continuation, rows.held)) if rows.runs_epochs else None
+    resume = _resume(_as_if_kept(store, rows)) if rows.runs_epochs else None
     manifest, checkpoint, problems = _checkpoint(rows)
     pins = check_pins(store, rows) if resume is not None else ()
     if resume is not None:
@@ -163,15 +162,15 @@ def _check_sinks(store: StoreWithHistory, rows: PlanRows, params: type | None) -
     return tuple(str(or_given_up(error, stored)) for error, stored in others if error is not None)
 
 
-def _as_if_kept(store: History, continuation: Continuation, held: BranchRecord | None) -> Continuation:
+def _as_if_kept(store: History, rows: PlanRows) -> Continuation:
     """Return how a branch goes on once its attempt has taken over what its origin had finished for good."""
+    continuation, held = rows.continuation, rows.held
     if held is None:
         return continuation
     manifest, _ = tried(lambda: read_origin_manifest(held))
     if manifest is None:
         return continuation
-    kept = kept_in_force(store.list_operators(held.run_id), held)
-    finished = kept & set(finished_in_force(store, held.origin_run_id, manifest))
+    finished = kept_in_force(rows.operators, held) & set(finished_in_force(store, held.origin_run_id, manifest))
     markers = replace(continuation.markers, finished=continuation.markers.finished | finished)
     return replace(continuation, markers=markers)
 

@@ -10,7 +10,7 @@ import pytest
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.config import Settings
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import OperatorFailedError, RunMismatchError
+from iteration_lib.errors import InputError, OperatorFailedError, RunMismatchError
 from iteration_lib.launch import Drive, drive_run, find_run, read_outputs
 from iteration_lib.planning.plan import plan_run
 from iteration_lib.process import this_holder
@@ -168,6 +168,25 @@ def test_branch_does_not_take_over_what_an_operator_left_that_it_has_dropped(ben
     skipped = [step.vertex.operator_id for step in planned.resume.steps if step.action is Action.SKIPPED]
     assert (branch.run_id, ["scaled"], ()) == (ended.run_id, skipped, planned.refusals)
     assert [{"total": 28000.0}] == read_outputs(bench.store, ended)["probe"].to_pylist()
+
+
+def test_branch_pins_anew_what_a_data_stream_reads_that_it_has_dropped_and_the_plan_looks(bench: InMemory) -> None:
+    bench.write_iteration(LONG + PRICES.format(price=10.0))
+    bench.open()
+    bench.drive()
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    branch_run(bench.store, settings, BranchRequest(checkpoint="planned@2", run_key="again", branched_by="ann"))
+    bench.write_iteration(LONG + BROKEN)
+    with pytest.raises(OperatorFailedError):
+        drive_branch(bench, settings)
+    elsewhere = PRICES.format(price=0.0).replace("records(p=[0.0])", f"parquet({str(bench.folder / 'none')!r})")
+    bench.write_iteration(LONG + elsewhere)
+
+    planned = plan_run(bench.store, find_run(bench.store, "again"))
+    with pytest.raises(InputError) as caught:
+        drive_branch(bench, settings)
+
+    assert (str(caught.value),) == planned.refusals
 
 
 def drive_branch(bench: InMemory, settings: Settings, *, allow_dropped_state: bool = False) -> RunRecord:
