@@ -56,7 +56,7 @@ class Progress:
 def first_epoch_of(store: History, run: RunRecord) -> int:
     """Return the epoch that a run begins with: 0, or the one behind its origin's checkpoint."""
     branch = store.find_branch(run.run_id)
-    return branch.epoch + 1 if branch is not None else 0
+    return branch.first_epoch if branch is not None else 0
 
 
 class Action(enum.Enum):

@@ -25,7 +25,7 @@ def sweep_scratch(context: RunContext) -> None:
     One that was released without a word has removed its own, or has said in the log what it could not remove.
     """
     for attempt in context.store.list_attempts(context.run.run_id):
-        has_cleaned_up = attempt.outcome is AttemptOutcome.RELEASED and attempt.reason is None
+        has_cleaned_up = attempt.outcome is AttemptOutcome.RELEASED and not attempt.is_interrupted
         if attempt.ended_at is None or has_cleaned_up:
             continue
         for name in (RUNNER_SCRATCH, FRESH_STATE):

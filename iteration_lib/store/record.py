@@ -72,6 +72,11 @@ class BranchRecord(Origin):
         """Whether it needs its origin still."""
         return self.released_at is None
 
+    @property
+    def first_epoch(self) -> int:
+        """The epoch that the run begins with: the one behind its origin's checkpoint."""
+        return self.epoch + 1
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord(NewRun):

@@ -90,7 +90,7 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         progress=_progress(run, reading.epochs),
         refresh_seconds=LIVE_SECONDS if run.status in _LIVE else None,
         origin=_origin(reading),
-        first_epoch=reading.branch.epoch + 1 if reading.branch is not None else 0,
+        first_epoch=reading.branch.first_epoch if reading.branch is not None else 0,
         params=tuple((name, str(value)) for name, value in run.params.items()),
         outputs=tuple(sorted((run.outputs or {}).items())),
         state_digest=run.state_digest,
