@@ -158,9 +158,10 @@ def test_run_is_started_from_a_checkpoint_with_other_parameters(
     before = dag_runs(airflow)
     page = open_page(tab_of(ended), user="user", theme=theme)
     run = framed(page)
-    checkpoint_id = int(run.get_by_role("row").filter(has_text="its run").locator("td").first.inner_text())
+    start = run.get_by_role("button", name="Start from here")
+    checkpoint_id = int(run.get_by_role("row").filter(has=start).first.locator("td").first.inner_text())
 
-    run.get_by_role("row").filter(has_text="its run").get_by_role("button", name="Start from here").click()
+    start.first.click()
     run.get_by_label("until").fill("7")
     trace = run.get_by_label("trace")
     folder = trace.input_value()

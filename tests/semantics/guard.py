@@ -6,13 +6,13 @@ A Guard names the row, the test, and a patch of the package that breaks the row:
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).parents[2]
 _COPIED = ("iteration_lib", "sql", "tests", "plugins", "dags", "script", "docs")
@@ -47,7 +47,7 @@ class Guard:
 def is_caught(guard: Guard) -> tuple[bool, str]:
     """Run a guard's test on a broken copy of the project; tell whether it fails, and what it said.
 
-    Where a fixture does not survive the break, pytest tells of an error: the test never ran.
+    Where a fixture does not survive the break, pytest reports an error and no failure: the test never ran.
     """
     with tempfile.TemporaryDirectory(prefix="broken-") as folder:
         copy = Path(folder)
@@ -56,8 +56,10 @@ def is_caught(guard: Guard) -> tuple[bool, str]:
         for name in ("pyproject.toml", "README.md"):
             shutil.copy2(ROOT / name, copy / name)
         (copy / guard.file).write_text(guard.patched())
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{guard.test}"]
+        report = copy / "report.xml"
+        options = ["-q", "-x", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", *options, f"tests/{guard.test}"]
         environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
         ended = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-    failed = re.search(rf"^FAILED tests/{re.escape(guard.test)}(?=$|[\[: ])", ended.stdout, re.MULTILINE)
-    return failed is not None, ended.stdout[-2_000:] + ended.stderr[-500:]
+        failed = report.exists() and ET.parse(report).find(".//failure") is not None  # noqa: S314 - pytest's own
+    return failed, ended.stdout[-2_000:] + ended.stderr[-500:]
