@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from iteration_lib.errors import FallbackRefusedError, RunLockedError
+from iteration_lib.errors import CheckpointNotFoundError, FallbackRefusedError, RunLockedError
 from iteration_lib.protocol import Command, Event, RunState, decide
 from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import (
     AttemptOpened,
+    CheckpointPinned,
     CheckpointsDiscarded,
     Committable,
     FellBack,
@@ -93,6 +94,20 @@ class Coordinator:
                 raise FallbackRefusedError(run_id, f"checkpoint {checkpoint_id} is not there any more")
             event = FellBack(attempt_id=attempt_id, fencing_token=fencing_token, checkpoint=found, reason=reason)
             return (event,)
+
+        return retry(lambda: self._transact(run_id, choose), f"run_id={run_id}", sleep=self._sleep)
+
+    def pin(self, run_id: RunId, checkpoint_id: int, *, pinned_by: str) -> RunState:
+        """Keep a checkpoint for a person, until CheckpointReleased.
+
+        Raises as `apply` does, and CheckpointNotFoundError where the checkpoint is not there, or not any more.
+        """
+
+        def choose(transaction: Transaction, state: RunState) -> tuple[Event, ...]:
+            found = transaction.read_checkpoint(checkpoint_id)
+            if found is None:
+                raise CheckpointNotFoundError(run_id, checkpoint_id, last=state.last_checkpoint_id)
+            return (CheckpointPinned(checkpoint_id=checkpoint_id, status=found.status, pinned_by=pinned_by),)
 
         return retry(lambda: self._transact(run_id, choose), f"run_id={run_id}", sleep=self._sleep)
 

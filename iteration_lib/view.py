@@ -132,6 +132,7 @@ def checkpoint_json(checkpoint: CheckpointRecord) -> Json:
         "reason": checkpoint.reason,
         "safe_to_delete": checkpoint.safe_to_delete,
         "pinned_by": list(checkpoint.by_branches),
+        "pinned_by_person": checkpoint.by_person,
         "triggered_at": instant(checkpoint.triggered_at),
     }
 

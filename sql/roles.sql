@@ -6,7 +6,7 @@ DO $$
 DECLARE
     our_tables CONSTANT name[] := ARRAY['runs', 'attempts', 'operators', 'pins', 'epochs', 'edge_parts',
         'checkpoints', 'checkpoint_requests', 'listener_notices', 'branches', 'committables', 'stops', 'fallbacks',
-        'checkpoint_needs', 'schema_migrations'];
+        'checkpoint_pins', 'checkpoint_needs', 'schema_migrations'];
     wanted text;
     owned record;
 BEGIN
@@ -42,11 +42,12 @@ BEGIN
         GRANT SELECT, INSERT, UPDATE ON runs, attempts, operators, pins, epochs, edge_parts, checkpoints,
             checkpoint_requests, listener_notices, branches, committables, stops, fallbacks TO iteration_coordinator;
         GRANT DELETE ON operators TO iteration_coordinator;
+        GRANT SELECT, INSERT, DELETE ON checkpoint_pins TO iteration_coordinator;
         GRANT SELECT ON checkpoint_needs, schema_migrations TO iteration_coordinator;
     END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'iteration_reader') THEN
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO iteration_reader', current_schema());
-        GRANT SELECT ON runs, attempts, operators, pins, epochs, edge_parts, checkpoints,
+        GRANT SELECT ON runs, attempts, operators, pins, epochs, edge_parts, checkpoints, checkpoint_pins,
             checkpoint_requests, listener_notices, branches, committables, stops, fallbacks, checkpoint_needs,
             schema_migrations
             TO iteration_reader;

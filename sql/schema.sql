@@ -531,6 +531,8 @@ BEGIN
         IF NEW.status = 'DISCARDED' AND OLD.status <> 'DISCARDED' THEN
             IF EXISTS (SELECT FROM branches WHERE branches.origin_run_id = OLD.run_id
                        AND branches.origin_checkpoint_id = OLD.checkpoint_id AND branches.released_at IS NULL)
+               OR EXISTS (SELECT FROM checkpoint_pins WHERE checkpoint_pins.run_id = OLD.run_id
+                       AND checkpoint_pins.checkpoint_id = OLD.checkpoint_id)
                OR OLD.status = 'COMPLETED' AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id
                        AND runs.status = 'DELETED')
                    AND NOT EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
@@ -914,17 +916,48 @@ BEGIN
 END $$;
 CREATE TRIGGER branches_guard BEFORE INSERT OR UPDATE ON branches FOR EACH ROW EXECUTE FUNCTION branches_guard();
 
+CREATE TABLE checkpoint_pins (
+    run_id        uuid NOT NULL,
+    checkpoint_id bigint NOT NULL,
+    pinned_by     text NOT NULL,
+    pinned_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT checkpoint_pins_pkey PRIMARY KEY (run_id, checkpoint_id),
+    CONSTRAINT checkpoint_pins_checkpoint_fkey FOREIGN KEY (run_id, checkpoint_id) REFERENCES checkpoints
+);
+
+COMMENT ON TABLE checkpoint_pins IS 'Which checkpoints persons keep, whatever the policy; a released one has no row (I18).';
+
+CREATE FUNCTION checkpoint_pins_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        RAISE EXCEPTION 'the pin of checkpoint % cannot change', OLD.checkpoint_id USING ERRCODE = 'check_violation';
+    END IF;
+    PERFORM FROM checkpoints WHERE checkpoints.run_id = NEW.run_id AND checkpoints.checkpoint_id = NEW.checkpoint_id
+        AND checkpoints.status IN ('COMPLETED', 'SUBSUMED') FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'checkpoint % of run % is not there', NEW.checkpoint_id, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER checkpoint_pins_guard BEFORE INSERT OR UPDATE ON checkpoint_pins
+    FOR EACH ROW EXECUTE FUNCTION checkpoint_pins_guard();
+
 -- Who needs a checkpoint besides its own run, and whether it may go without anybody missing it.
 CREATE VIEW checkpoint_needs AS
 SELECT checkpoints.run_id, checkpoints.checkpoint_id, checkpoints.status, needed.by_branches,
-    checkpoints.status IN ('ABORTED', 'DISCARDED') OR cardinality(needed.by_branches) = 0 AND (
-        checkpoints.status = 'SUBSUMED' OR checkpoints.status = 'COMPLETED' AND runs.status = 'DELETED'
-    ) AS safe_to_delete
-FROM checkpoints JOIN runs USING (run_id) CROSS JOIN LATERAL (
+    checkpoints.status IN ('ABORTED', 'DISCARDED')
+        OR cardinality(needed.by_branches) = 0 AND checkpoint_pins.pinned_by IS NULL AND (
+            checkpoints.status = 'SUBSUMED' OR checkpoints.status = 'COMPLETED' AND runs.status = 'DELETED'
+        ) AS safe_to_delete,
+    checkpoint_pins.pinned_by AS by_person
+FROM checkpoints JOIN runs USING (run_id) LEFT JOIN checkpoint_pins USING (run_id, checkpoint_id)
+CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(branches.run_id ORDER BY branches.branched_at, branches.run_id), '{}') AS by_branches
     FROM branches
     WHERE branches.origin_run_id = checkpoints.run_id AND branches.origin_checkpoint_id = checkpoints.checkpoint_id
         AND branches.released_at IS NULL
 ) AS needed;
 
-COMMENT ON VIEW checkpoint_needs IS 'Per checkpoint: the branches that pin it, and whether it is safe to delete (I18).';
+COMMENT ON VIEW checkpoint_needs IS
+    'Per checkpoint: the branches and the person that pin it, and whether it is safe to delete (I18).';

@@ -97,6 +97,7 @@ NEW_ROWS = {
         "target": "'t'",
         "content": "'{}'",
     },
+    "checkpoint_pins": {"run_id": "%(older)s", "checkpoint_id": "2", "pinned_by": "'ann'"},
     "fallbacks": {
         "run_id": "%(older)s",
         "fencing_token": "2",
@@ -162,6 +163,10 @@ def stop_with(**columns: str) -> str:
 
 def fallback_with(**columns: str) -> str:
     return insert("fallbacks", **columns)
+
+
+def pinned_with(**columns: str) -> str:
+    return insert("checkpoint_pins", **columns)
 
 
 def branch_with(**columns: str) -> str:
@@ -230,6 +235,11 @@ CONSTRAINTS = {
         branch_with(origin_run_id="NULL", origin_checkpoint_id="NULL", manifest_sha256="'x'"),
     ),
     "a branch of no mode": Illegal("branches_mode_check", branch_with(mode="'BORROW'")),
+    # checkpoint_pins
+    "a checkpoint that is pinned twice": Illegal("checkpoint_pins_pkey", pinned_with(checkpoint_id="1")),
+    "a pin of no checkpoint": Illegal(
+        "checkpoint_pins_checkpoint_fkey", pinned_with(checkpoint_id="9"), ("checkpoint_pins_guard",)
+    ),
     # fallbacks
     "a second fallback of an attempt": Illegal(
         "fallbacks_pkey", fallback_with(run_id="%(fallen)s"), ("fallbacks_guard",)
@@ -551,6 +561,17 @@ GUARDS = {
     "a run that is deleted while it is driven": Illegal(
         "is driven and cannot be stopped or deleted",
         set_run("fresh", "status = 'DELETED', deleted_by = 'ann', deleted_at = now()"),
+    ),
+    "a pin of a pending checkpoint": Illegal("is not there", pinned_with(run_id="%(left pending)s", checkpoint_id="1")),
+    **{
+        f"another {column} of a pin": Illegal(
+            "the pin of checkpoint", f"UPDATE checkpoint_pins SET {column} = {value} WHERE run_id = %(older)s"
+        )
+        for column, value in {"checkpoint_id": "2", "pinned_by": "'bob'"}.items()
+    },
+    "a checkpoint that a person pins, discarded": Illegal(
+        "checkpoint 1 of run",
+        "UPDATE checkpoints SET status = 'DISCARDED' WHERE run_id = %(older)s AND checkpoint_id = 1",
     ),
     "the newest checkpoint of a run that is there, discarded": Illegal(
         "checkpoint 1 of run", set_checkpoint(1, "status = 'DISCARDED'")
@@ -930,7 +951,11 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
     ),
     "I16": ("a notice that leaves out an epoch", "a notice of an epoch that is not durable"),
     "I17": ("an abort beyond the next checkpoint", "a lower aborted_through"),
-    "I18": ("the newest checkpoint of a run that is there, discarded", "a branch of a pending checkpoint"),
+    "I18": (
+        "the newest checkpoint of a run that is there, discarded",
+        "a checkpoint that a person pins, discarded",
+        "a branch of a pending checkpoint",
+    ),
     "I19": ("what is prepared of an aligned epoch", "what is committed twice"),
     "I20": ("an epoch after another one of a run that is to stop", "a run that is stopped while it is driven"),
     "I21": ("a fallback behind what a listener has heard", "a fallback while an epoch is open"),

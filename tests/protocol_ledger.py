@@ -26,6 +26,7 @@ from iteration_lib.protocol.command import (
     MarkCommitted,
     OpenAttempt,
     OpenEpoch,
+    PinCheckpoint,
     PinData,
     PublishOutputs,
     RecordAcknowledgements,
@@ -35,6 +36,7 @@ from iteration_lib.protocol.command import (
     RecordReports,
     RecordRequest,
     RecordStop,
+    ReleaseCheckpoint,
     ReleaseOrigin,
     ReplaceDefinition,
     ResumeRun,
@@ -385,6 +387,7 @@ class Ledger(Rows):
         assert command.epoch == older.trigger.epoch < self.last_durable_epoch, "I21: not an earlier epoch"
         for number, row in self.checkpoints.items():
             if number > command.to_checkpoint_id and row.status is not CheckpointStatus.ABORTED:
+                assert number not in self.pinned_by_hand, "I18: what a person pins was given up"
                 row.status = CheckpointStatus.DISCARDED
         older.status = CheckpointStatus.COMPLETED
         for (epoch, _), written in self.epochs.items():
@@ -409,6 +412,13 @@ class Ledger(Rows):
             case DiscardCheckpoints():
                 for checkpoint_id in command.checkpoint_ids:
                     self._discard(self.checkpoints[checkpoint_id])
+            case PinCheckpoint():
+                there = (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED)
+                assert self.checkpoints[command.checkpoint_id].status in there, "I18: pinned, and not there"
+                assert command.checkpoint_id not in self.pinned_by_hand, "I18: pinned twice"
+                self.pinned_by_hand.add(command.checkpoint_id)
+            case ReleaseCheckpoint():
+                self.pinned_by_hand.remove(command.checkpoint_id)
             case AbortCheckpoint():
                 self._abort(command)
             case _:
@@ -428,6 +438,7 @@ class Ledger(Rows):
                 attempt.failures = 0
 
     def _discard(self, row: CheckpointRow) -> None:
+        assert row.trigger.checkpoint_id not in self.pinned_by_hand, "I18: what a person pins was discarded"
         if row.status is CheckpointStatus.COMPLETED:
             assert self.status is RunStatus.DELETED, "I18: the newest checkpoint of a run that is there was discarded"
         if row.status in (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED):

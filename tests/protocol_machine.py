@@ -34,9 +34,11 @@ from tests.protocol_script import (
     claim,
     deletes,
     discards,
+    keeps,
     new_run,
     part,
     prepared,
+    releases,
     resumes,
     stops,
 )
@@ -217,6 +219,20 @@ class EventMachine(RuleBasedStateMachine):
         gone = [known for known in range(last + 2) if self.chance.random() < 0.4]
         if self.send(discards(*gone)):
             self.discarded.update(gone)
+
+    @rule(steps=_STEPS, seed=_SEEDS)
+    def person_pins_a_checkpoint_or_releases_it(self, steps: int, seed: int) -> None:
+        """What it was found as is what it is: nobody else writes beside it."""
+        self.go_on(steps, seed)
+        there = [known for known in self.completed if known not in self.discarded]
+        known = self.chance.choice([*there, self.state.last_checkpoint_id])
+        if self.chance.random() < 0.3:
+            self.send(releases(known))
+        elif known in there:
+            is_newest = self.state.completed is not None and self.state.completed.checkpoint_id == known
+            self.send(keeps(known, CheckpointStatus.COMPLETED if is_newest else CheckpointStatus.SUBSUMED))
+        else:
+            self.send(keeps(known, CheckpointStatus.PENDING))
 
     @rule(steps=_STEPS, seed=_SEEDS, is_meant=st.sampled_from([False, False, False, True]))
     def person_deletes_the_run(self, steps: int, seed: int, is_meant: bool) -> None:  # noqa: FBT001 - drawn

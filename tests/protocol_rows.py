@@ -102,6 +102,7 @@ class Rows:
     committables: dict[tuple[int, str], bool] = field(default_factory=dict)  # whether it is committed
     origin_epoch: int = -1
     holds_origin: bool = False
+    pinned_by_hand: set[int] = field(default_factory=set)
 
     def is_live(self) -> bool:
         """Tell whether an attempt is live."""
@@ -196,6 +197,7 @@ class Rows:
             sinks=dict(self.sinks),
             uncommitted=frozenset(key for key, is_committed in self.committables.items() if not is_committed),
             pinned=state.pinned,  # which is what rows of other runs say
+            pinned_by_hand=frozenset(self.pinned_by_hand),
         )
 
     def _stop_state(self, stop_id: str) -> StopState:

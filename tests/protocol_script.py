@@ -19,6 +19,8 @@ from iteration_lib.protocol.event import (
     CheckpointAborted,
     CheckpointAcknowledged,
     CheckpointDeclined,
+    CheckpointPinned,
+    CheckpointReleased,
     CheckpointRequested,
     CheckpointsDiscarded,
     CheckpointTriggered,
@@ -40,7 +42,7 @@ from iteration_lib.protocol.event import (
 )
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointState, FailedOperator, Holder, RunId
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, StopKind, UnalignedBy
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, CheckpointStatus, StopKind, UnalignedBy
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LEASE_SECONDS = 30.0
@@ -333,6 +335,16 @@ def aborts(checkpoint_id: int, by: str = "ann") -> CheckpointAborted:
 def discards(*checkpoint_ids: int) -> CheckpointsDiscarded:
     """Somebody lets checkpoints go."""
     return CheckpointsDiscarded(checkpoint_ids=checkpoint_ids)
+
+
+def keeps(checkpoint_id: int, status: CheckpointStatus = CheckpointStatus.SUBSUMED) -> CheckpointPinned:
+    """A person pins a checkpoint."""
+    return CheckpointPinned(checkpoint_id=checkpoint_id, status=status, pinned_by="ann")
+
+
+def releases(checkpoint_id: int) -> CheckpointReleased:
+    """A person releases a checkpoint."""
+    return CheckpointReleased(checkpoint_id=checkpoint_id)
 
 
 def deletes(*, gone: int | None = None, family: int = 0) -> RunDeleted:

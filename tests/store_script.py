@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.state import NO_EPOCH, FailedOperator, RunId
-from iteration_lib.protocol.status import RestoreMode, UnalignedBy
+from iteration_lib.protocol.status import CheckpointStatus, RestoreMode, UnalignedBy
 from iteration_lib.store.record import NewRun, Origin
 from iteration_lib.store.seam import StoreWithHistory
 from tests.protocol_script import (
@@ -22,8 +22,10 @@ from tests.protocol_script import (
     asks,
     claim,
     discards,
+    keeps,
     part,
     prepared,
+    releases,
     resumes,
     stops,
 )
@@ -177,6 +179,9 @@ def _third_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
         (three.lets_expire(12), three.triggers(8)),
         (three.completes(13, committables=(prepared(8, "model"), prepared(8, "rows", in_store=True))),),
         (three.commits((5, "rows"), (6, "rows"), (8, "model")),),
+        (keeps(9),),
+        (releases(9),),
+        (keeps(13, CheckpointStatus.COMPLETED),),
         (discards(1, 5),),
         (three.notifies(8, "goodbye", is_final=True),),
         (three.publishes(),),

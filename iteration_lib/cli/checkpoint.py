@@ -35,9 +35,14 @@ def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json([row for row, _ in both])
     else:
-        shown = [{**row, "pinned_by": ", ".join(pinning[:8] for pinning in known.by_branches)} for row, known in both]
+        shown = [{**row, "pinned_by": ", ".join(_pinned_by(known))} for row, known in both]
         columns = [name for name in ("pinned_by", "failure", "reason") if any(row[name] for row in shown)]
         print_table(f"checkpoints of {found.run_key}", shown, (*CHECKPOINT_COLUMNS, "safe_to_delete", *columns))
+
+
+def _pinned_by(checkpoint: CheckpointRecord) -> list[str]:
+    persons = [checkpoint.by_person] if checkpoint.by_person is not None else []
+    return [*(run_id[:8] for run_id in checkpoint.by_branches), *persons]
 
 
 @click.command()

@@ -33,12 +33,17 @@ _RARE = ("unknown_files", "left", "problem")
 def delete(run_name: str, store_url: str | None, *, yes: bool, as_json: bool) -> None:
     """Delete a RUN that nobody drives. Its key is free then, and `iteration gc` removes its files.
 
-    What branches still need of it stays until they have full checkpoints of their own. Published outputs that lie in
+    What branches still need of it stays until they have full checkpoints of their own, and what persons pinned until it
+    is released. Published outputs that lie in
     the run's own folder go with it.
     """
     with open_store(settings_of(store_url)) as store:
         run = find_run(store, run_name)
-        pinned = [known.checkpoint_id for known in store.list_checkpoints(run.run_id) if known.by_branches]
+        pinned = [
+            known.checkpoint_id
+            for known in store.list_checkpoints(run.run_id)
+            if known.by_branches or known.by_person is not None
+        ]
         if not yes:
             waiting = waiting_outputs(store, run)
             lost = f", for ever: {waiting}" if waiting else ""
@@ -49,7 +54,7 @@ def delete(run_name: str, store_url: str | None, *, yes: bool, as_json: bool) ->
     if as_json:
         print_json(answer)
         return
-    kept = f"; branches need checkpoint {', '.join(map(str, pinned))} still" if pinned else ""
+    kept = f", but not those of checkpoint {', '.join(map(str, pinned))}, which is pinned" if pinned else ""
     click.echo(f"run {run.run_key} is deleted; `iteration gc` removes its files{kept}")
 
 

@@ -27,6 +27,7 @@ from iteration_lib.cli.options import (
     store_options,
 )
 from iteration_lib.cli.output import print_fields, print_json, print_table
+from iteration_lib.cli.pin import pin, release
 from iteration_lib.cli.plan import plan
 from iteration_lib.cli.progress import ProgressBar
 from iteration_lib.cli.savepoint import savepoint
@@ -238,7 +239,23 @@ _SHOWN = {
 _RARE = ("stops",)
 
 
-_VERBS = (plan, explain, verify, checkpoints, checkpoint, abort, savepoint, stop, resume, branch, lineage, delete, gc)
+_VERBS = (
+    plan,
+    explain,
+    verify,
+    checkpoints,
+    checkpoint,
+    abort,
+    pin,
+    release,
+    savepoint,
+    stop,
+    resume,
+    branch,
+    lineage,
+    delete,
+    gc,
+)
 for verb in _VERBS:
     cli.add_command(verb)
 

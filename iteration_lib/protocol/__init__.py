@@ -52,8 +52,9 @@ I15  A part of a durable edge is marked once, only inside an open epoch that has
      epoch after the last durable one, and voids those of later ones; one that is told to ignore them voids all.
 I16  A listener hears of every durable epoch once, in order; that the run terminated, once, while it is TERMINATING.
 I17  A checkpoint that a person aborted before it began uses up its id and never becomes pending for anybody to see.
-I18  A checkpoint is discarded only if it is not the newest of a run that is there, and no branch pins it. A branch pins
-     the one that it started from until it has a completed one of its own; its epochs follow that one's.
+I18  A checkpoint is discarded only if it is not the newest of a run that is there, and neither a branch nor a person
+     pins it. A branch pins the one that it started from until it has a completed one of its own; its epochs follow that
+     one's. A person pins one that is there until it is released.
 I19  What an epoch publishes through sinks is stored, all of it, in the step that makes the epoch durable; only what is
      stored is committed, and what is not is aborted. A run is FINISHED only when nothing that is stored is uncommitted.
 I20  While a person asks a run to stop, an attempt opens no epoch after another one, and the run is STOPPED in the very

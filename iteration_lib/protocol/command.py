@@ -271,6 +271,21 @@ class DiscardCheckpoints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PinCheckpoint:
+    """Store that a person keeps a checkpoint."""
+
+    checkpoint_id: int
+    pinned_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseCheckpoint:
+    """Take back that a person keeps a checkpoint."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseOrigin:
     """The branch does not need the checkpoint any more that it started from."""
 
@@ -343,6 +358,8 @@ Command: TypeAlias = (
     | SubsumeCheckpoint
     | AbortCheckpoint
     | DiscardCheckpoints
+    | PinCheckpoint
+    | ReleaseCheckpoint
     | ReleaseOrigin
     | DeleteRun
     | RecordCommittables

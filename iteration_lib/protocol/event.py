@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import AttemptId, CheckpointState, FailedOperator, Holder
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, StopKind, UnalignedBy
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, CheckpointStatus, StopKind, UnalignedBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,22 @@ class CheckpointsDiscarded:
     """Somebody lets checkpoints go that are neither the newest nor pinned; of a run that was deleted, any unpinned."""
 
     checkpoint_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPinned:
+    """A person keeps a checkpoint, which was found in this status, until a person releases it."""
+
+    checkpoint_id: int
+    status: CheckpointStatus
+    pinned_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointReleased:
+    """A person keeps a checkpoint no longer."""
+
+    checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +290,14 @@ class AttemptEnded(GuardedEvent):
 
 # What anybody may say of a run, whoever drives it.
 OpenEvent: TypeAlias = (
-    CheckpointRequested | CheckpointAborted | CheckpointsDiscarded | StopRequested | RunResumed | RunDeleted
+    CheckpointRequested
+    | CheckpointAborted
+    | CheckpointsDiscarded
+    | CheckpointPinned
+    | CheckpointReleased
+    | StopRequested
+    | RunResumed
+    | RunDeleted
 )
 
 Event: TypeAlias = (

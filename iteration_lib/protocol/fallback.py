@@ -1,8 +1,8 @@
 """When does a run go on from an older checkpoint than its newest one? When that one is broken, and a person says so.
 
 What the run has made durable since then is given up: this is the one way in which a durable epoch is run again (I21).
-So nobody may have had anything of it: no listener has heard of such an epoch, no sink publishes any (I19), no branch
-pins such a checkpoint.
+So nobody may have had anything of it: no listener has heard of such an epoch, no sink publishes any (I19), neither a
+branch nor a person pins such a checkpoint.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ def _check_unheard(state: RunState, checkpoint_id: int, epoch: int) -> None:
     if published:
         shown = ", ".join(map(repr, published))
         raise FallbackRefusedError(state.run_id, f"output {shown} is published of epochs after {epoch}")
-    pinned = sorted(known for known in state.pinned if known > checkpoint_id)
-    if pinned:
-        raise FallbackRefusedError(
-            state.run_id, f"a branch needs checkpoint {', '.join(map(str, pinned))}, which would go"
-        )
+    for pinned, who in ((state.pinned, "a branch needs"), (state.pinned_by_hand, "a person has pinned")):
+        gone = sorted(known for known in pinned if known > checkpoint_id)
+        if gone:
+            raise FallbackRefusedError(state.run_id, f"{who} checkpoint {', '.join(map(str, gone))}, which would go")

@@ -1,9 +1,9 @@
 """Which checkpoints may go, and which must not?
 
 A checkpoint is needed by its own run, as long as it is the newest one there, and by every branch that started from it
-and has no full one of its own yet: the branch *pins* it (FLIP-193). What a run keeps beyond that is its policy's: the
-last ones, and the best ones by a metric. To discard a checkpoint is a row's step; its files go afterwards, and nothing
-that can be read again names them then (I18).
+and has no full one of its own yet: the branch *pins* it (FLIP-193). A person may pin any that is there, until it is
+released. What a run keeps beyond that is its policy's: the last ones, and the best ones by a metric. To discard a
+checkpoint is a row's step; its files go afterwards, and nothing that can be read again names them then (I18).
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from iteration_lib.errors import ProtocolViolationError
-from iteration_lib.protocol.command import Command, DeleteRun, DiscardCheckpoints, ReleaseOrigin
-from iteration_lib.protocol.event import CheckpointsDiscarded, RunDeleted
+from iteration_lib.protocol.command import (
+    Command,
+    DeleteRun,
+    DiscardCheckpoints,
+    PinCheckpoint,
+    ReleaseCheckpoint,
+    ReleaseOrigin,
+)
+from iteration_lib.protocol.event import CheckpointPinned, CheckpointReleased, CheckpointsDiscarded, RunDeleted
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunState
-from iteration_lib.protocol.status import RunStatus, check_transition
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus, check_transition
 from iteration_lib.protocol.undriven import check_undriven, end_gone_attempt, void_rest
 
 
@@ -60,6 +67,24 @@ def discard_checkpoints(state: RunState, event: CheckpointsDiscarded) -> tuple[R
     return state, (DiscardCheckpoints(checkpoint_ids=event.checkpoint_ids),)
 
 
+def pin_checkpoint(state: RunState, event: CheckpointPinned) -> tuple[RunState, tuple[Command, ...]]:
+    """Keep a checkpoint for a person; repeating it is harmless. Raises ProtocolViolationError for one without files."""
+    if event.status not in (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED):
+        raise ProtocolViolationError(f"checkpoint {event.checkpoint_id} cannot be pinned: it is not there (I18)")
+    if event.checkpoint_id in state.pinned_by_hand:
+        return state, ()
+    pinned = replace(state, pinned_by_hand=state.pinned_by_hand | {event.checkpoint_id})
+    return pinned, (PinCheckpoint(checkpoint_id=event.checkpoint_id, pinned_by=event.pinned_by),)
+
+
+def release_checkpoint(state: RunState, event: CheckpointReleased) -> tuple[RunState, tuple[Command, ...]]:
+    """Keep a checkpoint for no person any longer; repeating it is harmless."""
+    if event.checkpoint_id not in state.pinned_by_hand:
+        return state, ()
+    released = replace(state, pinned_by_hand=state.pinned_by_hand - {event.checkpoint_id})
+    return released, (ReleaseCheckpoint(checkpoint_id=event.checkpoint_id),)
+
+
 def delete_run(state: RunState, event: RunDeleted, now: datetime) -> tuple[RunState, tuple[Command, ...]]:
     """Delete a run that nobody drives; repeating it is harmless.
 
@@ -78,7 +103,9 @@ def delete_run(state: RunState, event: RunDeleted, now: datetime) -> tuple[RunSt
 
 
 def _is_free(state: RunState, checkpoint_id: int) -> bool:
-    """Tell whether neither its own run nor a branch needs a checkpoint."""
+    """Tell whether neither its own run nor a branch nor a person needs a checkpoint."""
+    if checkpoint_id in state.pinned_by_hand:
+        return False
     is_newest = state.completed is not None and checkpoint_id >= state.completed.checkpoint_id
     return checkpoint_id not in state.pinned and (state.status is RunStatus.DELETED or not is_newest)
 

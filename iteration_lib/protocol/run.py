@@ -19,6 +19,8 @@ from iteration_lib.protocol.event import (
     CheckpointAborted,
     CheckpointAcknowledged,
     CheckpointDeclined,
+    CheckpointPinned,
+    CheckpointReleased,
     CheckpointRequested,
     CheckpointsDiscarded,
     CheckpointTriggered,
@@ -47,7 +49,7 @@ from iteration_lib.protocol.finished import (
     publish_outputs,
 )
 from iteration_lib.protocol.lease import check_token, end_attempt, is_last_word_again, open_attempt
-from iteration_lib.protocol.retention import delete_run, discard_checkpoints
+from iteration_lib.protocol.retention import delete_run, discard_checkpoints, pin_checkpoint, release_checkpoint
 from iteration_lib.protocol.state import RunState
 from iteration_lib.protocol.stop import request_stop, resume_run
 
@@ -59,6 +61,8 @@ _RULES: dict[type[Event], Rule] = {
     CheckpointRequested: request_checkpoint,
     CheckpointAborted: abort_by_user,
     CheckpointsDiscarded: discard_checkpoints,
+    CheckpointPinned: pin_checkpoint,
+    CheckpointReleased: release_checkpoint,
     RunResumed: resume_run,
     DefinitionChanged: change_definition,
     FellBack: fall_back,

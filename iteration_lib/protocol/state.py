@@ -184,7 +184,8 @@ class RunState:
     after the last durable one. `notified` maps a listener to the last epoch that it has heard of.
 
     A branch begins behind `origin_epoch`, the epoch of the checkpoint that it started from, and `holds_origin` until it
-    has a completed checkpoint of its own. `pinned` are the run's own checkpoints that branches hold.
+    has a completed checkpoint of its own. `pinned` are the run's own checkpoints that branches hold, `pinned_by_hand`
+    those that persons do.
 
     `sinks` maps the outputs that go to a sink to whether those of every epoch do; `uncommitted` are the epochs and
     outputs that are durable and that their sinks may not show yet.
@@ -213,6 +214,7 @@ class RunState:
     origin_epoch: int = NO_EPOCH
     holds_origin: bool = False
     pinned: frozenset[int] = frozenset()
+    pinned_by_hand: frozenset[int] = frozenset()
     sinks: Mapping[str, bool] = field(default_factory=dict)
     uncommitted: frozenset[tuple[int, str]] = frozenset()
 

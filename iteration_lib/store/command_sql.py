@@ -23,6 +23,7 @@ from iteration_lib.protocol.command import (
     MarkCommitted,
     OpenAttempt,
     OpenEpoch,
+    PinCheckpoint,
     PinData,
     PublishOutputs,
     RecordAcknowledgements,
@@ -32,6 +33,7 @@ from iteration_lib.protocol.command import (
     RecordReports,
     RecordRequest,
     RecordStop,
+    ReleaseCheckpoint,
     ReleaseOrigin,
     ReplaceDefinition,
     ResumeRun,
@@ -379,6 +381,14 @@ def _discard_checkpoints(command: DiscardCheckpoints, execute: Execute) -> None:
     _any(execute, "discard_checkpoints", {"checkpoint_ids": list(command.checkpoint_ids)})
 
 
+def _pin_checkpoint(command: PinCheckpoint, execute: Execute) -> None:
+    _one(execute, "pin_checkpoint", {"checkpoint_id": command.checkpoint_id, "pinned_by": command.pinned_by})
+
+
+def _release_checkpoint(command: ReleaseCheckpoint, execute: Execute) -> None:
+    _one(execute, "release_checkpoint", {"checkpoint_id": command.checkpoint_id})
+
+
 def _release_origin(_command: ReleaseOrigin, execute: Execute) -> None:
     _one(execute, "release_origin", {})
 
@@ -418,6 +428,8 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     SubsumeCheckpoint: _subsume_checkpoint,
     AbortCheckpoint: _abort_checkpoint,
     DiscardCheckpoints: _discard_checkpoints,
+    PinCheckpoint: _pin_checkpoint,
+    ReleaseCheckpoint: _release_checkpoint,
     ReleaseOrigin: _release_origin,
     DeleteRun: _delete_run,
     RecordCommittables: _record_committables,

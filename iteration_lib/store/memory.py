@@ -105,6 +105,7 @@ class MemoryStore:
             self._check_ids(working, [run for known, run in self._runs.items() if known != run_id])
             gone = {known for known, row in working.checkpoints.items() if row["status"] == "DISCARDED"}
             refuse_if(bool(gone & pinned_by(branches)), "a checkpoint is needed by a branch")
+            refuse_if(bool(gone & working.checkpoint_pins.keys()), "a checkpoint is pinned by a person")
             self._runs[run_id] = working
 
     def _check_ids(self, working: MemoryRun, others: Sequence[MemoryRun]) -> None:
@@ -264,6 +265,7 @@ class MemoryTransaction:
             "origin_epoch": branch["epoch"] if branch is not None else None,
             "holds_origin": branch is not None and branch["released_at"] is None,
             "pinned": pinned_by(self._branches),
+            "pinned_by_hand": run.checkpoint_pins.keys(),
         }
         return rows.run_state(
             {
@@ -339,8 +341,10 @@ def _needs(run: MemoryRun, checkpoint: rows.Row, branches: Sequence[MutableRow])
         if branch["origin_checkpoint_id"] == checkpoint["checkpoint_id"] and branch["released_at"] is None
     ]
     status, is_deleted = checkpoint["status"], run.run["status"] == "DELETED"
-    is_free = status == "SUBSUMED" or (status == "COMPLETED" and is_deleted)
-    return {"by_branches": pinning, "safe_to_delete": status in ("ABORTED", "DISCARDED") or (is_free and not pinning)}
+    by_person = run.checkpoint_pins.get(checkpoint["checkpoint_id"], {}).get("pinned_by")
+    is_free = (status == "SUBSUMED" or (status == "COMPLETED" and is_deleted)) and not pinning and by_person is None
+    safe_to_delete = status in ("ABORTED", "DISCARDED") or is_free
+    return {"by_branches": pinning, "by_person": by_person, "safe_to_delete": safe_to_delete}
 
 
 def _epochs(run: MemoryRun) -> list[rows.Row]:

@@ -13,8 +13,10 @@ from iteration_lib.protocol.command import (
     CompleteCheckpoint,
     CountCheckpointFailures,
     DiscardCheckpoints,
+    PinCheckpoint,
     RecordAcknowledgements,
     RecordRequest,
+    ReleaseCheckpoint,
     SubsumeCheckpoint,
     TriggerCheckpoint,
 )
@@ -136,6 +138,18 @@ def _discard_checkpoints(run: MemoryRun, command: DiscardCheckpoints, _token: in
             checkpoint["status"] = "DISCARDED"
 
 
+def _pin_checkpoint(run: MemoryRun, command: PinCheckpoint, _token: int, now: datetime) -> None:
+    status = run.checkpoints.get(command.checkpoint_id, {}).get("status")
+    refuse_if(status not in ("COMPLETED", "SUBSUMED"), f"checkpoint {command.checkpoint_id} is not there")
+    refuse_if(command.checkpoint_id in run.checkpoint_pins, f"checkpoint {command.checkpoint_id} is pinned")
+    run.checkpoint_pins[command.checkpoint_id] = {"pinned_by": command.pinned_by, "pinned_at": now}
+
+
+def _release_checkpoint(run: MemoryRun, command: ReleaseCheckpoint, _token: int, _now: datetime) -> None:
+    refuse_if(command.checkpoint_id not in run.checkpoint_pins, f"checkpoint {command.checkpoint_id} is not pinned")
+    del run.checkpoint_pins[command.checkpoint_id]
+
+
 CHECKPOINT_WRITERS: dict[type[Command], Writer] = {
     TriggerCheckpoint: _trigger_checkpoint,
     RecordRequest: _record_request,
@@ -147,4 +161,6 @@ CHECKPOINT_WRITERS: dict[type[Command], Writer] = {
     SubsumeCheckpoint: _subsume_checkpoint,
     AbortCheckpoint: _abort_checkpoint,
     DiscardCheckpoints: _discard_checkpoints,
+    PinCheckpoint: _pin_checkpoint,
+    ReleaseCheckpoint: _release_checkpoint,
 }

@@ -24,6 +24,7 @@ class MemoryRun:
     pins: dict[str, MutableRow] = field(default_factory=dict)
     epochs: dict[tuple[int, int], MutableRow] = field(default_factory=dict)
     checkpoints: dict[int, MutableRow] = field(default_factory=dict)
+    checkpoint_pins: dict[int, MutableRow] = field(default_factory=dict)
     requests: dict[str, MutableRow] = field(default_factory=dict)
     stops: dict[str, MutableRow] = field(default_factory=dict)
     fallbacks: dict[int, MutableRow] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class MemoryRun:
             pins={key: dict(row) for key, row in self.pins.items()},
             epochs={key: dict(row) for key, row in self.epochs.items()},
             checkpoints={key: dict(row) for key, row in self.checkpoints.items()},
+            checkpoint_pins=dict(self.checkpoint_pins),
             requests={key: dict(row) for key, row in self.requests.items()},
             stops={key: dict(row) for key, row in self.stops.items()},
             fallbacks=dict(self.fallbacks),

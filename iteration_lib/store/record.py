@@ -188,7 +188,8 @@ class PinRecord:
 class CheckpointRecord:
     """A checkpoint. `manifest_path` is relative to the run's folder; `failure` says why it was aborted.
 
-    `by_branches` are the runs that pin it; where it is `safe_to_delete` neither its own run nor a branch needs it.
+    `by_branches` are the runs that pin it, `by_person` is who pinned it by hand; where it is `safe_to_delete` none of
+    them needs it, nor does its own run.
     """
 
     checkpoint_id: int
@@ -204,6 +205,7 @@ class CheckpointRecord:
     ended_at: datetime | None
     failure: CheckpointFailure | None = None
     by_branches: tuple[RunId, ...] = ()
+    by_person: str | None = None
     safe_to_delete: bool = False
 
     @property

@@ -91,6 +91,7 @@ def run_state(found: Mapping[str, Sequence[Row]]) -> RunState:
         origin_epoch=run["origin_epoch"] if run["origin_epoch"] is not None else NO_EPOCH,
         holds_origin=run["holds_origin"],
         pinned=frozenset(run["pinned"]),
+        pinned_by_hand=frozenset(run["pinned_by_hand"]),
         sinks=run["sinks"],
         uncommitted=frozenset((row["epoch"], row["output"]) for row in found["committables"]),
     )

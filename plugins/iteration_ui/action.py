@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.protocol.event import CheckpointRequested
+from iteration_lib.protocol.event import CheckpointReleased, CheckpointRequested
 from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.saving import save_run
 from iteration_lib.stopping import live_attempt, request_stop, resume_run
@@ -42,3 +42,15 @@ def savepoint(store: StoreWithHistory, run: RunRecord, checkpoint_id: int) -> st
     """Copy a checkpoint to a folder of its own, which nothing here ever removes."""
     saved = save_run(store, run, checkpoint_id=checkpoint_id)
     return f"Checkpoint {saved.checkpoint.checkpoint_id} is saved in {saved.savepoint.location.uri}"
+
+
+def pin(store: StoreWithHistory, run: RunRecord, checkpoint_id: int, *, by: str) -> str:
+    """Keep a checkpoint, whatever retention lets go."""
+    Coordinator(store).pin(run.run_id, checkpoint_id, pinned_by=by)
+    return f"Checkpoint {checkpoint_id} is kept until somebody releases it."
+
+
+def release(store: StoreWithHistory, run: RunRecord, checkpoint_id: int) -> str:
+    """Let a checkpoint go that was pinned."""
+    Coordinator(store).apply(run.run_id, CheckpointReleased(checkpoint_id=checkpoint_id))
+    return f"Checkpoint {checkpoint_id} is released: retention decides on it again."

@@ -53,6 +53,19 @@ def savepoint(run: RunOfDagRun, checkpoint_id: int, user: GetUserDep) -> HTMLRes
     return _done(run, user.get_name(), "savepoint", action.savepoint(open_history(), run, checkpoint_id))
 
 
+@router.post("/checkpoints/{checkpoint_id}/pin")
+def pin(run: RunOfDagRun, checkpoint_id: int, user: GetUserDep) -> HTMLResponse:
+    """Keep a checkpoint."""
+    said = action.pin(open_store(), run, checkpoint_id, by=user.get_name())
+    return _done(run, user.get_name(), "pin", said)
+
+
+@router.post("/checkpoints/{checkpoint_id}/release")
+def release(run: RunOfDagRun, checkpoint_id: int, user: GetUserDep) -> HTMLResponse:
+    """Keep a checkpoint no longer."""
+    return _done(run, user.get_name(), "release", action.release(open_store(), run, checkpoint_id))
+
+
 @router.post("/plan")
 def plan(run: RunOfDagRun) -> HTMLResponse:
     """Say what the next attempt would do."""

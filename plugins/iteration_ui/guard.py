@@ -1,7 +1,8 @@
 """Who may see a page, and who may act? What Airflow's own authorisation says of the DAG, and nothing else.
 
     read      GET of the DAG's runs          its runs' pages
-    change    PUT of the DAG's runs          what marking a DAG run may do: stop, resume, checkpoint, savepoint, plan
+    change    PUT of the DAG's runs          what marking a DAG run may do: stop, resume, checkpoint, savepoint, pin,
+                                             release, plan
     trigger   POST of the DAG's runs         start a run from a checkpoint
 
 A run belongs to the DAG that its key names before the first slash. A run whose key has none was started by the command

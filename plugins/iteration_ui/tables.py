@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store.overview import AttemptSpan
 from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord
 from iteration_ui.show import show_bytes, show_epochs, show_seconds, show_time
@@ -51,6 +52,7 @@ class CheckpointRow:
     needed_by: str
     reason: str
     is_there: bool
+    is_pinned: bool  # by a person
 
 
 def epoch_rows(epochs: Sequence[EpochRecord], metric_names: Sequence[str]) -> tuple[EpochRow, ...]:
@@ -107,6 +109,7 @@ def _checkpoint_row(checkpoint: CheckpointRecord, now: datetime) -> CheckpointRo
         needed_by=_needed_by(checkpoint),
         reason=checkpoint.reason or "",
         is_there=checkpoint.has_files,
+        is_pinned=checkpoint.by_person is not None,
     )
 
 
@@ -115,7 +118,10 @@ def _needed_by(checkpoint: CheckpointRecord) -> str:
         return ""
     if checkpoint.safe_to_delete:
         return "nobody: safe to delete"
-    branches = len(checkpoint.by_branches)
-    if not branches:
-        return "its run"
-    return f"{branches} branch{'' if branches == 1 else 'es'}"
+    branches, person = len(checkpoint.by_branches), checkpoint.by_person
+    needing = [
+        *(["its run"] if checkpoint.status is CheckpointStatus.COMPLETED else []),
+        *([f"{branches} branch{'' if branches == 1 else 'es'}"] if branches else []),
+        *([f"{person}, who pinned it"] if person is not None else []),
+    ]
+    return " and ".join(needing)

@@ -24,7 +24,10 @@ SELECT runs.run_id, runs.status, runs.max_epochs, runs.fencing_token, runs.last_
     ARRAY(
         SELECT pinning.origin_checkpoint_id FROM branches AS pinning
         WHERE pinning.origin_run_id = runs.run_id AND pinning.released_at IS NULL
-    ) AS pinned
+    ) AS pinned,
+    ARRAY(
+        SELECT checkpoint_pins.checkpoint_id FROM checkpoint_pins WHERE checkpoint_pins.run_id = runs.run_id
+    ) AS pinned_by_hand
 FROM runs LEFT JOIN branches USING (run_id) LEFT JOIN LATERAL (
     SELECT stops.stop_id, stops.kind, stops.resumed_at FROM stops WHERE stops.run_id = runs.run_id
     ORDER BY stops.resumed_at DESC NULLS FIRST LIMIT 1
@@ -215,11 +218,11 @@ FROM operators WHERE run_id = :run_id ORDER BY position;
 -- list_pins: what the data streams of a run read
 SELECT name, fencing_token, fingerprint, pin, pinned_at FROM pins WHERE run_id = :run_id ORDER BY name;
 
--- list_checkpoints: the checkpoints of a run, all or those of some ids, oldest first, with the branches that pin each
+-- list_checkpoints: the checkpoints of a run, all or those of some ids, oldest first, with the branches and the person that pin each
 SELECT checkpoints.checkpoint_id, checkpoints.epoch, checkpoints.fencing_token, checkpoints.kind, checkpoints.status,
     checkpoints.manifest_path, checkpoints.manifest_sha256, checkpoints.size_bytes, checkpoints.failure,
     checkpoints.reason, checkpoints.triggered_at, checkpoints.ended_at, checkpoint_needs.by_branches,
-    checkpoint_needs.safe_to_delete
+    checkpoint_needs.by_person, checkpoint_needs.safe_to_delete
 FROM checkpoints JOIN checkpoint_needs USING (run_id, checkpoint_id)
 WHERE checkpoints.run_id = :run_id
     AND (CAST(:ids AS bigint[]) IS NULL OR checkpoints.checkpoint_id = ANY (CAST(:ids AS bigint[])))
@@ -251,7 +254,7 @@ FROM branches WHERE origin_run_id = :run_id ORDER BY branched_at, run_id;
 
 -- select_completed: the completed checkpoint of a run
 SELECT checkpoint_id, epoch, fencing_token, kind, status, manifest_path, manifest_sha256, size_bytes, failure, reason,
-    triggered_at, ended_at, by_branches, safe_to_delete
+    triggered_at, ended_at, by_branches, by_person, safe_to_delete
 FROM checkpoints JOIN checkpoint_needs USING (run_id, checkpoint_id, status)
 WHERE run_id = :run_id AND status = 'COMPLETED';
 

@@ -311,6 +311,16 @@ WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id = ANY (CAST(:ch
     AND checkpoints.status IN ('COMPLETED', 'SUBSUMED')
     AND runs.run_id = checkpoints.run_id AND runs.fencing_token = :fencing_token;
 
+-- pin_checkpoint: a person keeps a checkpoint
+INSERT INTO checkpoint_pins (run_id, checkpoint_id, pinned_by)
+SELECT run_id, :checkpoint_id, :pinned_by FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
+
+-- release_checkpoint: a person keeps a checkpoint no longer
+DELETE FROM checkpoint_pins
+USING runs
+WHERE checkpoint_pins.run_id = :run_id AND checkpoint_pins.checkpoint_id = :checkpoint_id
+    AND runs.run_id = checkpoint_pins.run_id AND runs.fencing_token = :fencing_token;
+
 -- release_origin: a branch does not need the checkpoint any more that it started from
 UPDATE branches SET released_at = clock_timestamp()
 FROM runs

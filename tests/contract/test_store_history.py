@@ -211,7 +211,7 @@ def test_checkpoints_tell_what_became_of_them(told: dict[str, tuple[Any, ...]]) 
         failed(10, 6, 2, CheckpointFailure.SUBSUMED, "subsumed by 11"),
         checkpoint(11, 7, 2, "SUBSUMED"),
         failed(12, 8, 3, CheckpointFailure.EXPIRED, "took longer than 600 s", kind=final),
-        checkpoint(13, 8, 3, "COMPLETED", kind=final),
+        dataclasses.replace(checkpoint(13, 8, 3, "COMPLETED", kind=final), by_person="ann"),
     ) == told["checkpoints"]
 
 

@@ -31,7 +31,21 @@ from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import NewRun
 from iteration_lib.store.seam import StoreWithHistory
 from tests.fixture.store import NO_SYNC
-from tests.protocol_script import Sender, aborts, asks, claim, deletes, discards, drains, part, prepared, resumes, stops
+from tests.protocol_script import (
+    Sender,
+    aborts,
+    asks,
+    claim,
+    deletes,
+    discards,
+    drains,
+    keeps,
+    part,
+    prepared,
+    releases,
+    resumes,
+    stops,
+)
 from tests.store_script import DEFINITION, a_run, history, new_family, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
@@ -103,6 +117,8 @@ def calls(scene: Scene, one: Sender) -> dict[str, Event]:
         "drains": drains(3, family=family),
         "resumes": resumes(1, family),
         "discards": discards(1),
+        "pins by hand": keeps(1),
+        "releases": releases(1),
         "deletes": deletes(gone=1, family=family),
         "aborts": aborts(checkpoint_id),
         "aborts the next": aborts(checkpoint_id + 1),
@@ -135,6 +151,7 @@ NAMES = (*calls(SCENES["midway"], Sender(1, 1)), FALLS_BACK, RENEWS)
 MEETINGS = {
     "resumes": ("stopped",),
     FALLS_BACK: ("behind",),
+    **dict.fromkeys(("pins by hand", "releases"), ("behind",)),
     "commits": ("published",),
     "changes": ("begun",),
     "publishes": ("terminating",),

@@ -79,6 +79,35 @@ def test_checkpoints_say_which_are_safe_to_delete_and_who_pins_the_others(shell:
     assert (False, []) == (listed[4]["safe_to_delete"], listed[4]["pinned_by"])
 
 
+def test_checkpoint_that_a_person_pins_outlives_its_run_until_it_is_released(shell: CommandLine) -> None:
+    assert 0 == shell.run(COUNTED, "kept", *params(shell)).code
+    run_id = shell.call("show", "kept", "--json").json["run"]["run_id"]
+
+    pinned = shell.call("pin", "kept", "1")
+    listed = shell.call("checkpoints", "kept", "--json").json[0]
+    deleted = shell.call("delete", "kept", "--yes")
+    assert 0 == shell.call("gc", run_id).code
+    kept = shell.call("verify", run_id)
+    released = shell.call("release", run_id, "1")
+    assert 0 == shell.call("gc", run_id).code
+
+    assert (0, "checkpoint 1 of run kept is kept until somebody releases it\n") == (pinned.code, pinned.out)
+    assert (False, []) == (listed["safe_to_delete"], listed["pinned_by"])
+    assert listed["pinned_by_person"]
+    assert "but not those of checkpoint 1, which is pinned" in deleted.out
+    assert 0 == kept.code, kept.out
+    assert (0, "checkpoint 1 of run kept is released\n") == (released.code, released.out)
+    assert not (shell.state / run_id).exists()
+
+
+@pytest.mark.parametrize("verb", ["pin", "release"])
+def test_checkpoint_that_never_was_is_neither_pinned_nor_released(shell: CommandLine, verb: str) -> None:
+    answer = shell.call(verb, "night", "9")
+
+    assert 2 == answer.code
+    assert "has no checkpoint 9; its checkpoints are 1 to 4" in answer.err
+
+
 def test_lineage_shows_branches_below_what_they_started_from(shell: CommandLine) -> None:
     rows, printed = shell.call("lineage", "morning", "--json").json, shell.call("lineage", "night")
 

@@ -38,7 +38,7 @@ from tests.illegal_row import (
     set_epoch,
     set_run,
 )
-from tests.protocol_script import Sender, asks, attempt_id, claim, part, stop_id, stops
+from tests.protocol_script import Sender, asks, attempt_id, claim, keeps, part, stop_id, stops
 from tests.store_script import a_run, added, new_family, origin_of
 
 pytestmark = pytest.mark.postgres
@@ -141,6 +141,7 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
         Coordinator(store).apply(RunId(names[name]), claim(family=family), *passes, *heard)
         Coordinator(store).apply(RunId(names[name]), claim(2, takeover=True, family=family))
     guard = (attempt_id(2, family), 2)
+    Coordinator(store).apply(RunId(names["older"]), keeps(1))
     Coordinator(store).fall_back(RunId(names["fallen"]), *guard, checkpoint_id=2, reason="a file is missing")
     store.close()
     address = make_url(store_url)

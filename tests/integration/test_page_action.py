@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import event
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import RunNotStoppedError
+from iteration_lib.errors import CheckpointNotFoundError, RunNotStoppedError
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.savepoint import open_savepoint
@@ -25,7 +26,7 @@ from iteration_ui.runs_reading import RunsQuery, read_runs
 from tests.driven_here import Here
 from tests.iterations.told import told
 from tests.protocol_script import claim
-from tests.store_script import a_run, added, new_family
+from tests.store_script import a_run, added, an_origin, new_family
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.postgres
@@ -94,6 +95,30 @@ def test_savepoint_is_a_folder_that_needs_no_store(store: PostgresStore, tmp_pat
     what, separator, uri = said.partition(" is saved in ")
     assert (f"Checkpoint {checkpoint_id}", " is saved in ") == (what, separator)
     assert 0 == open_savepoint(uri).manifest.epoch
+
+
+def test_checkpoint_is_pinned_in_the_viewers_name_and_released(store: PostgresStore) -> None:
+    run = a_run()
+    an_origin(store, run, epoch=1)
+
+    pinned = action.pin(store, found(store, run.run_id), 1, by="ann")
+    between = Coordinator(store).discard(run.run_id, CheckpointPolicy(retain_last=1))
+    (kept, _) = store.list_checkpoints(run.run_id)
+    released = action.release(store, found(store, run.run_id), 1)
+
+    assert "Checkpoint 1 is kept until somebody releases it." == pinned
+    assert ((), "ann", False) == (between, kept.by_person, kept.safe_to_delete)
+    assert "Checkpoint 1 is released: retention decides on it again." == released
+    assert (1,) == Coordinator(store).discard(run.run_id, CheckpointPolicy(retain_last=1))
+
+
+def test_checkpoint_that_is_not_there_any_more_is_not_pinned(store: PostgresStore) -> None:
+    run = a_run()
+    an_origin(store, run, epoch=1)
+    Coordinator(store).discard(run.run_id, CheckpointPolicy(retain_last=1))
+
+    with pytest.raises(CheckpointNotFoundError):
+        action.pin(store, found(store, run.run_id), 1, by="ann")
 
 
 def test_dry_run_says_what_the_command_says_and_starts_nothing(

@@ -306,6 +306,7 @@ def test_checkpoint_shows_how_long_it_was_pending() -> None:
         "reason": None,
         "safe_to_delete": False,
         "pinned_by": [],
+        "pinned_by_person": None,
         "triggered_at": NOON_TEXT,
     } == view.checkpoint_json(CHECKPOINT)
     pending = view.checkpoint_json(replace(CHECKPOINT, status=CheckpointStatus.PENDING, ended_at=None))

@@ -78,8 +78,8 @@ FALLBACKS = (
         name="run falls back behind a checkpoint that a branch needs",
         rule="I21",
         file=_PROTOCOL,
-        old="    if pinned:\n",
-        new="    if False:\n",
+        old='((state.pinned, "a branch needs"), (state.pinned_by_hand, "a person has pinned")):',
+        new='((state.pinned_by_hand, "a person has pinned"),):',
     ),
     Mutant(
         name="checkpoint that is given up is kept",

@@ -130,6 +130,7 @@ def test_live_run_refreshes_and_says_how_far_it_is() -> None:
             needed_by="its run",
             reason="",
             is_there=True,
+            is_pinned=False,
         ),
     ) == page.checkpoints
 
@@ -310,10 +311,15 @@ def test_checkpoint_that_nobody_needs_says_so_and_one_that_branches_need_says_ho
     pinned = replace(
         CHECKPOINT, checkpoint_id=3, status=CheckpointStatus.SUBSUMED, by_branches=(RunId("b"), RunId("c"))
     )
+    newest = replace(CHECKPOINT, by_branches=(RunId("d"),), by_person="ann")
 
-    page = make_run_page(RunReading(run=RUN, checkpoints=[safe, pinned, CHECKPOINT]), now=NOW)
+    page = make_run_page(RunReading(run=RUN, checkpoints=[safe, pinned, newest]), now=NOW)
 
-    assert ["its run", "2 branches", "nobody: safe to delete"] == [row.needed_by for row in page.checkpoints]
+    assert [
+        ("its run and 1 branch and ann, who pinned it", True),
+        ("2 branches", False),
+        ("nobody: safe to delete", False),
+    ] == [(row.needed_by, row.is_pinned) for row in page.checkpoints]
     assert 1 == page.checkpoints_left_out
 
 

@@ -25,6 +25,7 @@ from tests.protocol_script import (
     claim,
     commands_of,
     discards,
+    keeps,
     new_run,
     part,
     play,
@@ -300,6 +301,7 @@ def test_i18_checkpoint_that_its_run_or_a_branch_needs_is_not_discarded_and_a_br
 
     assert "checkpoint 3 cannot be discarded: it is needed (I18)" == str(refusal(ran, discards(3)))
     assert "checkpoint 2 cannot be discarded: it is needed (I18)" == str(refusal(pinned, discards(1, 2)))
+    assert "checkpoint 2 cannot be discarded: it is needed (I18)" == str(refusal(play(ran, keeps(2)), discards(1, 2)))
     assert (DiscardCheckpoints(checkpoint_ids=(1,)),) == commands_of(pinned, discards(1))
     assert "epoch 3 cannot open: the last one is 1 (I3)" == str(refusal(branch, FIRST.opens(3)))
     assert (True, False) == (branch.holds_origin, owning.holds_origin)
@@ -348,6 +350,7 @@ def test_i21_run_falls_back_only_before_an_epoch_is_open_and_where_nobody_has_ha
     refusal(play(broken, SECOND.opens(3)), SECOND.falls_back(older))
     refusal(play(broken, SECOND.notifies(0), SECOND.notifies(1)), SECOND.falls_back(older))
     refusal(dataclasses.replace(broken, pinned=frozenset({2})), SECOND.falls_back(older))
+    refusal(play(broken, keeps(3, CheckpointStatus.COMPLETED)), SECOND.falls_back(older))
 
 
 def test_every_invariant_has_a_test_here() -> None:

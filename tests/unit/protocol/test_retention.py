@@ -13,12 +13,14 @@ from iteration_lib.protocol.command import (
     DeleteRun,
     DiscardCheckpoints,
     EndAttempt,
+    PinCheckpoint,
+    ReleaseCheckpoint,
     ReleaseOrigin,
     VoidEpochs,
 )
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.retention import RetainedCheckpoint, discardable
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, RunStatus
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, CheckpointStatus, RunStatus
 from tests.protocol_script import (
     FIRST,
     LATER,
@@ -30,9 +32,11 @@ from tests.protocol_script import (
     commands_of,
     deletes,
     discards,
+    keeps,
     new_run,
     play,
     refusal,
+    releases,
     started,
 )
 
@@ -93,6 +97,31 @@ def test_pinned_checkpoint_stays_and_a_claimed_one_goes_though_the_policy_says_o
 
     assert (3, 4) == discardable(pinned, retained(), CheckpointPolicy(retain_last=1))
     assert (3,) == discardable(pinned, retained(claimed=(2, 3)), CheckpointPolicy())
+
+
+def test_checkpoint_that_a_person_pins_stays_until_it_is_released() -> None:
+    keeping = assert_harmless_again(five_epochs(), keeps(2))
+    released = assert_harmless_again(keeping, releases(2))
+
+    assert (PinCheckpoint(checkpoint_id=2, pinned_by="ann"),) == commands_of(five_epochs(), keeps(2))
+    assert (1, 3, 4) == discardable(keeping, retained(claimed=(2,)), CheckpointPolicy(retain_last=1))
+    assert "checkpoint 2 cannot be discarded: it is needed (I18)" == str(refusal(keeping, discards(1, 2)))
+    assert (ReleaseCheckpoint(checkpoint_id=2),) == commands_of(keeping, releases(2))
+    assert five_epochs() == released
+
+
+def test_deleted_run_keeps_what_a_person_pins() -> None:
+    deleted = play(five_epochs(), keeps(5, CheckpointStatus.COMPLETED), FIRST.ends(), deletes())
+
+    assert (1, 2, 3, 4) == discardable(deleted, retained(), CheckpointPolicy())
+    assert (1, 2, 3, 4, 5) == discardable(play(deleted, releases(5)), retained(), CheckpointPolicy())
+
+
+@pytest.mark.parametrize("status", [CheckpointStatus.PENDING, CheckpointStatus.ABORTED, CheckpointStatus.DISCARDED])
+def test_checkpoint_that_is_not_there_is_not_pinned(status: CheckpointStatus) -> None:
+    found = refusal(five_epochs(), keeps(2, status))
+
+    assert "checkpoint 2 cannot be pinned: it is not there (I18)" == str(found)
 
 
 def test_deleted_run_keeps_what_is_pinned_alone() -> None:

@@ -1,0 +1,53 @@
+"""The commands that keep a checkpoint by hand: pin it, release it."""
+
+from __future__ import annotations
+
+import click
+
+from iteration_lib import view
+from iteration_lib.cli.options import settings_of, store_options
+from iteration_lib.cli.output import print_json
+from iteration_lib.cli.person import this_person
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import CheckpointNotFoundError
+from iteration_lib.launch import find_run, open_store
+from iteration_lib.protocol.event import CheckpointReleased
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN")
+@click.argument("checkpoint_id", metavar="CHECKPOINT", type=click.IntRange(min=1))
+@store_options
+def pin(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: bool) -> None:
+    """Keep a CHECKPOINT, whatever retention lets go, until it is released. It stays when its run is deleted, too."""
+    with open_store(settings_of(store_url)) as store:
+        found = find_run(store, run_name)
+        Coordinator(store).pin(found.run_id, checkpoint_id, pinned_by=this_person())
+        (checkpoint,) = store.list_checkpoints(found.run_id, [checkpoint_id])
+    said = f"checkpoint {checkpoint_id} of run {found.run_key} is kept until somebody releases it"
+    _say(said, view.checkpoint_json(checkpoint), as_json=as_json)
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN")
+@click.argument("checkpoint_id", metavar="CHECKPOINT", type=click.IntRange(min=1))
+@store_options
+def release(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: bool) -> None:
+    """Let a CHECKPOINT go that was pinned by hand: retention decides on it again. It may be called again."""
+    with open_store(settings_of(store_url)) as store:
+        found = find_run(store, run_name)
+        known = store.list_checkpoints(found.run_id, [checkpoint_id])
+        if not known:
+            raise CheckpointNotFoundError(found.run_id, checkpoint_id, last=found.last_checkpoint_id)
+        Coordinator(store).apply(found.run_id, CheckpointReleased(checkpoint_id=checkpoint_id))
+        (checkpoint,) = store.list_checkpoints(found.run_id, [checkpoint_id])
+    needed = "" if checkpoint.safe_to_delete or not checkpoint.has_files else "; its run or a branch needs it still"
+    said = f"checkpoint {checkpoint_id} of run {found.run_key} is released{needed}"
+    _say(said, view.checkpoint_json(checkpoint), as_json=as_json)
+
+
+def _say(said: str, answer: view.Json, *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(said)
