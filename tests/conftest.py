@@ -35,6 +35,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:airflow")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what needs Airflow last, so that its processes do not idle beside everything else."""
+    """Say what stays together where the tests run on several workers: a module, and all that needs Airflow.
+
+    In one process what needs Airflow comes last, so that its processes do not idle beside everything else.
+    """
     items.sort(key=lambda item: item.get_closest_marker("airflow") is not None)
+    for item in items:
+        module = item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group("airflow" if item.get_closest_marker("airflow") else module))
