@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -26,6 +27,7 @@ from tests.store_script import DEFINITION, a_run, an_origin, history, new_family
 pytestmark = pytest.mark.postgres
 
 _PR_EXAMPLES = 300
+_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 
 
 class BothStores(EventMachine):
@@ -84,6 +86,7 @@ def postgres(store_url: str) -> Iterator[PostgresStore]:
     store.close()
 
 
+@pytest.mark.timeout(6 * 3600 if _IS_NIGHTLY else 900)
 def test_both_stores_answer_alike_after_any_sequence_of_events(postgres: PostgresStore) -> None:
     current = settings.default
     assert current is not None
