@@ -374,7 +374,11 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (RecordNotice(listener_id="other", epoch=0, effect=None),),
     (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, DiscardCheckpoints(checkpoint_ids=(1,))),
     (PinCheckpoint(checkpoint_id=1, pinned_by="ann"),),
-    (PinCheckpoint(checkpoint_id=1, pinned_by="ann"), ReleaseCheckpoint(checkpoint_id=1)),
+    (
+        PinCheckpoint(checkpoint_id=1, pinned_by="ann"),
+        CountCheckpointFailures(count=1),
+        ReleaseCheckpoint(checkpoint_id=1),
+    ),
     (END, ABORT, VOID, DeleteRun(deleted_by="ann")),
     (*BEHIND, FALL),
     (STOP,),
