@@ -192,6 +192,20 @@ def test_form_says_what_airflow_refuses(airflow: AirflowSite, open_page: Open, e
     assert before == dag_runs(airflow)
 
 
+def test_checkpoint_is_pinned_and_released(open_page: Open, ended: DagRun) -> None:
+    run = framed(open_page(tab_of(ended), user="user"))
+
+    run.get_by_role("button", name="Pin").first.click()
+    expect(run.get_by_role("heading", name="is kept until somebody releases it")).to_be_visible()
+    run.get_by_role("link", name="Back to the run").click()
+    expect(run.get_by_role("cell", name="user, who pinned it")).to_be_visible()
+    run.get_by_role("button", name="Release").click()
+    expect(run.get_by_role("heading", name="is released: retention decides on it again")).to_be_visible()
+    run.get_by_role("link", name="Back to the run").click()
+
+    expect(run.get_by_role("cell", name="user, who pinned it")).to_have_count(0)
+
+
 def test_checkpoint_is_saved_in_a_folder_of_its_own(open_page: Open, ended: DagRun) -> None:
     run = framed(open_page(tab_of(ended), user="user"))
 
