@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
@@ -55,21 +55,26 @@ class BothStores(EventMachine):
             event = dataclasses.replace(event, lease_ttl_seconds=LONG_SECONDS)
         answers = [self.answer_of(place, event) for place in range(len(self.stores))]
         assert answers[0] == answers[1]
-        states = [timeless_state(read_state(store, self.run_id)) for store in self.stores]
-        assert states[0] == states[1]
-        assert history(self.stores[0], self.run_id) == history(self.stores[1], self.run_id)
-        if isinstance(answers[0], RunState):
-            return answers[0]
-        assert timeless_state(self.state) == states[0], "a refused event left something"
+        refusal, state = answers[0]
+        if refusal is None:
+            return state
+        assert timeless_state(self.state) == state, "a refused event left something"
         return None
 
-    def answer_of(self, place: int, event: Event) -> RunState | type[Exception]:
+    def answer_of(self, place: int, event: Event) -> tuple[type[Exception] | None, RunState]:
+        """Return how an event was refused, if it was, and the state that the rows say afterwards."""
         try:
             answered = self.apply(self.coordinators[place], event)
         except IterationError as err:
-            return type(err)
-        assert answered == read_state(self.stores[place], self.run_id), "what was returned is not what was committed"
-        return timeless_state(answered)
+            return type(err), timeless_state(read_state(self.stores[place], self.run_id))
+        committed = read_state(self.stores[place], self.run_id)
+        assert answered == committed, "what was returned is not what was committed"
+        return None, timeless_state(committed)
+
+    @invariant()
+    def every_row_is_the_same(self) -> None:
+        one, other = (history(store, self.run_id) for store in self.stores)
+        assert one == other
 
     def apply(self, coordinator: Coordinator, event: Event) -> RunState:
         if not isinstance(event, FellBack):
