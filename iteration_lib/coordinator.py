@@ -73,12 +73,15 @@ class Coordinator:
                 if not is_own and run_id not in self._publishing:
                     raise
 
-    def discard(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
+    def discard(
+        self, run_id: RunId, policy: CheckpointPolicy, *, attempt_id: AttemptId | None = None
+    ) -> tuple[int, ...]:
         """Discard, in one transaction, what nobody needs and a policy does not keep; return the checkpoints' ids.
 
-        Of a run that was deleted everything goes that no branch pins. Raises as `apply` does.
+        Of a run that was deleted everything goes that no branch pins. An attempt whose policy it is says who it is.
+        Raises as `apply` does.
         """
-        return retry(lambda: self._discard_once(run_id, policy), f"run_id={run_id}", sleep=self._sleep)
+        return retry(lambda: self._discard_once(run_id, policy, attempt_id), f"run_id={run_id}", sleep=self._sleep)
 
     def fall_back(
         self, run_id: RunId, attempt_id: AttemptId, fencing_token: int, *, checkpoint_id: int, reason: str
@@ -132,13 +135,13 @@ class Coordinator:
         finally:
             self._publishing.discard(run_id)
 
-    def _discard_once(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
+    def _discard_once(self, run_id: RunId, policy: CheckpointPolicy, attempt_id: AttemptId | None) -> tuple[int, ...]:
         discarded: tuple[int, ...] = ()
 
         def choose(transaction: Transaction, state: RunState) -> tuple[Event, ...]:
             nonlocal discarded
             discarded = discardable(state, transaction.read_retained(policy.retain_metric), policy)
-            return (CheckpointsDiscarded(checkpoint_ids=discarded),)
+            return (CheckpointsDiscarded(checkpoint_ids=discarded, attempt_id=attempt_id),)
 
         self._transact(run_id, choose)
         return discarded
@@ -168,9 +171,7 @@ class Coordinator:
 
 def _holds(cached: _Cached, transaction: Transaction) -> bool:
     """Tell whether a state still holds: a store that was restored counts its revisions anew, for other attempts."""
-    live = cached.state.attempt
-    attempt_id = live.attempt_id if live is not None else cached.state.ended_attempt_id
-    return (cached.revision, attempt_id) == (transaction.revision, transaction.attempt_id)
+    return (cached.revision, cached.state.last_attempt_id) == (transaction.revision, transaction.attempt_id)
 
 
 def _in_store(commands: Sequence[Command]) -> list[Committable]:

@@ -897,6 +897,10 @@ BEGIN
         END IF;
         RETURN NEW;
     END IF;
+    IF NEW.released_at IS NOT NULL THEN
+        RAISE EXCEPTION 'run % is released once, by a checkpoint of its own', NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
     IF NOT EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.fencing_token = 0
                    AND runs.last_durable_epoch = NEW.epoch) THEN
         RAISE EXCEPTION 'run % does not begin behind epoch %', NEW.run_id, NEW.epoch

@@ -53,6 +53,9 @@ VALUES (%(target)s, %(run_id)s, %(output)s, %(epoch)s, %(fencing_token)s, %(run_
 ON CONFLICT DO NOTHING
 RETURNING run_id;
 
+-- defer_constraints: let no row fail because another output's rows were checked before it, in the same transaction
+SET CONSTRAINTS ALL DEFERRED;
+
 -- publish_rows: show the rows, together, when the transaction commits
 INSERT INTO {target} ({columns}) SELECT {columns} FROM {staging};
 

@@ -553,6 +553,7 @@ GUARDS = {
     "a branch behind another epoch": Illegal("does not begin behind epoch 1", branch_with(epoch="1")),
     "a branch of a pending checkpoint": Illegal("is not there", branch_with(origin_checkpoint_id="2")),
     "a branch of another manifest": Illegal("is not there", branch_with(manifest_sha256=f"'{'cd' * 32}'")),
+    "a branch that never held its origin": Illegal("is released once", branch_with(released_at="now()")),
     "a branch that is released without a checkpoint": Illegal("is released once", set_branch("released_at = now()")),
     **{
         f"another {column} of a branch": Illegal("is released once", set_branch(f"{column} = {value}"))

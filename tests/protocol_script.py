@@ -332,9 +332,9 @@ def aborts(checkpoint_id: int, by: str = "ann") -> CheckpointAborted:
     return CheckpointAborted(checkpoint_id=checkpoint_id, aborted_by=by)
 
 
-def discards(*checkpoint_ids: int) -> CheckpointsDiscarded:
-    """Somebody lets checkpoints go."""
-    return CheckpointsDiscarded(checkpoint_ids=checkpoint_ids)
+def discards(*checkpoint_ids: int, sender: Sender | None = None) -> CheckpointsDiscarded:
+    """Somebody lets checkpoints go, or an attempt does."""
+    return CheckpointsDiscarded(checkpoint_ids=checkpoint_ids, attempt_id=sender.attempt_id if sender else None)
 
 
 def keeps(checkpoint_id: int, status: CheckpointStatus = CheckpointStatus.SUBSUMED) -> CheckpointPinned:

@@ -56,7 +56,8 @@ def _discard_checkpoints(context: RunContext) -> None:
     """Discard checkpoints; no error of it is worth the attempt."""
     run_id = context.run.run_id
     try:
-        discarded = context.attempt.coordinator.discard(run_id, context.policy)
+        attempt = context.attempt
+        discarded = attempt.coordinator.discard(run_id, context.policy, attempt_id=attempt.attempt_id)
         context.crash_plan.reach(CrashPoint.CHECKPOINTS_DISCARDED)
         for checkpoint in context.store.list_checkpoints(run_id, discarded):
             _remove_files(context, checkpoint)

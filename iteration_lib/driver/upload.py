@@ -88,6 +88,8 @@ class Uploads:
             state = self.wait()
             self.check(state)
         self._raise_errors()
+        if state.uncommitted:  # as it was before the last job ended, which may have committed them
+            state = self._attempt.look()
         if state.uncommitted:
             reason = f"its outputs were not committed within {self._context.policy.timeout_seconds:g} seconds"
             raise CheckpointFailedError(state.run_id, state.last_durable_epoch, reason)

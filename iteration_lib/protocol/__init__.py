@@ -54,7 +54,8 @@ I16  A listener hears of every durable epoch once, in order; that the run termin
 I17  A checkpoint that a person aborted before it began uses up its id and never becomes pending for anybody to see.
 I18  A checkpoint is discarded only if it is not the newest of a run that is there, and neither a branch nor a person
      pins it. A branch pins the one that it started from until it has a completed one of its own; its epochs follow that
-     one's. A person pins one that is there until it is released.
+     one's. A person pins one that is there until it is released. An attempt discards by its policy until another one
+     begins.
 I19  What an epoch publishes through sinks is stored, all of it, in the step that makes the epoch durable; only what is
      stored is committed, and what is not is aborted. A run is FINISHED only when nothing that is stored is uncommitted.
 I20  While a person asks a run to stop, an attempt opens no epoch after another one, and the run is STOPPED in the very

@@ -47,9 +47,13 @@ class CheckpointAborted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsDiscarded:
-    """Somebody lets checkpoints go that are neither the newest nor pinned; of a run that was deleted, any unpinned."""
+    """Somebody lets checkpoints go that are neither the newest nor pinned; of a run that was deleted, any unpinned.
+
+    An attempt goes by its own policy, and says who it is: it is heard until another one begins.
+    """
 
     checkpoint_ids: tuple[int, ...]
+    attempt_id: AttemptId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

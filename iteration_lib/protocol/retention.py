@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from iteration_lib.errors import ProtocolViolationError
+from iteration_lib.errors import ProtocolViolationError, SupersededError
 from iteration_lib.protocol.command import (
     Command,
     DeleteRun,
@@ -55,7 +55,12 @@ def discardable(state: RunState, retained: Sequence[RetainedCheckpoint], policy:
 
 
 def discard_checkpoints(state: RunState, event: CheckpointsDiscarded) -> tuple[RunState, tuple[Command, ...]]:
-    """Discard checkpoints; repeating it is harmless. Raises ProtocolViolationError for one that is needed (I18)."""
+    """Discard checkpoints; repeating it is harmless.
+
+    Raises ProtocolViolationError for one that is needed (I18), SupersededError for an attempt that is not the last one.
+    """
+    if event.attempt_id not in (None, state.last_attempt_id):
+        raise SupersededError(run_id=state.run_id, held=None, current=state.fencing_token)
     for checkpoint_id in event.checkpoint_ids:
         if not 1 <= checkpoint_id <= state.last_checkpoint_id or not _is_free(state, checkpoint_id):
             raise ProtocolViolationError(f"checkpoint {checkpoint_id} cannot be discarded: it is needed (I18)")

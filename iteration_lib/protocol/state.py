@@ -219,6 +219,11 @@ class RunState:
     uncommitted: frozenset[tuple[int, str]] = frozenset()
 
     @property
+    def last_attempt_id(self) -> AttemptId | None:
+        """Who holds the greatest token, live or not."""
+        return self.attempt.attempt_id if self.attempt is not None else self.ended_attempt_id
+
+    @property
     def policy(self) -> CheckpointPolicy:
         """How checkpoints are paced: the live attempt's way."""
         return self.attempt.policy if self.attempt is not None else CheckpointPolicy()

@@ -70,6 +70,7 @@ class ParquetSink:
         """
         folder = _data_folder(transaction)
         with opened_folder(self.uri) as location:
+            check_absolute(self.uri)  # nobody has, where a run that goes on was given this sink meanwhile
             copies = [_copy(publication.location, file, location, folder) for file in publication.files]
         return {"stream": replace(publication.stream, files=tuple(copies)).to_json()}
 

@@ -116,6 +116,7 @@ def publish(
             cursor.execute(statement("bound_statements"), {"milliseconds": milliseconds})
         cursor.execute(statement("insert_publication", publications=publications), parameters)
         if cursor.fetchone() is not None:
+            cursor.execute(statement("defer_constraints"))
             cursor.execute(statement("publish_rows", columns=columns, **names))
         drop_staging(cursor, schema, staging)
         cursor.execute(statement("check_constraints"))

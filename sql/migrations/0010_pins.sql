@@ -121,6 +121,41 @@ BEGIN
     RETURN NEW;
 END $$;
 
+-- A branch holds its origin when it begins; one that was released from the start would pin nothing.
+CREATE OR REPLACE FUNCTION branches_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF OLD.released_at IS NOT NULL OR to_jsonb(NEW) - 'released_at' <> to_jsonb(OLD) - 'released_at'
+           OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                          AND checkpoints.status = 'COMPLETED')
+              AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id AND runs.status = 'DELETED') THEN
+            RAISE EXCEPTION 'run % is released once, by a checkpoint of its own', OLD.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF NEW.released_at IS NOT NULL THEN
+        RAISE EXCEPTION 'run % is released once, by a checkpoint of its own', NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NOT EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.fencing_token = 0
+                   AND runs.last_durable_epoch = NEW.epoch) THEN
+        RAISE EXCEPTION 'run % does not begin behind epoch %', NEW.run_id, NEW.epoch
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.origin_run_id IS NOT NULL THEN  -- the lock keeps it from being discarded until this is committed
+        PERFORM FROM checkpoints WHERE checkpoints.run_id = NEW.origin_run_id
+            AND checkpoints.checkpoint_id = NEW.origin_checkpoint_id AND checkpoints.epoch = NEW.epoch
+            AND checkpoints.manifest_sha256 = NEW.manifest_sha256
+            AND checkpoints.status IN ('COMPLETED', 'SUBSUMED') FOR SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'checkpoint % of run % is not there', NEW.origin_checkpoint_id, NEW.origin_run_id
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'branches_origin_gone', TABLE = 'branches';
+        END IF;
+    END IF;
+    RETURN NEW;
+END $$;
+
 -- Who needs a checkpoint besides its own run, and whether it may go without anybody missing it.
 CREATE OR REPLACE VIEW checkpoint_needs AS
 SELECT checkpoints.run_id, checkpoints.checkpoint_id, checkpoints.status, needed.by_branches,

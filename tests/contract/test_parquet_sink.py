@@ -257,14 +257,19 @@ def test_folder_that_cannot_be_used_is_refused_by_name_with_what_to_do() -> None
 
 
 @pytest.mark.parametrize("address", ["out", "./out", Path("out"), "file://out", "local://out", "file:out"], ids=str)
-def test_folder_that_is_another_one_in_another_working_directory_is_refused_before_the_first_epoch(
+def test_folder_that_is_another_one_in_another_working_directory_is_refused_before_anything_lies_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | Path
 ) -> None:
-    """A run that is driven from two of them would publish some epochs here and some there."""
-    monkeypatch.chdir(tmp_path)
+    """A run that is driven from two of them would publish some epochs here and some there.
 
-    with pytest.raises(SinkTargetError, match=r"out is another folder for .*; name it by its absolute path, then run"):
-        ParquetSink(address).check()
+    It may have a durable epoch when its output is given the sink: then nobody checks it.
+    """
+    monkeypatch.chdir(tmp_path)
+    sink, said = ParquetSink(address), r"out is another folder for .*; name it by its absolute path, then run"
+
+    for call in (sink.check, lambda: sink.prepare(_FIRST, publication_of(0))):
+        with pytest.raises(SinkTargetError, match=said):
+            call()
 
     assert [] == list(tmp_path.iterdir())
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -428,7 +429,29 @@ def test_rows_may_be_published_in_another_ones_transaction(sink: PostgresSink, u
     assert [[(0,)], [(0,)], [(0,)], [(6,)]] == seen
 
 
-@pytest.mark.parametrize("when", ["", "DEFERRABLE INITIALLY DEFERRED"])
+def test_transaction_may_publish_several_epochs_though_the_table_checks_late(
+    sink: PostgresSink, url: str, database: Connection, tmp_path: Path
+) -> None:
+    """A trigger notes each row before it is there; the note's foreign key waits for it."""
+    database.execute(text("CREATE TABLE scores (a int PRIMARY KEY)"))
+    database.execute(text("CREATE TABLE notes (a int REFERENCES scores DEFERRABLE INITIALLY DEFERRED)"))
+    note = "BEGIN INSERT INTO notes VALUES (NEW.a); RETURN NEW; END"
+    database.execute(text(f"CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS '{note}'"))
+    database.execute(text("CREATE TRIGGER note BEFORE INSERT ON scores FOR EACH ROW EXECUTE FUNCTION note()"))
+    epochs = [transaction_of(epoch) for epoch in range(2)]
+    prepared = [sink.prepare(e, publication(tmp_path / str(e.epoch), a=pa.array([e.epoch]))) for e in epochs]
+    engine = create_engine(url)
+
+    with closing(engine.raw_connection()) as connection:
+        for transaction, committable in zip(epochs, prepared, strict=True):
+            sink.publish(cast("psycopg2.extensions.cursor", connection.cursor()), transaction, committable)
+        connection.commit()
+    engine.dispose()
+
+    assert [(0, 0), (1, 1)] == read(database, "SELECT scores.a, notes.a FROM scores JOIN notes USING (a) ORDER BY 1")
+
+
+@pytest.mark.parametrize("when", ["", "DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"])
 def test_table_that_does_not_take_the_rows_is_named_in_another_ones_transaction_too(
     sink: PostgresSink, url: str, database: Connection, tmp_path: Path, when: str
 ) -> None:

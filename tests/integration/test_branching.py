@@ -411,6 +411,19 @@ def test_removal_that_is_slow_is_the_only_one_and_what_goes_meanwhile_goes_behin
     assert [] == problems(here)
 
 
+def test_attempt_that_was_superseded_discards_nothing_by_its_own_policy(store: PostgresStore, tmp_path: Path) -> None:
+    """It stood still behind its checkpoint, as on a laptop that sleeps; the newer one keeps them all."""
+    here, sleep = Here.begin(store, tmp_path, steered), Latch()
+
+    with here.driving(until_epoch=2, retain_last=1, script={"checkpoint_completed@1": sleep}) as driving, sleep:
+        driving.result(DEADLINE_SECONDS)
+        here.drive()
+
+    kept = CheckpointStatus.SUBSUMED
+    assert [kept, kept, kept, CheckpointStatus.COMPLETED] == [known.status for known in here.checkpoints]
+    assert [] == problems(here)
+
+
 def test_policy_keeps_the_best_by_a_metric(store: PostgresStore, tmp_path: Path) -> None:
     """`pace` grows in every epoch: the least is that of the first."""
     here = Here.begin(store, tmp_path, steered)

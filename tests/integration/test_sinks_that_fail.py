@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
@@ -13,20 +15,22 @@ import psycopg2
 import pytest
 
 from iteration_lib.config import Settings
-from iteration_lib.coordinator import Coordinator
+from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.driver.attempt import Attempt, Claim, open_attempt
+from iteration_lib.driver.background import Job
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import CheckpointFailedError, SinkTargetError
 from iteration_lib.launch import Drive, drive_run
 from iteration_lib.model.definition import describe
 from iteration_lib.process import this_holder
+from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import DefinitionChanged, StopRequested
-from iteration_lib.protocol.state import AttemptId
+from iteration_lib.protocol.state import AttemptId, RunId
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus, StopKind
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import RunRecord
 from tests.command_line import CommandLine
-from tests.driven_here import Here, be_told_to_end
+from tests.driven_here import DEADLINE_SECONDS, Here, MortalCoordinator, be_told_to_end
 from tests.iterations.delivering import EPOCHS, delivering, silent
 from tests.json_lines_sink import read_lines
 from tests.protocol_script import stop_id
@@ -95,6 +99,29 @@ def test_committable_that_no_store_keeps_declines_the_checkpoint_and_names_the_s
     said = "the SteeredSink of output 'levels' failed in prepare (TypeError: Object of type set is not JSON"
     assert str(failure).startswith(said)
     assert [CheckpointStatus.ABORTED] == [known.status for known in here.checkpoints]
+
+
+def test_commit_that_ends_while_the_driver_looks_is_no_late_one(here: Here) -> None:
+    """What the driver saw was not committed, and the job that commits it has ended when the driver goes on."""
+    is_seen, jobs = threading.Event(), list[Job]()
+
+    class Slow(MortalCoordinator):
+        """Answers a look, at a run whose last outputs are being committed, when they are."""
+
+        def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
+            state = super().apply(run_id, *events, publish=publish)
+            if not events and state.uncommitted and state.last_durable_epoch == EPOCHS - 1:
+                is_seen.set()
+                wait(jobs, timeout=DEADLINE_SECONDS)
+            return state
+
+    def commit_once_it_is_seen() -> None:
+        assert is_seen.wait(DEADLINE_SECONDS), "the driver does not look"
+
+    script = {f"checkpoint_completed@{EPOCHS - 1}": commit_once_it_is_seen}
+    run = here.drive(script=script, coordinator_class=Slow, jobs=jobs)
+
+    assert (RunStatus.FINISHED, WHOLE) == (run.status, shown(here))
 
 
 def test_own_copy_of_what_was_prepared_may_stay_where_it_cannot_be_removed(here: Here) -> None:

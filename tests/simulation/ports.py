@@ -225,14 +225,16 @@ class SimulatedCoordinator(Coordinator):
             self._say(run_id, part)
         return self._say(run_id, events)
 
-    def discard(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
+    def discard(
+        self, run_id: RunId, policy: CheckpointPolicy, *, attempt_id: AttemptId | None = None
+    ) -> tuple[int, ...]:
         """See Coordinator."""
         fiber = current_fiber()
         if fiber is None:
-            return super().discard(run_id, policy)
+            return super().discard(run_id, policy, attempt_id=attempt_id)
         fiber.saying, fiber.keeping = None, policy
         try:
-            return super().discard(run_id, policy)
+            return super().discard(run_id, policy, attempt_id=attempt_id)
         finally:
             fiber.keeping = None
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from iteration_lib.errors import LeaseHeldError, ParameterError, RunDeletedError
+from iteration_lib.errors import LeaseHeldError, ParameterError, RunDeletedError, SupersededError
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
@@ -25,6 +25,7 @@ from tests.protocol_script import (
     FIRST,
     LATER,
     NOW,
+    SECOND,
     aborts,
     asks,
     assert_harmless_again,
@@ -137,6 +138,20 @@ def test_newest_checkpoint_and_one_that_never_was_are_not_discarded(checkpoint_i
     found = refusal(five_epochs(), discards(1, checkpoint_id))
 
     assert f"checkpoint {checkpoint_id} cannot be discarded: it is needed (I18)" == str(found)
+
+
+def test_attempt_discards_until_another_one_begins() -> None:
+    """By then its policy is not that of the run any more; who says nothing of an attempt is a person."""
+    ended = play(five_epochs(), FIRST.ends())
+    superseded = play(five_epochs(), claim(2, takeover=True))
+    goes = (DiscardCheckpoints(checkpoint_ids=(1,)),)
+
+    for state in (five_epochs(), ended):
+        assert goes == commands_of(state, discards(1, sender=FIRST))
+    for state in (superseded, play(superseded, SECOND.ends())):
+        assert goes == commands_of(state, discards(1, sender=SECOND)) == commands_of(state, discards(1))
+        for refused in (discards(1, sender=FIRST), discards(sender=FIRST)):
+            assert isinstance(refusal(state, refused), SupersededError)
 
 
 def test_discarding_nothing_writes_nothing() -> None:
