@@ -2,6 +2,7 @@
 
 An operator that comes back under the id of one that was removed is another one. It carries nothing over that was
 computed before it came, be its code the same: neither from the epoch before, nor from the one that a run falls back to.
+Only where a branch begins nobody asks who left a state: what it starts from may be of other code in any case.
 """
 
 from __future__ import annotations
