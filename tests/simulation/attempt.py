@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from iteration_lib.continuation import Continuation, check_continuation, read_continuation
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.attempt import Claim, open_attempt
 from iteration_lib.driver.context import RunContext
@@ -15,6 +16,7 @@ from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.sinks import OpenSink
 from iteration_lib.fallback import fall_back
 from iteration_lib.heartbeat import Heartbeat
+from iteration_lib.protocol.event import DefinitionChanged
 from iteration_lib.protocol.state import AttemptId, Holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
@@ -46,6 +48,7 @@ class SimulatedAttempt(SimulatedProcess):
         parallelism: int = 1,
         pace: Pace | None = None,
         allows_fallback: bool = False,
+        allows_drop: bool = False,
     ) -> None:
         super().__init__(run, number, f"attempt {number}")
         self.right = right
@@ -54,6 +57,9 @@ class SimulatedAttempt(SimulatedProcess):
         self.parallelism = parallelism
         self.pace = pace or Pace()
         self.allows_fallback = allows_fallback
+        self.allows_drop = allows_drop
+        self.program = run.program
+        self.asked_at = 0  # the run's revision when it was asked whether it may go on with the program
         self.damages_before = 0  # of files, when it began to verify some
         self.verifies = False
         self.attempt_id = AttemptId(f"{number:08x}-0000-4000-8000-000000000000")
@@ -115,6 +121,9 @@ class SimulatedAttempt(SimulatedProcess):
         run = cast("RunRecord", store.find_run(run_id))
         if run.status is RunStatus.FINISHED:
             return
+        if world.file is not None:
+            self.program = world.file.program
+            self._continuation(store, run)  # a refusal must not supersede a live attempt
         self.claim = self._claim(store)
         with open_attempt(store, self.coordinator, run_id, self.claim, heartbeat_class=SimulatedHeartbeat) as attempt:
             self.run.oracle.attempt_opened(self, attempt)
@@ -125,7 +134,7 @@ class SimulatedAttempt(SimulatedProcess):
             context = RunContext(
                 run=run,
                 attempt=attempt,
-                graph=self.run.program.graph,
+                graph=self.program.graph,
                 params=None,
                 runner=runner,
                 store=store,
@@ -134,12 +143,14 @@ class SimulatedAttempt(SimulatedProcess):
                 parallelism=self.parallelism,
                 alignment_timeout_seconds=self.pace.alignment_timeout_seconds,
                 background=SimulatedBackground(self, world.clock),
-                sinks={output: OpenSink(sink=SimulatedSink(self.run)) for output in self.run.program.graph.sinks},
+                sinks={output: OpenSink(sink=SimulatedSink(self.run)) for output in self.program.graph.sinks},
                 observer=self.run.oracle.observer(self),
                 crash_plan=plan,
             )
             if self.allows_fallback:
                 context = self._fall_back(store, context)
+            if world.file is not None:
+                self._evolve(store, context)
             driven = drive_epochs(context, until_epoch=self.until_epoch)
             if self.publishes:
                 publish_outputs(context, driven)
@@ -149,6 +160,27 @@ class SimulatedAttempt(SimulatedProcess):
         context = fall_back(store, context)
         self.verifies = False
         return context
+
+    def _continuation(self, store: StoreWithHistory, run: RunRecord) -> Continuation:
+        """Return how the run goes on with the program; raises what refuses that."""
+        self.asked_at = self.run.rows.run["revision"]
+        continuation = read_continuation(store, run, self.program.graph, ignore_edges=self.pace.ignore_edges)
+        check_continuation(continuation, allow_dropped_state=self.allows_drop)
+        return continuation
+
+    def _evolve(self, store: StoreWithHistory, context: RunContext) -> None:
+        """Go on with the operators as the file has them."""
+        continuation = self._continuation(store, cast("RunRecord", store.find_run(self.run.run_id)))
+        if continuation.has_changed and context.attempt.opened.status is RunStatus.RUNNING:
+            evolution = continuation.evolution
+            context.attempt.apply(
+                DefinitionChanged(
+                    **context.attempt.guard,
+                    definition=continuation.definition,
+                    changes=evolution.sentences,
+                    dropped=evolution.removed,
+                )
+            )
 
     def _claim(self, store: StoreWithHistory) -> Claim:
         """Claim the run, naming its live attempt as gone where that is this attempt's right."""

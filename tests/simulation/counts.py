@@ -115,6 +115,39 @@ SOMETIMES: tuple[str, ...] = (
 )
 
 
-def too_rare(counters: dict[str, int], *, at_least: int) -> dict[str, int]:
+# The same of schedules in which the user's file changes.
+EVOLVING: tuple[str, ...] = (
+    *(
+        f"{kind} {event}"
+        for kind in ("data stream", "operator", "operator that carries", "operator that finishes")
+        for event in ("is added", "comes back", "comes back as another", "is renamed", "is removed")
+    ),
+    *(
+        f"{kind} {event}"
+        for kind in ("operator", "operator that carries", "operator that finishes")
+        for event in ("takes others", "is dropped")
+    ),
+    "variable is added",
+    "variable is dropped",
+    "variable is removed",
+    "version refused: variable added",
+    "edge voided by a new version",
+    "state begins anew, and another one of its id had one",
+    "state begins anew in a branch",
+    "branch adds again what it would have kept",
+    "version refused: changed",
+    "version refused: takes others",
+    "version refused: removed",
+    "version refused: pinned before",
+    "version refused as others went on",
+    "branched: NO_CLAIM",
+    "branched with another version",
+    "branch refused: IllegalBranchError",
+    "fell back",
+    "ended: RunMismatchError",
+)
+
+
+def too_rare(counters: dict[str, int], *, at_least: int, names: tuple[str, ...] = SOMETIMES) -> dict[str, int]:
     """Return what happened less often than it has to."""
-    return {name: counters.get(name, 0) for name in SOMETIMES if counters.get(name, 0) < at_least}
+    return {name: counters.get(name, 0) for name in names if counters.get(name, 0) < at_least}

@@ -176,6 +176,7 @@ class Disturbances:
         may_begin = [row for row in run.rows.checkpoints.values() if row["epoch"] < run.oracle.reference.last_epoch]
         is_early = all(row["manifest_path"] is None for row in may_begin) and self._random.random() > _TOO_EARLY
         if may_begin and not is_early and len(self._world.runs) <= _MOST_BRANCHES:
+            self._processes.edit()
             self._processes.send(brancher, run)
 
     def _delete(self) -> None:

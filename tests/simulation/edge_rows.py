@@ -21,7 +21,7 @@ class EdgeOracle(Checks):
 
     def __init__(self, program: Program, violate: Violate, counters: Counter[str]) -> None:
         super().__init__(violate)
-        self._program = program
+        self.program = program
         self._counters = counters
 
     def check(self, change: Change) -> None:
@@ -62,7 +62,7 @@ class EdgeOracle(Checks):
             self._counters[f"epoch switched by {epoch['unaligned_by']}"] += 1
 
     def _marked(self, change: Change, part: Row) -> None:
-        operator = self._program.operator(part["operator_id"])
+        operator = self.program.operator(part["operator_id"])
         epoch = part["epoch"]
         what = f"buckets {part['first_bucket']} to {part['end_bucket']} of {operator.operator_id} in epoch {epoch}"
         self._require(part["fencing_token"] == change.token, "I2", "{} have another token", what)
@@ -83,8 +83,8 @@ class EdgeOracle(Checks):
         known, now = (rows.epochs.get((epoch, change.token)) for rows in (change.before, change.after))
         is_open = known is not None and known["status"] == "OPEN" and now is not None and now["unaligned_by"]
         self._require(is_open, "I15", "{}: the epoch is not open and unaligned", what)
-        self._require(_is_capturable(self._program, operator, epoch), "I15", "{} may not be captured", what)
-        for source in computed_before(self._program, operator, epoch):
+        self._require(_is_capturable(self.program, operator, epoch), "I15", "{} may not be captured", what)
+        for source in computed_before(self.program, operator, epoch):
             is_narrow = source.kind is operator.kind is Kind.BUCKETS
             needed = range(part["first_bucket"], part["end_bucket"]) if is_narrow else None
             there = finished_buckets(change.after, epoch, source)
@@ -97,7 +97,7 @@ class EdgeOracle(Checks):
 
     def _used_up(self, change: Change, operator: Operator, epoch: int, what: str) -> None:
         """See that nobody will ask for what is marked without files: all who take it are whole, and there are some."""
-        graph = self._program.graph
+        graph = self.program.graph
         users = graph.consumers(operator.name)
         whole = all(len(finished_buckets(change.after, epoch, user)) == total_buckets(user) for user in users)
         is_asked = graph.uses(operator.name) > len(users)

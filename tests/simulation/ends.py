@@ -15,6 +15,7 @@ from iteration_lib.errors import (
     ProtocolViolationError,
     RunDeletedError,
     RunFinishedError,
+    RunMismatchError,
     RunStoppedError,
     SinkTargetError,
     StateCorruptedError,
@@ -62,12 +63,14 @@ def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
             )
     elif isinstance(error, FallbackRefusedError):
         _was_refused(oracle, attempt, error)
+    elif isinstance(error, RunMismatchError) and world.file is not None:
+        oracle.evolution.was_refused(attempt, error)
     elif isinstance(error, ProtocolViolationError) or type(error) not in {*_DUE_TO, LeaseHeldError}:
         oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}")
     elif not isinstance(error, LeaseHeldError) and not _is_due(oracle, world, attempt, error):
         oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}, and nothing had failed it")
     elif isinstance(error, SystemExit):
-        check_captured(oracle, attempt.run.program, attempt)
+        check_captured(oracle, attempt.program, attempt)
 
 
 def _is_over(oracle: Oracle, error: BaseException) -> bool:

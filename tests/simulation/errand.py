@@ -7,6 +7,7 @@ puts together for a person, this puts together.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, cast
 
@@ -29,9 +30,12 @@ from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 from tests.simulation.change import Row, of_status
 from tests.simulation.disk import STATE_URI
-from tests.simulation.fiber import Call, ask
+from tests.simulation.evolution_rules import kept_by_branch, refused_to_branch
+from tests.simulation.fiber import Call, ask, current_fiber
 from tests.simulation.ports import SimulatedCoordinator
 from tests.simulation.process import SimulatedProcess
+from tests.simulation.programs import Program
+from tests.simulation.versions import EvolvingProgram, program_of
 
 if TYPE_CHECKING:
     from tests.simulation.run import SimulatedRun
@@ -41,6 +45,7 @@ OTHER_RUNS = "until the other runs are collected"
 _SETTINGS = Settings(store_url=None, state_uri=STATE_URI)
 _THERE = 0.9  # how often a checkpoint is named that was completed, as far as anybody has seen
 _BUSY = 0.5  # how often who has read the run collects the garbage of others first
+_DROPS = 0.6  # how often a branch of a program that changes may drop state
 _OLD_KEY = 0.2  # how often the key is that of a branch that is there
 
 
@@ -74,6 +79,34 @@ class Errand(SimulatedProcess):
             self.run.oracle.violate("errors", f"{self.name} ended with {error!r}")
 
 
+class Seen:
+    """What somebody who branches a run may have seen of it, and of the file, since he began."""
+
+    def __init__(self, run: SimulatedRun) -> None:
+        self._run = run
+        self._programs = len(run.lineage.programs)
+        self._versions = len(run.world.file.versions) if run.world.file is not None else 0
+
+    def may_be_kept(self, program: Program, request: BranchRequest) -> list[tuple[str, ...]]:
+        """Return what a branch may take over that begins with a program."""
+        if not isinstance(program, EvolvingProgram):
+            once = (o.operator_id for o in program.graph.operators if o.role is Role.DATA or o.finishes)
+            return [tuple(sorted(once))]
+        is_refused = partial(refused_to_branch, allows_drop=request.allow_dropped_state)
+        return [kept_by_branch(of, program) for of in self._origins if not is_refused(of, program)]
+
+    def may_be_refused(self, request: BranchRequest) -> bool:
+        """Tell whether the state of the checkpoint may not have fitted the file."""
+        file = self._run.world.file
+        versions = [program_of(version) for version in file.versions[self._versions - 1 :]] if file is not None else []
+        is_refused = partial(refused_to_branch, allows_drop=request.allow_dropped_state)
+        return any(is_refused(of, program) for of in self._origins for program in versions)
+
+    @property
+    def _origins(self) -> list[EvolvingProgram]:
+        return cast("list[EvolvingProgram]", self._run.lineage.programs[self._programs - 1 :])
+
+
 def collector(run: SimulatedRun, number: int) -> Errand:
     """Return who discards what the last attempt's policy lets go, and then removes the files that nobody needs."""
     store = cast("StoreWithHistory", run.world.ports)  # it lacks only what nobody here asks
@@ -95,10 +128,11 @@ def brancher(run: SimulatedRun, number: int) -> Errand:
     """Return who branches a run, from a checkpoint that may have no files, or none any more."""
     request = _draw_request(run)
     store = cast("StoreWithHistory", run.world.ports)
+    seen = Seen(run)
 
     def branch() -> None:
         made = branch_run(store, _SETTINGS, request)
-        _check_branch(run, request, made)
+        _check_branch(run, request, made, seen)
         run.world.counters[f"branched: {request.mode.value}"] += 1
 
     return Errand(
@@ -106,7 +140,7 @@ def brancher(run: SimulatedRun, number: int) -> Errand:
         number,
         f"branching of {run.name}, process",
         branch,
-        may_fail=lambda error: _is_refused_rightly(run, request, error),
+        may_fail=lambda error: _is_refused_rightly(run, request, error, seen),
     )
 
 
@@ -126,6 +160,7 @@ def _draw_request(run: SimulatedRun) -> BranchRequest:
         branched_by="ann",
         mode=RestoreMode.CLAIM if random.random() < claims else RestoreMode.NO_CLAIM,
         data=random.choice((None, None, "new", "kept")),
+        allow_dropped_state=run.world.file is not None and random.random() < _DROPS,
     )
 
 
@@ -135,7 +170,7 @@ def _draw_key(run: SimulatedRun, random: Random) -> str:
     return str(random.choice(taken)) if taken and random.random() < _OLD_KEY else f"branch-{len(run.world.runs)}"
 
 
-def _is_refused_rightly(run: SimulatedRun, request: BranchRequest, error: BaseException) -> bool:
+def _is_refused_rightly(run: SimulatedRun, request: BranchRequest, error: BaseException, seen: Seen) -> bool:
     """Tell whether a branch may be refused so: what is asked for is not there, illegal, or its key is another run's."""
     run.world.counters[f"branch refused: {type(error).__name__}"] += 1
     if isinstance(error, RunMismatchError):
@@ -143,21 +178,25 @@ def _is_refused_rightly(run: SimulatedRun, request: BranchRequest, error: BaseEx
     if isinstance(error, RunNotFoundError):  # the key was another branch's, which was deleted before it was read
         return request.run_key in {known.rows.run["run_key"] for known in run.world.runs if known.status == "DELETED"}
     if isinstance(error, IllegalBranchError):
-        return _is_illegal(run, request) or _was_newest(run, request)
+        return _is_illegal(run, request) or _was_newest(run, request) or seen.may_be_refused(request)
     gone = [row for row in of_status(run.rows.checkpoints, "DISCARDED") if _is_meant(run, request, row)]
     return type(error) is UsageError and (not _meant(run, request) or bool(gone))  # or another of its epoch came since
 
 
-def _check_branch(run: SimulatedRun, request: BranchRequest, made: RunRecord) -> None:
+def _check_branch(run: SimulatedRun, request: BranchRequest, made: RunRecord, seen: Seen) -> None:
     """See that a branch is what was asked for, and that it may be."""
-    row = run.world.run_of(made.run_id).rows.branch or {}
+    branch = run.world.run_of(made.run_id)
+    if run.world.file is not None and branch.maker is not current_fiber():
+        return  # it was there, of another version by now
+    row = branch.rows.branch or {}
     asked = [known["checkpoint_id"] for known in run.rows.checkpoints.values() if _is_meant(run, request, known)]
-    computed = [o.operator_id for o in run.program.graph.operators if o.role is Role.DATA or o.finishes]
-    wanted = (run.run_id, request.mode.value, () if request.data == "new" else tuple(sorted(computed)))
+    keeps = [() if request.data == "new" else known for known in seen.may_be_kept(branch.lineage.programs[0], request)]
+    wanted = [(run.run_id, request.mode.value, known) for known in keeps]
     found = (row.get("origin_run_id"), row.get("mode"), row.get("keeps"))
     may_be_newest_since = bool(run.rows.fallbacks)  # an older one became it, which was claimed by then, or about to be
     is_illegal = _is_illegal(run, request) and not may_be_newest_since
-    if found != wanted or row.get("origin_checkpoint_id") not in asked or is_illegal:
+    run.world.counters["branched with another version"] += branch.lineage.programs[0] not in run.lineage.programs
+    if found not in wanted or row.get("origin_checkpoint_id") not in asked or is_illegal:
         run.oracle.violate("branches", f"{request} made the branch {row}")
 
 

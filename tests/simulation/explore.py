@@ -21,6 +21,8 @@ from pathlib import Path
 
 from tests.simulation.schedule import run_schedule
 
+Chunk = tuple[int, int, bool, bool]  # the first seed, the one behind the last, whether it stops, whether it evolves
+
 _CHUNK = 100
 _MEMORY_DISK = Path("/dev/shm")  # noqa: S108 - for files that live a moment; where it is missing, any other place will do
 
@@ -29,6 +31,7 @@ _MEMORY_DISK = Path("/dev/shm")  # noqa: S108 - for files that live a moment; wh
 class Exploration:
     """What came out of many schedules."""
 
+    is_evolving: bool = False
     schedules: int = 0
     steps: int = 0
     seconds: float = 0.0
@@ -55,14 +58,16 @@ class Exploration:
         ]
         lines += [f"{count:9d}  {name}" for name, count in sorted(self.counters.items())]
         for seed, violation in sorted(self.violations.items())[:10]:
-            lines += [f"seed {seed}: {violation}", f"    python -m tests.simulation.replay {seed}"]
+            how = "--evolving " if self.is_evolving else ""
+            lines += [f"seed {seed}: {violation}", f"    python -m tests.simulation.replay {how}{seed}"]
         return "\n".join(lines)
 
 
-def explore(first: int, count: int, *, workers: int = 1, stops: bool = True) -> Exploration:
+def explore(first: int, count: int, *, workers: int = 1, stops: bool = True, is_evolving: bool = False) -> Exploration:
     """Run the schedules of `count` seeds; with `stops`, only up to a violation."""
-    found, began = Exploration(), time.monotonic()
-    chunks = [(start, min(start + _CHUNK, first + count), stops) for start in range(first, first + count, _CHUNK)]
+    found, began = Exploration(is_evolving=is_evolving), time.monotonic()
+    starts = range(first, first + count, _CHUNK)
+    chunks = [(start, min(start + _CHUNK, first + count), stops, is_evolving) for start in starts]
     with _mapped(chunks, workers=workers) as results:
         for part in results:
             found.add(part)
@@ -73,7 +78,7 @@ def explore(first: int, count: int, *, workers: int = 1, stops: bool = True) -> 
 
 
 @contextmanager
-def _mapped(chunks: list[tuple[int, int, bool]], *, workers: int) -> Iterator[Iterator[Exploration]]:
+def _mapped(chunks: list[Chunk], *, workers: int) -> Iterator[Iterator[Exploration]]:
     """Give the chunks' results, in order; the processes are ended afterwards."""
     if workers == 1:
         yield map(_run_chunk, chunks)
@@ -85,13 +90,13 @@ def _mapped(chunks: list[tuple[int, int, bool]], *, workers: int) -> Iterator[It
         pool.shutdown(cancel_futures=True)
 
 
-def _run_chunk(chunk: tuple[int, int, bool]) -> Exploration:
-    first, end, stops = chunk
+def _run_chunk(chunk: Chunk) -> Exploration:
+    first, end, stops, is_evolving = chunk
     if _MEMORY_DISK.is_dir():
         tempfile.tempdir = str(_MEMORY_DISK)
     found = Exploration()
     for seed in range(first, end):
-        outcome = run_schedule(seed)
+        outcome = run_schedule(seed, is_evolving=is_evolving)
         found.schedules += 1
         found.steps += outcome.steps
         found.counters += outcome.counters
@@ -109,9 +114,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--go-on", action="store_true", help="do not stop at the first violation")
+    parser.add_argument("--evolving", action="store_true", help="schedules in which the user's file changes")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
-    found = explore(asked.first, asked.count, workers=asked.workers, stops=not asked.go_on)
+    found = explore(asked.first, asked.count, workers=asked.workers, stops=not asked.go_on, is_evolving=asked.evolving)
     if asked.json:
         violations = {str(seed): text for seed, text in sorted(found.violations.items())}
         print(json.dumps({**_numbers(found), "counters": found.counters, "violations": violations}))  # noqa: T201

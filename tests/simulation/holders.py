@@ -45,18 +45,26 @@ class Holders:
 
     def needed_by(self, path: str, rows: MemoryRun) -> str | None:
         """Return who needs a file; None where nobody does."""
-        return next((known.what for known in self._by_path.get(path, ()) if _counts(known, rows)), None)
+        return next((known.what for known in self._by_path.get(path, ()) if _counts(known, path, rows)), None)
 
 
-def _counts(holder: Holder, rows: MemoryRun) -> bool:
+def _counts(holder: Holder, path: str, rows: MemoryRun) -> bool:
     if holder.table == "checkpoints":
         return rows.checkpoints[holder.key]["status"] in _HOLDS_A_CHECKPOINT  # type: ignore[index]  # an id
     is_deleted = rows.run["status"] == "DELETED"
     if holder.table == "pins":
         return not is_deleted or bool(of_status(rows.checkpoints, *_HOLDS_A_CHECKPOINT))
+    if holder.table == "operators":
+        return not is_deleted and _is_output(path, rows.operators.get(str(holder.key)))
     if holder.table == "parts":
         return not is_deleted and _is_live(rows.parts[holder.key], rows)  # type: ignore[call-overload]  # a place
     return not is_deleted
+
+
+def _is_output(path: str, operator: Row | None) -> bool:
+    """Tell whether an operator is there still that finished for good with a file: another one may have its id."""
+    output = operator["output"] if operator is not None else None
+    return output is not None and path in (file["path"] for file in output["files"])
 
 
 def _is_live(part: Row, rows: MemoryRun) -> bool:

@@ -36,7 +36,7 @@ class ManifestOracle:
     def __init__(self, run: SimulatedRun, reference: Reference, violate: Callable[[str, str], None]) -> None:
         self._disk = run.disk
         self._root = run.location.uri
-        self._program = run.program
+        self.program = run.program
         self.reference = reference
         self._violate = violate
         self._holders = Holders()
@@ -91,9 +91,9 @@ class ManifestOracle:
         named = {key: manifest[key] for key in ("checkpoint_id", "epoch", "fencing_token")}
         expected = {key: checkpoint[key] for key in named}
         self._require(named == expected, what, "says {}, not {}", named, expected)
-        tails = {**self._program.graph.feedback, **self._program.graph.states}
+        tails = {**self.program.graph.feedback, **self.program.graph.states}
         edges = {
-            self._program.graph.operator(name).operator_id: (epoch, self._program.graph.operator(tail).operator_id)
+            self.program.graph.operator(name).operator_id: (epoch, self.program.graph.operator(tail).operator_id)
             for name, tail in tails.items()
         }
         is_last = epoch == self.reference.last_epoch
@@ -104,7 +104,8 @@ class ManifestOracle:
         )
         for table, wanted, of in (*streams, ("outputs", outputs, {})):
             self._streams(manifest[table], wanted, holder.of(f"{table} of {what}"), token, rows, of)
-        finished = self._finished_by[checkpoint_id]
+        # The last outputs are written behind its beginning, and may be all that takes what finishes for good.
+        finished = _finished(rows) if is_last else self._finished_by[checkpoint_id]
         self._require(manifest["finished"] == finished, what, "names other finished operators than the rows")
         for file in (file for stream in manifest["finished"].values() for file in stream["files"]):
             self._holders.hold(file["path"], holder)

@@ -7,7 +7,7 @@ for its violation after each step. Each run has an oracle of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,22 +16,25 @@ from iteration_lib.model.operator import Operator, Role
 from iteration_lib.protocol.event import OpenEvent, RunDeleted, RunResumed, StopRequested
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.store.memory_rows import MemoryRun
-from iteration_lib.store.record import RunRecord
 from tests.simulation.change import Change, is_same, live_attempts
 from tests.simulation.checkpoint_rows import CheckpointOracle
+from tests.simulation.durable import DurableOracle
 from tests.simulation.edge_rows import FOR_GOOD, EdgeOracle, finished_buckets
 from tests.simulation.ends import check_end
+from tests.simulation.evolution_rows import EvolutionOracle
 from tests.simulation.fallback_rows import FallbackOracle
 from tests.simulation.fiber import current_attempt, current_fiber
 from tests.simulation.lease_rows import LeaseOracle
 from tests.simulation.manifests import STRAY_POINTER, ManifestOracle
 from tests.simulation.notice_rows import NoticeOracle
+from tests.simulation.origin_rows import OriginOracle
 from tests.simulation.person_rows import PersonOracle
-from tests.simulation.reference import reference
-from tests.simulation.retention_rows import RetentionOracle, kept_of_origin
+from tests.simulation.reference import reference_of
+from tests.simulation.retention_rows import RetentionOracle
 from tests.simulation.rows import RowOracle
 from tests.simulation.sinking import SinkOracle
 from tests.simulation.stop_rows import StopOracle, drained_in
+from tests.simulation.versions import EvolvingProgram
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
@@ -59,13 +62,14 @@ class Oracle:
 
     def __init__(self, run: SimulatedRun) -> None:
         world = run.world
-        self.reference = whole = reference(run.program.name)
-        self._drained = {epoch: reference(run.program.name, drained_in=epoch) for epoch in range(whole.last_epoch + 1)}
+        legs = run.lineage.legs(run.rows)
+        self.reference = whole = reference_of(legs)
+        for epoch in range(whole.last_epoch + 1):  # now: later it is an attempt that would be heard to call listeners
+            reference_of(legs, drained_in=epoch)
         self._expected = whole
         self._run = run
         self._world = world
         self.counters: Counter[str] = world.counters
-        self._program = run.program
         self._rows = RowOracle(whole, self.violate, world.counters)
         self._checkpoints = CheckpointOracle(whole, self.violate, world.counters)
         self._edges = EdgeOracle(run.program, self.violate, world.counters)
@@ -77,12 +81,11 @@ class Oracle:
         self._retention = RetentionOracle(run, whole, self.violate)
         self._manifests = ManifestOracle(run, whole, self.violate)
         self.fallbacks = FallbackOracle(run, self._manifests, self.violate)
+        self.evolution = EvolutionOracle(run, self.violate)
         self._known: MemoryRun = run.rows
         self.lives: dict[SimulatedAttempt, Life] = {}
-        self._from_origin = kept_of_origin(run)
-        self._pinned: dict[str, int] = dict.fromkeys(
-            self._from_origin, 0
-        )  # data streams, by the token that pinned them
+        self._origin = OriginOracle(run, self.violate)
+        self._pinned = dict.fromkeys(self._origin.kept, 0)  # data streams, by the token that pinned them
         run.disk.on_write = self._file_written
         run.disk.on_remove = self._file_removed
         run.disk.on_read = self._file_read
@@ -117,13 +120,12 @@ class Oracle:
             self.counters["commit without a change"] += 1
             return
         change = Change(before=before, after=after, attempt=attempt, said=said, now=self._world.clock.now())
-        if len(after.fallbacks) > len(before.fallbacks):
-            self._fell_back(change)
+        if self._stands_alone(change):
             return
         self._retention.check(change, keeping)
         if change.only_discards or isinstance(said, RunDeleted):
             return
-        self._expect(drained_in(after))
+        self._expect(after)
         if said is not None and not isinstance(said, StopRequested | RunResumed):
             self._persons.check(change)
         for part in (self._rows, self._leases, self._checkpoints, self._edges, self._notices, self.sinks, self._stops):
@@ -135,16 +137,47 @@ class Oracle:
         self._count_restored(change)
         for name in after.pins.keys() - before.pins.keys():
             self._pinned[name] = after.run["fencing_token"]
-        self._taken_over(before, after)
+        self._origin.check(before, after)
 
-    def _expect(self, drained_in: int | None) -> None:
-        """Expect what the program gives, or only what it gives up to an epoch, which may be voided yet."""
-        expected = self.reference if drained_in is None else self._drained.get(drained_in, self.reference)
+    def _stands_alone(self, change: Change) -> bool:
+        """Check a commit in which nothing else may be, if it is one: a fallback, or another definition."""
+        before, after = change.before, change.after
+        if len(after.fallbacks) > len(before.fallbacks):
+            self._fell_back(change)
+        elif after.run["definition"] is not before.run["definition"]:
+            self._evolved(change)
+        else:
+            return False
+        return True
+
+    def _expect(self, rows: MemoryRun) -> None:
+        """Expect what the programs give, or only what they give up to an epoch, which may be voided yet."""
+        legs, drained = self._run.lineage.legs(rows), drained_in(rows)
+        self.reference = self._retention.reference = reference_of(legs)
+        is_drained = drained is not None and drained <= self.reference.last_epoch
+        expected = reference_of(legs, drained_in=drained) if is_drained else self.reference
         if expected is self._expected:
             return
         self._expected = expected
         for part in (self._rows, self._checkpoints, self._notices, self.sinks, self._manifests):
             part.reference = expected
+
+    def _evolved(self, change: Change) -> None:
+        """Check that the run goes on with another version; from then on its program is that one."""
+        self.evolution.check(change)
+        attempt, after = change.attempt, change.after
+        if attempt is None or not isinstance(attempt.program, EvolvingProgram) or self._world.violation is not None:
+            return
+        self._run.lineage.evolve(change.token, attempt.program)
+        self._run.program = self._edges.program = self._manifests.program = attempt.program
+        self._pinned = {
+            name: token for name, token in self._pinned.items() if self._origin.is_as_it_was(name) or token > 0
+        }
+        self._expect(after)
+        life = self.lives[attempt]
+        life.finished = self._finished(after, life.token)
+        life.pinned = frozenset(name for name, token in self._pinned.items() if token < life.token)
+        life.kept = frozenset(self._kept(after, life.durable + 1, life.token))
 
     def _fell_back(self, change: Change) -> None:
         """Check a fallback: nothing else is in such a commit; what is given up is run again by who is in force."""
@@ -158,16 +191,10 @@ class Oracle:
         """Return the files that a checkpoint names."""
         return self._manifests.files_of(checkpoint_id)
 
-    def _taken_over(self, before: MemoryRun, after: MemoryRun) -> None:
-        """See that a branch takes over what it keeps of its origin, as copies of its own, and nothing else."""
-        named = {name: pin["pin"]["files"] for name, pin in after.pins.items() if name not in before.pins}
-        for name, operator in after.operators.items():
-            if operator["output"] is not None and before.operators[name]["output"] is None:
-                named[name] = operator["output"]["files"]
-        for name, files in named.items():
-            is_copy = all(file["path"].split("/")[1] == "origin" for file in files)
-            if is_copy is not (name in self._from_origin):
-                self.violate("branches", f"{name} is {'' if is_copy else 'not '}taken over from the origin")
+    def _finished(self, rows: MemoryRun, token: int) -> frozenset[str]:
+        """Return the operators that had finished for good when an attempt was opened."""
+        operators = rows.operators.values()
+        return frozenset(o["operator_id"] for o in operators if (o["fencing_token"] or token) < token)
 
     def _count_restored(self, change: Change) -> None:
         """Count the operators whose edges an attempt read instead of running them."""
@@ -226,8 +253,7 @@ class Oracle:
         self.lives[attempt] = Life(
             token=mine,
             durable=durable,
-            finished=frozenset(o["operator_id"] for o in rows.operators.values() if (o["fencing_token"] or mine) < mine)
-            | self._from_origin,
+            finished=self._finished(rows, mine),
             pinned=frozenset(name for name, token in self._pinned.items() if token < mine),
             kept=frozenset(self._kept(rows, durable + 1, mine)),
             ran=set(),
@@ -238,7 +264,7 @@ class Oracle:
         if not rows.parts:
             return []
         found = []
-        for operator in self._program.graph.operators:
+        for operator in self._run.program.graph.operators:
             is_before = operator.finishes or (operator.role is Role.VARIABLE and epoch == 0)
             where = FOR_GOOD if operator.finishes else epoch
             buckets = finished_buckets(rows, where, operator, below_token=token)
@@ -268,12 +294,24 @@ class Oracle:
             self.violate("runs", f"{what} ran epoch {epoch}, but was to stop before {attempt.until_epoch}")
         if epoch is not None and epoch <= life.durable:
             self.violate("I6", f"{what} ran epoch {epoch} again, durable before it was opened")
-        if operator.finishes and operator.operator_id in life.finished:
+        if operator.finishes and operator.operator_id in life.finished | self._origin.taken():
             self.violate("I11", f"{what} had finished for good, and ran again")
         if operator.role is Role.DATA and operator.operator_id in life.pinned:
             self.violate("pins", f"{what} was pinned, and asked for its source again")
-        if operator.role is Role.VARIABLE and life.durable >= 0:
+        if operator.role is Role.VARIABLE and life.durable >= 0 and self._has_value(attempt, operator):
             self.violate("I6", f"{what} gave a variable's first value again")
+
+    def _has_value(self, attempt: SimulatedAttempt, operator: Operator) -> bool:
+        """Tell whether a durable epoch left a value; of an operator that carries state another one may have left it."""
+        if operator.part_of is None or self._world.file is None:
+            return True
+        if not self.is_in_force(attempt):
+            return False
+        has_state = self._run.lineage.has_state(self.rows, operator.part_of)
+        is_taken = operator.part_of in self._run.lineage.dropped
+        self.counters["state begins anew, and another one of its id had one"] += is_taken and not has_state
+        self.counters["state begins anew in a branch"] += is_taken and not has_state and self._run.origin is not None
+        return has_state
 
     def listener_was_called(
         self, attempt: SimulatedAttempt, listener_id: str, epoch: int, effect_id: str | None
@@ -350,21 +388,6 @@ class Oracle:
             if self._manifests.needed_by(path, self.rows) is None and path != STRAY_POINTER:
                 self.violate("garbage", f"{path} is left, and nobody needs it")
         self.finished()
-
-
-class DurableOracle:
-    """See driver.context.Observer."""
-
-    def __init__(self, oracle: Oracle, attempt: SimulatedAttempt) -> None:
-        self._oracle = oracle
-        self._attempt = attempt
-
-    def run_restored(self, run: RunRecord, *, next_epoch: int) -> None:
-        """Do nothing."""
-
-    def epoch_durable(self, epoch: int, *, metrics: Mapping[str, float], seconds: float) -> None:  # noqa: ARG002
-        """Check it."""
-        self._oracle.epoch_was_called_durable(self._attempt, epoch)
 
 
 def _last_durable_before(rows: MemoryRun, token: int) -> int:

@@ -123,7 +123,7 @@ class SimulatedStore:
         revision = source.rows.run["revision"] if source is not None else 0
         if (is_new := self._inner.add_run(numbered, origin)) and source is not None:
             source.oracle.was_branched(revision)
-            self._world.branched(numbered.run_id, source)
+            self._world.branched(numbered, source)
         if ask(Call.COMMITTED) is Fate.LOST:
             self._lose("unknown outcome, committed")
         return is_new

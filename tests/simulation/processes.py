@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 RIGHTS = tuple(Right)
+_EDITS = 0.6  # how often the file has changed when somebody comes to load it
+_DROPS = 0.85  # how often state may be dropped
 _MOST_ERRANDS = 2  # at once
 _DAWDLES = 0.1  # how often somebody on an errand takes his time before the next call
 _PATIENCE = 0.8  # how often whoever waits for a job lets it go on before its own time passes
@@ -61,20 +63,35 @@ class Processes:
         durable = run.rows.run["last_durable_epoch"]
         in_parts = not self.is_healed and self._swarm.drives_in_parts and self._random.random() < 0.7
         pace = self._random.choice(self._swarm.paces)
+        if not self.is_healed:
+            self.edit()
         attempt = SimulatedAttempt(
             run,
             len(self.all) + 1,
             right,
-            until_epoch=durable + self._random.randint(2, 3) if in_parts else None,
+            until_epoch=durable + self._random.randint(self._least_part, 3) if in_parts else None,
             publishes=not in_parts or self._random.random() < 0.3,
             parallelism=self._random.randint(1, 3),
             pace=pace.patient() if self.is_healed else pace,
             allows_fallback=self._swarm.falls_back > 0 and self._random.random() < self._swarm.falls_back,
+            allows_drop=self._world.file is None or self.is_healed or self._random.random() < _DROPS,
         )
         run.attempts += 1
         self.note(f"attempt {attempt.number} of {run.name} starts by {right.value}, {attempt.pace}")
         self._begin(attempt)
         return attempt
+
+    @property
+    def _least_part(self) -> int:
+        """The fewest epochs of a part, and one: where the file changes, an attempt may do nothing but go on with it."""
+        return 2 if self._world.file is None else 1
+
+    def edit(self) -> None:
+        """Have a person change the file, where there is one."""
+        file = self._world.file
+        if file is not None and self._random.random() < _EDITS:
+            file.edit()
+            self.note(f"the file says {file.versions[-1]}")
 
     def send(self, make: Callable[[SimulatedRun, int], Errand], run: SimulatedRun) -> None:
         """Start somebody's errand about a run, unless others are under way."""

@@ -32,7 +32,7 @@ class Params:
     max_epochs: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
     """An iteration and its `max_epochs`; `reference` is by what a branch finds it again."""
 

@@ -1,7 +1,7 @@
 """What must come out of a simulated run? Its functions are called one after another, without the driver.
 
 It shares no code with the driver: neither how operators are ordered in files, nor how state is carried, nor when data
-is replayed is asked of anybody.
+is replayed is asked of anybody. Where the program changes on the way, each *leg* of the run has one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,29 @@ Buckets = tuple[Rows, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Leg:
+    """Epochs of one program: up to one of them, or to the run's end. `fresh` are the operators that begin anew in it.
+
+    What an operator carries passes to the next leg by its id, unless it is fresh there.
+    """
+
+    program: Program
+    through: int | None = None
+    fresh: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
     """What one epoch gives: every operator's result by its name, and what was reported."""
 
+    program: Program
     streams: Mapping[str, Buckets]
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def by_id(self, tails: Mapping[str, str]) -> dict[str, Buckets]:
+        """Return the results of some tails, by the ids of their heads."""
+        graph = self.program.graph
+        return {graph.operator(head).operator_id: self.streams[tail] for head, tail in tails.items()}
 
     @property
     def all_metrics(self) -> dict[str, float]:
@@ -55,33 +73,33 @@ class Reference:
         return len(self.variables) - 1
 
 
-@functools.cache
 def reference(name: str, *, drained_in: int | None = None) -> Reference:
     """Return what an undisturbed run of a program gives; one that is drained ends with the epoch in progress."""
     program = next(program for program in programs() if program.name == name)
+    return reference_of((Leg(program=program),), drained_in=drained_in)
+
+
+@functools.lru_cache(maxsize=10_000)
+def reference_of(legs: tuple[Leg, ...], *, drained_in: int | None = None) -> Reference:
+    """Return what a run gives that has these legs, of which the last one goes on to its end."""
+    passes = list(_passes(legs))
+    program = passes[-1].program
     graph = program.graph
-    start: dict[str, Buckets] = {}
-    for operator in graph.operators:
-        if operator.role is Role.DATA:
-            start[operator.name] = buckets_of(operator.function())
-        elif operator.role is Role.VARIABLE or operator.finishes:
-            start[operator.name] = _call(operator, start, None)
-    passes = list(_passes(program, start))
     by = _ends(program, len(passes) - 1, passes[-1].streams) or ""
     if drained_in is not None:
         passes, by = passes[: drained_in + 1], "drained"
-    last = passes[-1].streams
-    ids = {operator.name: operator.operator_id for operator in graph.operators}
+    last = passes[-1]
+    start = _start(legs[-1].program)
     return Reference(
-        start={ids[name]: buckets for name, buckets in start.items()},
-        finished={o.operator_id: start[o.name] for o in graph.operators if o.finishes},
-        results=tuple({ids[name]: buckets for name, buckets in made.streams.items()} for made in passes),
-        variables=tuple({ids[head]: made.streams[tail] for head, tail in graph.feedback.items()} for made in passes),
-        states=tuple({ids[head]: made.streams[tail] for head, tail in graph.states.items()} for made in passes),
-        records=tuple(_records(graph, made.streams) for made in passes),
+        start={graph.operator(name).operator_id: buckets for name, buckets in start.items()},
+        finished={o.operator_id: start[o.name] for o in legs[-1].program.graph.operators if o.finishes},
+        results=tuple(made.by_id({name: name for name in made.streams}) for made in passes),
+        variables=tuple(made.by_id(made.program.graph.feedback) for made in passes),
+        states=tuple(made.by_id(made.program.graph.states) for made in passes),
+        records=tuple(_records(made.program.graph, made.streams) for made in passes),
         metrics=tuple(made.all_metrics for made in passes),
         effects=dict(_effects(graph, passes, by)),
-        outputs={output: last[operator] for output, operator in graph.outputs.items()},
+        outputs={output: last.streams[operator] for output, operator in last.program.graph.outputs.items()},
         terminated_by=by,
     )
 
@@ -118,10 +136,35 @@ def call(
     return found if found is not None else ()
 
 
-def _passes(program: Program, start: Mapping[str, Buckets]) -> Iterator[Pass]:
+def _start(program: Program) -> dict[str, Buckets]:
+    """Return what is there before epoch 0: data, what finishes for good, and what variables begin with."""
+    start: dict[str, Buckets] = {}
+    for operator in program.graph.operators:
+        if operator.role is Role.DATA:
+            start[operator.name] = buckets_of(operator.function())
+        elif operator.role is Role.VARIABLE or operator.finishes:
+            start[operator.name] = _call(operator, start, None)
+    return start
+
+
+def _passes(legs: Sequence[Leg]) -> Iterator[Pass]:
     """Yield what each epoch gives, up to the one that terminates the run."""
-    graph, epoch = program.graph, 0
-    streams = dict(start)
+    carried: dict[str, Buckets] = {}
+    epoch = 0
+    for leg in legs:
+        for made in _passes_of(leg, epoch, carried):
+            yield made
+            epoch += 1
+        carried = {**made.by_id(leg.program.graph.feedback), **made.by_id(leg.program.graph.states)}
+
+
+def _passes_of(leg: Leg, epoch: int, carried: Mapping[str, Buckets]) -> Iterator[Pass]:
+    """Yield what each epoch of a leg gives that begins with what the one before carried, by ids."""
+    program, graph = leg.program, leg.program.graph
+    streams = _start(program)
+    for operator in graph.operators:
+        if operator.operator_id in carried and (operator.part_of or operator.operator_id) not in leg.fresh:
+            streams[operator.name] = carried[operator.operator_id]
     while True:
         metrics = {}
         for operator in graph.operators:
@@ -131,8 +174,8 @@ def _passes(program: Program, start: Mapping[str, Buckets]) -> Iterator[Pass]:
                 reported = Metrics(operator_id=operator.operator_id)
                 streams[operator.name] = _call(operator, streams, epoch, reported)
                 metrics[operator.name] = reported.values()
-        yield Pass(streams=dict(streams), metrics=metrics)
-        if _ends(program, epoch, streams) is not None:
+        yield Pass(program=program, streams=dict(streams), metrics=metrics)
+        if epoch == leg.through or _ends(program, epoch, streams) is not None:
             return
         streams |= {variable: streams[tail] for variable, tail in {**graph.feedback, **graph.states}.items()}
         epoch += 1

@@ -5,7 +5,6 @@ What a policy keeps is worked out here from the rows, and from what the undistur
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ class RetentionOracle(Checks):
     def __init__(self, run: SimulatedRun, reference: Reference, violate: Violate) -> None:
         super().__init__(violate)
         self._run = run
-        self._reference = reference
+        self.reference = reference
         self._counters = run.world.counters
 
     def check(self, change: Change, keeping: CheckpointPolicy | None) -> None:
@@ -85,8 +84,8 @@ class RetentionOracle(Checks):
         """Return which checkpoints a policy keeps of those that are there, newest first."""
         last = policy.retain_last if policy.retain_last is not None else (1 if policy.retain_best else len(there))
         metric, is_least = policy.retain_metric, policy.retain_mode == "min"
-        measured = [row for row in there if metric is not None and metric in self._reference.metrics[row["epoch"]]]
-        measured.sort(key=lambda row: self._reference.metrics[row["epoch"]][str(metric)], reverse=not is_least)
+        measured = [row for row in there if metric is not None and metric in self.reference.metrics[row["epoch"]]]
+        measured.sort(key=lambda row: self.reference.metrics[row["epoch"]][str(metric)], reverse=not is_least)
         ranked = measured[: policy.retain_best] if measured or not policy.retain_best else there
         best = {row["checkpoint_id"] for row in ranked}  # of equals the newer: it comes first
         newest = {row["checkpoint_id"] for row in there[:last]}
@@ -132,12 +131,3 @@ class RetentionOracle(Checks):
             )
         going_on = [*of_status(after.epochs, "OPEN", "ALIGNED"), *of_status(after.checkpoints, "PENDING")]
         self._require(not going_on, "I6", "the run was deleted, and {} go on", going_on)
-
-
-def kept_of_origin(run: SimulatedRun) -> frozenset[str]:
-    """Return what a branch takes over from its origin: pinned data, and operators that had finished for good."""
-    branch = run.rows.branch
-    if branch is None or run.origin is None:
-        return frozenset()
-    manifest = json.loads(run.origin.disk.whole(branch["manifest_path"]) or b"{}")
-    return frozenset(branch["keeps"]) & {*manifest["finished"], *run.origin.rows.pins}

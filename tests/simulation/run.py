@@ -9,6 +9,8 @@ from iteration_lib.state.location import StateLocation
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.change import Row, origin_epoch
 from tests.simulation.disk import STATE_URI, SimulatedFileSystem
+from tests.simulation.fiber import current_fiber
+from tests.simulation.lineage import Lineage
 from tests.simulation.oracle import Oracle
 from tests.simulation.programs import Program
 
@@ -17,17 +19,22 @@ if TYPE_CHECKING:
 
 
 class SimulatedRun:
-    """A run, or a branch of one; `origin` is the run that it started from. `attempts` counts those that began."""
+    """A run, or a branch of one; `origin` is the run that it started from. `attempts` counts those that began.
+
+    `program` is the one that the run has now, `lineage` those that it had. `maker` made a branch.
+    """
 
     def __init__(self, world: World, run_id: RunId, program: Program, *, origin: SimulatedRun | None = None) -> None:
         self.world = world
         self.run_id = run_id
         self.program = program
         self.origin = origin
+        self.maker = current_fiber()
         self.attempts = 0
         self.name = f"branch {int(run_id[-12:]) - 1}" if origin is not None else "the run"
         self.disk = SimulatedFileSystem.disk_of(run_id)
         self.location = StateLocation(STATE_URI).below(run_id)
+        self.lineage = Lineage(self)
         self.oracle = Oracle(self)
 
     @property

@@ -11,7 +11,7 @@ from random import Random
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.crash_point import CrashPoint
-from iteration_lib.errors import CheckpointFailedError, SupersededError
+from iteration_lib.errors import CheckpointFailedError, RunMismatchError, SupersededError
 from tests.simulation.attempt import SimulatedAttempt
 from tests.simulation.background import Awaited
 from tests.simulation.change import live_attempts
@@ -24,7 +24,8 @@ from tests.simulation.process import SimulatedProcess
 from tests.simulation.processes import Processes
 from tests.simulation.programs import programs
 from tests.simulation.run import SimulatedRun
-from tests.simulation.swarm import Swarm, draw_swarm
+from tests.simulation.swarm import Swarm, draw_evolving_swarm, draw_swarm
+from tests.simulation.versions import EvolvingProgram, UsersFile
 from tests.simulation.world import World
 
 _STEPS_TO_HEAL = 2_000  # an undisturbed run of the longest program takes about 300
@@ -70,11 +71,13 @@ class Outcome:
     digest: str
 
 
-def run_schedule(seed: int, *, is_traced: bool = False, swarm: Swarm | None = None) -> Outcome:
-    """Run one seed's schedule."""
+def run_schedule(
+    seed: int, *, is_traced: bool = False, swarm: Swarm | None = None, is_evolving: bool = False
+) -> Outcome:
+    """Run one seed's schedule, of a program that stays as it is, or of one that a person edits on the way."""
     logging.disable(logging.CRITICAL)
     try:
-        return Schedule(seed, is_traced=is_traced, swarm=swarm).run()
+        return Schedule(seed, is_traced=is_traced, swarm=swarm, is_evolving=is_evolving).run()
     finally:
         logging.disable(logging.NOTSET)
 
@@ -82,12 +85,14 @@ def run_schedule(seed: int, *, is_traced: bool = False, swarm: Swarm | None = No
 class Schedule:
     """Picks who goes on, by chance, and with which fate."""
 
-    def __init__(self, seed: int, *, is_traced: bool, swarm: Swarm | None) -> None:
+    def __init__(self, seed: int, *, is_traced: bool, swarm: Swarm | None, is_evolving: bool) -> None:
         self._seed = seed
         self._random = Random(seed)  # noqa: S311 - a schedule, no secret
-        program = self._random.choice(programs())
-        self._swarm = swarm if swarm is not None else draw_swarm(self._random)
-        self._world = World(self._random, self._swarm, program, is_traced=is_traced)
+        file = UsersFile(self._random) if is_evolving else None
+        program = file.program if file is not None else self._random.choice(programs())
+        draw = draw_evolving_swarm if is_evolving else draw_swarm
+        self._swarm = swarm if swarm is not None else draw(self._random)
+        self._world = World(self._random, self._swarm, program, is_traced=is_traced, file=file)
         self._processes = Processes(self._world)
         self._disturbances = Disturbances(self._world, self._processes)
         self._last: Fiber | None = None
@@ -142,6 +147,7 @@ class Schedule:
             if not self._swarm.survivors_go_on:
                 self._processes.end(process)
         for run in self._world.runs:  # grows by a branch that somebody was about to make
+            self._processes.edit()
             fresh = self._finish_by_a_fresh_attempt(run)
             while self._may_need_another(fresh):
                 fresh = self._finish_by_a_fresh_attempt(run)
@@ -161,10 +167,13 @@ class Schedule:
         reason = {
             SupersededError: "survivor took the healed run",
             CheckpointFailedError: "person had aborted the last checkpoint of the healed run",
+            RunMismatchError: "the file of the healed run was refused",
         }.get(type(fresh.error))
         if reason is None or (fresh.run.name, reason) in self._excused or self._world.violation is not None:
             return False
         self._excused.add((fresh.run.name, reason))
+        if self._world.file is not None and isinstance(fresh.run.program, EvolvingProgram):
+            self._world.file.revert(fresh.run.program)
         self._world.counters[reason] += 1
         return True
 

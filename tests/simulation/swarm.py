@@ -97,6 +97,8 @@ _BREAKS = 0.06  # how likely a seed has checkpoints that break, and attempts tha
 _STEPS_TO_BREAK = (300, 500, 700)  # it takes two checkpoints, and another attempt after them
 _BRANCHES_TO_BREAK = 0.4  # the same of branches where checkpoints break: they pin some
 _LETS_GO, _BRANCHES = 0.12, 0.15  # how likely a seed has any of these
+_EVOLVING_BRANCHES, _EVOLVING_BREAKS = 0.3, 0.08  # the same of a seed whose file changes
+_EVOLVES_IN_PARTS = 0.8  # how often its attempts drive some epochs each
 _MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
 _RECOVERY_RATE = 0.02  # of calls that hang
@@ -135,10 +137,10 @@ class Swarm:
     collects: bool  # is garbage collected once every run has ended
 
 
-def draw_swarm(random: Random) -> Swarm:
+def draw_swarm(random: Random, *, branching: float = _BRANCHES, breaking: float = _BREAKS) -> Swarm:
     """Draw the faults of one seed. Where it takes checkpoints, to branch or to fall back, there are fewer."""
-    breaks = random.random() < _BREAKS
-    branches = random.random() < (_BRANCHES_TO_BREAK if breaks else _BRANCHES)
+    breaks = random.random() < breaking
+    branches = random.random() < (_BRANCHES_TO_BREAK if breaks else branching)
     lets_go = branches or random.random() < _LETS_GO
     is_long = branches or breaks
     enabled = _ENABLED_IF_LONG if is_long else _ENABLED
@@ -171,6 +173,18 @@ def draw_swarm(random: Random) -> Swarm:
         drives_in_parts=random.random() < 0.3,
         collects=lets_go,
         falls_back=random.choice((0.5, 0.9)) if breaks else 0.0,
+    )
+
+
+def draw_evolving_swarm(random: Random) -> Swarm:
+    """Draw the faults of a seed whose file changes: there are more attempts, and each has time for some epochs."""
+    swarm = draw_swarm(random, branching=_EVOLVING_BRANCHES, breaking=_EVOLVING_BREAKS)
+    is_long = swarm.falls_back > 0 or any(event is Event.BRANCH for _, event in swarm.events)
+    return replace(
+        swarm,
+        steps=random.choice((250, 400, 550) if is_long else (120, 200, 300)),
+        most_attempts=random.choice((5, 8)),
+        drives_in_parts=random.random() < _EVOLVES_IN_PARTS,
     )
 
 

@@ -1,7 +1,7 @@
 """Do seeded schedules of crashes, pauses and lost answers keep every invariant, and does every run end once healed?
 
-20,000 of them on every change, a million at the nightly size. A violation names its seed, and
-`python -m tests.simulation.replay SEED` shows it step by step.
+20,000 of them on every change, a million at the nightly size; of those in which a person edits the program on the way
+3,000 and 50,000. A violation names its seed, and `python -m tests.simulation.replay SEED` shows it step by step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.counts import too_rare
+from tests.simulation.counts import EVOLVING, too_rare
 from tests.simulation.explore import explore
 from tests.simulation.programs import programs
 from tests.simulation.reference import reference
@@ -23,6 +23,8 @@ from tests.simulation.swarm import undisturbed
 _IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 _SCHEDULES = 1_000_000 if _IS_NIGHTLY else 20_000
 _AT_LEAST = 1_001 if _IS_NIGHTLY else 1
+_EVOLVING_SCHEDULES = 50_000 if _IS_NIGHTLY else 3_000
+_EVOLVING_AT_LEAST = 17 if _IS_NIGHTLY else 1
 _ROOT = Path(__file__).parents[2]
 
 
@@ -32,6 +34,14 @@ def test_schedules_keep_every_invariant_and_meet_every_event() -> None:
 
     assert (_SCHEDULES, {}) == (found.schedules, found.violations), found.report()
     assert {} == too_rare(found.counters, at_least=_AT_LEAST), found.report()
+
+
+@pytest.mark.timeout(2 * 3600 if _IS_NIGHTLY else 600)
+def test_schedules_in_which_the_file_changes_keep_every_invariant_and_meet_every_change() -> None:
+    found = explore(0, _EVOLVING_SCHEDULES, workers=os.cpu_count() or 1, is_evolving=True)
+
+    assert (_EVOLVING_SCHEDULES, {}) == (found.schedules, found.violations), found.report()
+    assert {} == too_rare(found.counters, at_least=_EVOLVING_AT_LEAST, names=EVOLVING), found.report()
 
 
 def test_schedule_without_faults_gives_what_the_reference_gives() -> None:
@@ -46,19 +56,20 @@ def test_programs_end_by_every_rule() -> None:
     assert {"criteria", "empty_feedback", "max_epochs"} == ends
 
 
-def test_seed_gives_the_same_schedule_whatever_the_hash_seed() -> None:
-    seeds = [str(seed) for seed in range(20)]
+@pytest.mark.parametrize("options", [(), ("--evolving",)], ids=["one program", "an evolving one"])
+def test_seed_gives_the_same_schedule_whatever_the_hash_seed(options: tuple[str, ...]) -> None:
+    asked = [*options, *(str(seed) for seed in range(20))]
 
-    first, second = (_replayed(seeds, hash_seed) for hash_seed in ("1", "2"))
+    first, second = (_replayed(asked, hash_seed) for hash_seed in ("1", "2"))
 
     assert first == second
     assert len(first.splitlines()) > 1_000
 
 
-def _replayed(seeds: list[str], hash_seed: str) -> str:
+def _replayed(asked: list[str], hash_seed: str) -> str:
     """Return what another process prints of these schedules."""
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.simulation.replay", *seeds],
+        [sys.executable, "-m", "tests.simulation.replay", *asked],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         cwd=_ROOT,
         capture_output=True,

@@ -13,6 +13,7 @@ from tests.simulation.ports import SimulatedClock, SimulatedStore
 from tests.simulation.programs import BUCKETS, Program
 from tests.simulation.run import SimulatedRun
 from tests.simulation.swarm import Swarm
+from tests.simulation.versions import UsersFile
 
 RUN_ID = RunId("00000000-0000-4000-8000-000000000001")
 
@@ -21,10 +22,18 @@ class World:
     """Everything but the processes of one schedule. One world at a time: its disks are the simulated file system's.
 
     `runs` are the first one and its branches, in the order in which they were made. `let_go` are the paths of files
-    that were removed because nobody needed them any more.
+    that were removed because nobody needed them any more. `file` is what attempts load, where a person edits it.
     """
 
-    def __init__(self, random: Random, swarm: Swarm, program: Program, *, is_traced: bool = False) -> None:
+    def __init__(
+        self,
+        random: Random,
+        swarm: Swarm,
+        program: Program,
+        *,
+        is_traced: bool = False,
+        file: UsersFile | None = None,
+    ) -> None:
         self.random = random
         self.swarm = swarm
         self.is_traced = is_traced
@@ -36,6 +45,7 @@ class World:
         SimulatedFileSystem.disks.clear()
         self.damages = 0
         self.let_go: set[str] = set()
+        self.file = file
         self.ports = SimulatedStore(self)
         self.first = SimulatedRun(self, RUN_ID, program)
         self.runs = [self.first]
@@ -53,9 +63,10 @@ class World:
         """Return the id of the run that is made next: by chance it would be another one in every replay."""
         return RunId(f"00000000-0000-4000-8000-{len(self.runs) + 1:012d}")
 
-    def branched(self, run_id: RunId, origin: SimulatedRun) -> None:
+    def branched(self, new: NewRun, origin: SimulatedRun) -> None:
         """Watch a branch from now on."""
-        self.runs.append(SimulatedRun(self, run_id, origin.program, origin=origin))
+        program = self.file.made(new.definition) if self.file is not None else origin.program
+        self.runs.append(SimulatedRun(self, new.run_id, program, origin=origin))
 
 
 def new_run(program: Program) -> NewRun:

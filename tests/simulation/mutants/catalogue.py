@@ -11,6 +11,7 @@ from tests.simulation.mutants.besides import BESIDES
 from tests.simulation.mutants.checkpoints import CHECKPOINTS
 from tests.simulation.mutants.drivers import DRIVERS
 from tests.simulation.mutants.edges import EDGES
+from tests.simulation.mutants.evolutions import EVOLUTIONS
 from tests.simulation.mutants.fallbacks import FALLBACKS
 from tests.simulation.mutants.holds import HOLDS
 from tests.simulation.mutants.leases import LEASES
@@ -35,5 +36,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *RETENTIONS,
     *STOPS,
     *FALLBACKS,
+    *EVOLUTIONS,
 )
 SHORT = tuple(mutant for mutant in MUTANTS if mutant.in_short)

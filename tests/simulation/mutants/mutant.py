@@ -19,4 +19,5 @@ class Mutant:
     new: str
     also: tuple[tuple[str, str, str], ...] = ()  # further patches: file, old, new
     equivalent: str | None = None
+    is_evolving: bool = False  # is it tried on schedules in which the user's file changes
     in_short: bool = False  # part of what runs on every change

@@ -69,7 +69,7 @@ def try_mutant(mutant: Mutant, *, schedules: int = SCHEDULES) -> Trial:
                 return Trial(mutant=mutant, schedules=0, seconds=0.0, violation=None, problem=problem)
             patched.unlink()  # a new file: the copied compiled form must not pass for its own
             patched.write_text(source.replace(old, new))
-        found = _explore(Path(folder), schedules=schedules)
+        found = _explore(Path(folder), schedules=schedules, is_evolving=mutant.is_evolving)
     seconds = time.monotonic() - began
     if "violations" not in found:
         return Trial(mutant=mutant, schedules=0, seconds=seconds, violation=None, problem=found["problem"])
@@ -82,9 +82,10 @@ def try_mutant(mutant: Mutant, *, schedules: int = SCHEDULES) -> Trial:
     )
 
 
-def _explore(folder: Path, *, schedules: int) -> dict[str, Any]:  # Any: what explore prints
+def _explore(folder: Path, *, schedules: int, is_evolving: bool) -> dict[str, Any]:  # Any: what explore prints
     """Run the simulation on the package in this folder."""
     command = [sys.executable, "-P", "-m", "tests.simulation.explore", "--count", str(schedules), "--json"]
+    command += ["--evolving"] if is_evolving else []
     environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{_ROOT}"}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=folder)
     try:

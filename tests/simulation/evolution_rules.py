@@ -1,0 +1,80 @@
+"""May a run go on with another version of its file, or a branch start with one? By the rules as the docs have them.
+
+docs/verbs.md, "What may change between two attempts" and "branch", and rows B3.5, B4.8, B4.9 and B5.8 of
+docs/semantics.md. Worked out here from the versions and from the rows; nothing of iteration_lib is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from iteration_lib.store.memory_rows import MemoryRun
+from tests.simulation.edge_rows import FOR_GOOD
+from tests.simulation.versions import SLOTS, EvolvingProgram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What is there of a run's operators: finished for good or begun to, durable inside the open epoch, in a state."""
+
+    finished: frozenset[str]
+    captured: frozenset[str]
+    has_checkpoint: bool
+    pinned: frozenset[str]
+
+    def holds(self, operator_id: str) -> bool:
+        """Tell whether something of an operator would be lost with it."""
+        is_kept = self.has_checkpoint and SLOTS[operator_id].has_state
+        return is_kept or operator_id in self.finished | self.captured
+
+
+def left_of(rows: MemoryRun, *, ignores_edges: bool, kept: Collection[str]) -> Left:
+    """Return what the next attempt of a run finds; `kept` is what a branch has yet to take over from its origin."""
+    next_epoch = rows.run["last_durable_epoch"] + 1
+    done = {key for key, operator in rows.operators.items() if operator["finished_at"] is not None}
+    live = [part for part in rows.parts if part["voided_at"] is None and not ignores_edges]
+    begun = {part["operator_id"] for part in live if part["epoch"] == FOR_GOOD} - done
+    open_ones = {part["operator_id"] for part in live if part["epoch"] == next_epoch}
+    return Left(
+        finished=frozenset(done | begun | {known for known in kept if SLOTS[known].finishes}),
+        captured=frozenset(known.partition(".")[0] for known in open_ones),  # one that carries state has hidden parts
+        has_checkpoint=next_epoch > 0,
+        pinned=frozenset(rows.pins),
+    )
+
+
+def refused(before: EvolvingProgram, after: EvolvingProgram, left: Left, *, allows_drop: bool) -> frozenset[str]:
+    """Return the operators for which a run may not go on with another version."""
+    return frozenset(_refused(before, after, left, allows_drop=allows_drop))
+
+
+def _refused(before: EvolvingProgram, after: EvolvingProgram, left: Left, *, allows_drop: bool) -> Iterator[str]:
+    for operator_id, old in before.declared.items():
+        new = after.declared.get(operator_id)
+        if new is None:
+            if left.holds(operator_id) and not allows_drop:
+                yield operator_id
+        elif new.code != old.code or (new.inputs != old.inputs and operator_id in left.finished):
+            yield operator_id
+    for operator_id in after.declared.keys() - before.declared.keys():
+        if operator_id in left.pinned or (left.has_checkpoint and SLOTS[operator_id].decorator == "variable"):
+            yield operator_id
+
+
+def refused_to_branch(before: EvolvingProgram, after: EvolvingProgram, *, allows_drop: bool) -> frozenset[str]:
+    """Return the operators for which no branch with another version may start: their state would be lost, or lack."""
+    gone, new = before.declared.keys() - after.declared.keys(), after.declared.keys() - before.declared.keys()
+    lost = {known for known in gone if SLOTS[known].has_state and not allows_drop}
+    return frozenset(lost | {known for known in new if SLOTS[known].decorator == "variable"})
+
+
+def kept_by_branch(before: EvolvingProgram, after: EvolvingProgram) -> tuple[str, ...]:
+    """Return what a branch takes over of what is computed once and for all: where it would compute the same."""
+    kept: set[str] = set()
+    for operator in after.graph.operators:  # each comes after its inputs
+        known, now = before.declared.get(operator.operator_id), after.declared.get(operator.operator_id)
+        is_same = known is not None and now is not None and (known.code, known.inputs) == (now.code, now.inputs)
+        if is_same and SLOTS[operator.operator_id].is_once and kept.issuperset(now.inputs if now else ()):
+            kept.add(operator.operator_id)
+    return tuple(sorted(kept))

@@ -1,0 +1,117 @@
+"""What is left of an operator when it goes, and what does another one get that comes under its id?
+
+Tried on schedules in which the user's file changes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.simulation.mutants.mutant import Mutant
+
+_CONTINUATION = "continuation.py"
+_EVOLUTION = "model/evolution.py"
+_FINISHED = "protocol/finished.py"
+_MARKER = "marker.py"
+_ORIGIN = "driver/origin.py"
+_RESTORE = "driver/restore.py"
+_WRITE = "store/memory_write.py"
+
+_Mutant = partial(Mutant, is_evolving=True)
+
+EVOLUTIONS = (
+    _Mutant(
+        name="operator that comes back gets the state that another one of its id left",
+        rule="manifest",
+        file=_RESTORE,
+        old="    newer = {known.operator_id for known in operators if known.added_under > under}\n",
+        new="    newer: set[str] = set()\n",
+        in_short=True,
+    ),
+    _Mutant(
+        name="operator that came back under the attempt before gets the state that another one of its id left",
+        rule="manifest",
+        file="driver/drive.py",
+        old="return carried_in_force(operators, manifest, under=manifest.fencing_token)",
+        new="return carried_in_force(operators, manifest, under=context.attempt.fencing_token - 1)",
+    ),
+    _Mutant(
+        name="branch gives an operator that it has added the state of its origin's",
+        rule="manifest",
+        file=_ORIGIN,
+        old="    manifest = carried_in_force(operators, read_origin_manifest(branch), under=0)\n",
+        new="    manifest = read_origin_manifest(branch)\n",
+    ),
+    _Mutant(
+        name="branch takes over what an operator left that it has dropped",
+        rule="branches",
+        file=_MARKER,
+        old="{known.operator_id for known in operators if known.added_under == 0}",
+        new="{known.operator_id for known in operators}",
+        in_short=True,
+    ),
+    _Mutant(
+        name="data stream that comes back reads what another one of its id has pinned",
+        rule="evolution",
+        file=_EVOLUTION,
+        old="        if operator_id in pinned:\n",
+        new="        if operator_id in pinned and operator_id in evolution.before.operators:\n",
+        in_short=True,
+    ),
+    _Mutant(
+        name="operator that stays counts as new whenever another one changes",
+        rule="evolution",
+        file=_WRITE,
+        old='for column in (*_FINISHED, "added_under") if key in left}',
+        new="for column in _FINISHED if key in left}",
+    ),
+    _Mutant(
+        name="what an operator has begun to finish outlives it",
+        rule="evolution",
+        file=_WRITE,
+        old='part["epoch"] == NO_EPOCH and part["operator_id"] in command.dropped',
+        new="False",
+    ),
+    _Mutant(
+        name="edges of the open epoch outlive the operators that left them",
+        rule="evolution",
+        file=_FINISHED,
+        old="    state, voided = void_edges(state)\n",
+        new="    voided: tuple[Command, ...] = ()\n",
+    ),
+    _Mutant(
+        name="operator that finished for good may take something else afterwards",
+        rule="evolution",
+        file=_EVOLUTION,
+        old="        *_moved_ones(evolution, finished),\n",
+        new="",
+    ),
+    _Mutant(
+        name="what an operator has begun to finish does not count as finished",
+        rule="evolution",
+        file=_CONTINUATION,
+        old="        begun = [edge.operator_id for edge in self.markers.edges if edge.epoch == NO_EPOCH]\n",
+        new="        begun: list[str] = []\n",
+    ),
+    _Mutant(
+        name="state is looked for under the operator's name",
+        rule="manifest",
+        file=_RESTORE,
+        old="return operator.name if manifest.format_version == 1 else operator.operator_id",
+        new="return operator.name",
+    ),
+    _Mutant(
+        name="state is dropped without a person's word",
+        rule="evolution",
+        file=_EVOLUTION,
+        old="*(_removed_ones(evolution, {*finished, *stateful, *captured}) if not allow_dropped_state else ()),",
+        new="*(_removed_ones(evolution, {*finished, *captured}) if not allow_dropped_state else ()),",
+    ),
+    _Mutant(
+        name="branch keeps what was computed from something else",
+        rule="branches",
+        file=_EVOLUTION,
+        old="        is_fed = set(operator.inputs) <= kept\n",
+        new="        is_fed = True\n",
+    ),
+)
