@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store.overview import AttemptSpan
 from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord
 from iteration_ui.show import show_bytes, show_epochs, show_seconds, show_time
@@ -116,6 +117,6 @@ def _needed_by(checkpoint: CheckpointRecord) -> str:
     if checkpoint.safe_to_delete:
         return "nobody: safe to delete"
     branches = len(checkpoint.by_branches)
-    if not branches:
-        return "its run"
-    return f"{branches} branch{'' if branches == 1 else 'es'}"
+    needing = ["its run"] if checkpoint.status is CheckpointStatus.COMPLETED else []  # it is the run's newest one
+    needing += [f"{branches} branch{'' if branches == 1 else 'es'}"] if branches else []
+    return " and ".join(needing)

@@ -305,15 +305,18 @@ def test_operator_that_ended_the_newest_attempt_is_marked_where_it_failed(epoch:
     assert [f"a, {where}: failed in epoch 2"] == [c.title for c in page.grid.rows[0].cells if c.kind is CellKind.FAILED]
 
 
-def test_checkpoint_that_nobody_needs_says_so_and_one_that_branches_need_says_how_many() -> None:
+def test_checkpoint_that_nobody_needs_says_so_and_one_that_is_needed_says_by_whom() -> None:
     safe = replace(CHECKPOINT, checkpoint_id=2, status=CheckpointStatus.SUBSUMED, safe_to_delete=True)
     pinned = replace(
         CHECKPOINT, checkpoint_id=3, status=CheckpointStatus.SUBSUMED, by_branches=(RunId("b"), RunId("c"))
     )
+    newest = replace(CHECKPOINT, checkpoint_id=5, by_branches=(RunId("d"),))
 
-    page = make_run_page(RunReading(run=RUN, checkpoints=[safe, pinned, CHECKPOINT]), now=NOW)
+    page = make_run_page(RunReading(run=RUN, checkpoints=[safe, pinned, CHECKPOINT, newest]), now=NOW)
 
-    assert ["its run", "2 branches", "nobody: safe to delete"] == [row.needed_by for row in page.checkpoints]
+    assert ["its run and 1 branch", "its run", "2 branches", "nobody: safe to delete"] == [
+        row.needed_by for row in page.checkpoints
+    ]
     assert 1 == page.checkpoints_left_out
 
 
