@@ -29,6 +29,7 @@ LET_IN = {
     ("POST", f"{RUN}/stop"): USERS,
     ("POST", f"{RUN}/resume"): USERS,
     ("POST", f"{RUN}/checkpoint"): USERS,
+    ("POST", f"{RUN}/savepoint"): USERS,
     ("POST", f"{RUN}/checkpoints/{{checkpoint_id}}/savepoint"): USERS,
     ("POST", f"{RUN}/plan"): USERS,
 }
