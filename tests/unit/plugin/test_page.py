@@ -28,6 +28,7 @@ from iteration_lib.store.record import (
     OperatorRecord,
     RunRecord,
 )
+from iteration_ui.answer import answer_page
 from iteration_ui.grid import CellKind
 from iteration_ui.page import Progress, make_run_page
 from iteration_ui.reading import RunReading
@@ -376,3 +377,33 @@ def test_savepoint_is_offered_where_a_checkpoint_is_there() -> None:
     offered = [[button.path for button in page.buttons if button.label == "Savepoint now"] for page in pages]
     assert [["savepoint"], []] == offered
     assert [False, True] == [row.is_there for row in pages[0].checkpoints]
+
+
+def test_page_escapes_what_users_and_their_errors_say() -> None:
+    mischief = "<script>alert('x')</script>"
+    operator = OperatorRecord(
+        operator_id=mischief, name=mischief, role="operator", kind="value", finished_epoch=None, output=None
+    )
+    run = replace(
+        RUN,
+        run_key=f"dag/{mischief}",
+        reference=mischief,
+        params={mischief: mischief},
+        outputs={mischief: mischief},
+        failure=mischief,
+    )
+    reading = RunReading(
+        run=run,
+        epochs=[replace(EPOCH, records={mischief: (1,)}, metrics={mischief: 1.0})],
+        attempts=[replace(ATTEMPT, holder=Holder(host=mischief, pid=1, process_started="1"), reason=mischief)],
+        checkpoints=[replace(CHECKPOINT, reason=mischief)],
+        operators=[operator],
+        spans=[span(0, 0, **{mischief: 1.0})],
+    )
+    page = make_run_page(reading, now=NOW)
+    may = {"may_change": True, "may_trigger": True}
+
+    answer = answer_page("run.html", page=page, here="dags/dag/runs/1", title=mischief, **may)
+
+    text = bytes(answer.body).decode()
+    assert (False, True) == (mischief in text, text.count("&lt;script&gt;") > 10)
