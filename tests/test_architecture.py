@@ -25,6 +25,7 @@ FLOORS = (
         "fallback",
         "launch",
         "saving",
+        "requesting",
         "stopping",
         "branching",
         "lineage",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 
 import click
 
@@ -14,11 +13,12 @@ from iteration_lib.cli.person import this_person
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
 from iteration_lib.launch import find_run, open_store
-from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
+from iteration_lib.protocol.event import CheckpointAborted
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
+from iteration_lib.requesting import find_answer, request_checkpoint
 from iteration_lib.stopping import is_driven, live_attempt
 from iteration_lib.store.record import CheckpointRecord, RunRecord
-from iteration_lib.store.seam import History, StoreWithHistory
+from iteration_lib.store.seam import StoreWithHistory
 
 CHECKPOINT_COLUMNS = ("checkpoint_id", "epoch", "attempt", "kind", "status", "size_bytes", "seconds")
 _POLL_SECONDS = 0.2
@@ -71,7 +71,7 @@ def checkpoint(run_name: str, store_url: str | None, *, wait_seconds: float | No
     """Ask for a checkpoint of the next epoch that aligns. It is taken whatever the pace."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
-        request_id = ask(store, found)
+        request_id = request_checkpoint(store, found, by=this_person())
         if not as_json:
             is_live = live_attempt(store, found) is not None
             when = "" if is_live else ", once somebody drives the run"
@@ -113,13 +113,6 @@ def _aborted(
     }
 
 
-def ask(store: StoreWithHistory, run: RunRecord) -> str:
-    """Ask for a checkpoint, and return the request's id."""
-    request_id = str(uuid.uuid4())
-    Coordinator(store).apply(run.run_id, CheckpointRequested(request_id=request_id, requested_by=this_person()))
-    return request_id
-
-
 def wait_for(
     store: StoreWithHistory, run: RunRecord, request_id: str, wait_seconds: float, *, while_driven: bool = False
 ) -> CheckpointRecord | None:
@@ -132,9 +125,7 @@ def wait_for(
     while True:
         # Read before the answer: what has ended the run, or the attempt, may have given one.
         status, is_left = find_run(store, run.run_id).status, while_driven and not is_driven(store, run)
-        found = _answer(store, run, request_id)
-        if found is not None and found.status is CheckpointStatus.ABORTED:
-            raise IterationError(f"checkpoint {found.checkpoint_id} was aborted: {found.reason}; ask for another one")
+        found = find_answer(store, run, request_id)
         if found is not None and found.status is not CheckpointStatus.PENDING:
             return found
         if is_left or (found is None and status is not RunStatus.RUNNING):
@@ -158,11 +149,3 @@ def _waited(store: StoreWithHistory, run: RunRecord, request_id: str, wait_secon
             f"run {run.run_key} is {status} without the checkpoint that was asked for, see: iteration show {run.run_id}"
         )
     return taken
-
-
-def _answer(store: History, run: RunRecord, request_id: str) -> CheckpointRecord | None:
-    asked = next((known for known in store.list_requests(run.run_id) if known.request_id == request_id), None)
-    if asked is None or asked.checkpoint_id is None:
-        return None
-    known = {found.checkpoint_id: found for found in store.list_checkpoints(run.run_id)}
-    return known[asked.checkpoint_id]

@@ -6,11 +6,13 @@ from contextlib import suppress
 
 import click
 
-from iteration_lib.cli.checkpoint import ask, wait_for
+from iteration_lib.cli.checkpoint import wait_for
 from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_fields, print_json
+from iteration_lib.cli.person import this_person
 from iteration_lib.errors import RunFinishedError, RunStoppedError
 from iteration_lib.launch import find_run, open_store
+from iteration_lib.requesting import request_checkpoint
 from iteration_lib.saving import save_run
 from iteration_lib.stopping import is_driven
 from iteration_lib.store.record import RunRecord
@@ -69,6 +71,7 @@ def savepoint(
 def _taken(store: StoreWithHistory, run: RunRecord, wait_seconds: float) -> int | None:
     """Have a checkpoint taken, and return its id; None for a run that goes no further: its last one is the newest."""
     with suppress(RunFinishedError, RunStoppedError):
-        taken = wait_for(store, run, ask(store, run), wait_seconds, while_driven=True)
+        request_id = request_checkpoint(store, run, by=this_person())
+        taken = wait_for(store, run, request_id, wait_seconds, while_driven=True)
         return taken.checkpoint_id if taken is not None else None
     return None

@@ -5,13 +5,15 @@ Nothing here waits for a run: what its driver has to do is asked of it, and the 
 
 from __future__ import annotations
 
-import uuid
+from contextlib import suppress
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.protocol.event import CheckpointReleased, CheckpointRequested
-from iteration_lib.protocol.status import RunStatus, StopKind
-from iteration_lib.saving import save_run
-from iteration_lib.stopping import live_attempt, request_stop, resume_run
+from iteration_lib.errors import RunFinishedError, RunStoppedError
+from iteration_lib.protocol.event import CheckpointReleased
+from iteration_lib.protocol.status import CheckpointStatus, RunStatus, StopKind
+from iteration_lib.requesting import find_answer, request_checkpoint
+from iteration_lib.saving import Saved, save_run
+from iteration_lib.stopping import is_driven, live_attempt, request_stop, resume_run
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
@@ -33,14 +35,33 @@ def resume(store: StoreWithHistory, run: RunRecord, *, by: str) -> str:
 
 def checkpoint(store: StoreWithHistory, run: RunRecord, *, by: str) -> str:
     """Ask for a checkpoint of the next epoch that aligns."""
-    Coordinator(store).apply(run.run_id, CheckpointRequested(request_id=str(uuid.uuid4()), requested_by=by))
+    request_checkpoint(store, run, by=by)
     when = "" if live_attempt(store, run) is not None else ", once somebody drives the run"
     return f"The next epoch that aligns gets a checkpoint{when}."
 
 
+def savepoint_now(store: StoreWithHistory, run: RunRecord, *, by: str, request_id: str) -> str | None:
+    """Copy a checkpoint of the next epoch that aligns, or the newest one of a run that nobody drives.
+
+    None while that checkpoint is not complete: call again, with the same `request_id`.
+    """
+    checkpoint_id = None
+    if is_driven(store, run):
+        with suppress(RunFinishedError, RunStoppedError):  # it goes no further: its newest one is its last
+            request_checkpoint(store, run, by=by, request_id=request_id)
+            answer = find_answer(store, run, request_id)
+            if answer is None or answer.status is CheckpointStatus.PENDING:
+                return None
+            checkpoint_id = answer.checkpoint_id
+    return _say(save_run(store, run, checkpoint_id=checkpoint_id, or_newest=True))
+
+
 def savepoint(store: StoreWithHistory, run: RunRecord, checkpoint_id: int) -> str:
     """Copy a checkpoint to a folder of its own, which nothing here ever removes."""
-    saved = save_run(store, run, checkpoint_id=checkpoint_id)
+    return _say(save_run(store, run, checkpoint_id=checkpoint_id))
+
+
+def _say(saved: Saved) -> str:
     return f"Checkpoint {saved.checkpoint.checkpoint_id} is saved in {saved.savepoint.location.uri}"
 
 

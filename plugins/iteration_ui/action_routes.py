@@ -7,6 +7,7 @@ action of ours: the browser asks Airflow for the DAG run.
 from __future__ import annotations
 
 import logging
+from uuid import UUID, uuid4
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.configuration import conf  # airflow.sdk has it too, but not in 3.1
@@ -45,6 +46,17 @@ def resume(run: RunOfDagRun, user: GetUserDep) -> HTMLResponse:
 def checkpoint(run: RunOfDagRun, user: GetUserDep) -> HTMLResponse:
     """Ask for a checkpoint."""
     return _done(run, user.get_name(), "checkpoint", action.checkpoint(open_store(), run, by=user.get_name()))
+
+
+@router.post("/savepoint")
+def savepoint_now(run: RunOfDagRun, user: GetUserDep, request_id: UUID | None = None) -> HTMLResponse:
+    """Copy the checkpoint of the next epoch to a folder of its own; until it is there, the page asks again."""
+    asked = str(request_id or uuid4())
+    said = action.savepoint_now(open_store(), run, by=user.get_name(), request_id=asked)
+    if said is not None:
+        return _done(run, user.get_name(), "savepoint", said)
+    here = run_page(run.run_id, run.run_key)
+    return answer_page("waiting.html", again=f"{here}/savepoint?request_id={asked}", back=here, title=run.run_key)
 
 
 @router.post("/checkpoints/{checkpoint_id}/savepoint")

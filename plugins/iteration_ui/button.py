@@ -17,7 +17,7 @@ class Button:
     title: str
 
 
-def buttons_of(run: RunRecord, *, newest_checkpoint: int | None) -> tuple[Button, ...]:
+def buttons_of(run: RunRecord, *, has_checkpoint: bool) -> tuple[Button, ...]:
     """Return what may be done to a run as it is."""
     found = []
     goes_on = run.status is RunStatus.RUNNING and run.terminated_by is None
@@ -27,9 +27,9 @@ def buttons_of(run: RunRecord, *, newest_checkpoint: int | None) -> tuple[Button
         found.append(Button(path="resume", label="Resume", title="Let it go on; then clear its skipped tasks"))
     if goes_on:
         found.append(Button(path="checkpoint", label="Checkpoint now", title="Of the next epoch that aligns"))
-    if newest_checkpoint is not None:
-        path, title = f"checkpoints/{newest_checkpoint}/savepoint", "Copy the newest checkpoint to a folder of its own"
-        found.append(Button(path=path, label="Savepoint now", title=title))
+    if has_checkpoint:
+        title = "A checkpoint of the next epoch in a folder of its own; where nobody drives the run, of its last one"
+        found.append(Button(path="savepoint", label="Savepoint now", title=title))
     if run.status not in (RunStatus.FINISHED, RunStatus.DELETED):
         found.append(Button(path="plan", label="Dry-run a resume", title="What the next attempt would do"))
     return tuple(found)

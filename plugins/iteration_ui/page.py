@@ -80,7 +80,6 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
     """Return the page of a run as it is now."""
     run = reading.run
     metric_names = tuple(dict.fromkeys(name for epoch in reading.epochs for name in epoch.metrics))
-    restorable = [known.checkpoint_id for known in reading.checkpoints if known.has_files]
     return RunPage(
         run_id=run.run_id,
         run_key=run.run_key,
@@ -105,7 +104,7 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         attempts=attempt_rows(reading.attempts, reading.attempt_spans, now),
         checkpoints=checkpoint_rows(reading.checkpoints, now),
         checkpoints_left_out=min((known.checkpoint_id for known in reading.checkpoints), default=1) - 1,
-        buttons=buttons_of(run, newest_checkpoint=max(restorable, default=None)),
+        buttons=buttons_of(run, has_checkpoint=any(known.has_files for known in reading.checkpoints)),
     )
 
 

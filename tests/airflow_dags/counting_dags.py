@@ -82,6 +82,15 @@ watched = iteration_dag(
     runner="local",
     default_args={"retries": 0},
 )
+watched_in_one_slot = iteration_dag(
+    REFERENCE,
+    dag_id="counting_watched_in_one_slot",
+    params=PARAMS,
+    run_epochs="watch",
+    runner="local",
+    epoch_options={"pool": "one_slot"},
+    default_args={"retries": 0},
+)
 watched_on_spark = iteration_dag(
     REFERENCE,
     dag_id="counting_watched_on_spark",

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
+from iteration_lib.savepoint import open_savepoint
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import NewRun
 from tests.fixture.airflow import BASE_PATH, AirflowSite, DagRun, wait_for
@@ -26,6 +27,7 @@ DAG_ID = "counting_retried"
 POLICY = "Content Security Policy"
 PICTURES_VARIABLE = "ITERATION_TEST_PICTURES"  # a folder, such as docs/pictures, that keeps what the tests see
 Theme = Literal["light", "dark"]
+FINISHED_COLOURS = {"light": "rgb(21, 128, 61)", "dark": "rgb(74, 222, 128)"}
 Open = Callable[..., Page]
 
 
@@ -139,6 +141,7 @@ def test_tab_shows_a_run_with_what_may_be_done(open_page: Open, ended: DagRun, t
     run = framed(page)
 
     expect(run.get_by_role("heading", name="FINISHED")).to_be_visible()
+    expect(run.locator(".status")).to_have_css("color", FINISHED_COLOURS[theme])
     expect(run.locator("svg path.line")).to_have_count(1)
     expect(run.get_by_role("button", name="Start from here")).not_to_have_count(0)
     run.locator("dl").evaluate("folders => folders.remove()")  # those of this machine are none of the docs' business
@@ -242,7 +245,28 @@ def test_live_run_is_checkpointed_stopped_planned_and_resumed(
 
     found = airflow.store.find_run(f"{DAG_ID}/{dag_run_id}")
     assert found is not None
+    assert ["user"] == [asked.requested_by for asked in airflow.store.list_requests(found.run_id)]
     assert (RunStatus.RUNNING, 1, None) == (found.status, found.last_durable_epoch, found.asked_to)
+
+
+def test_tab_of_a_live_run_follows_it_without_being_loaded_again_and_saves_its_next_epoch(
+    airflow: AirflowSite, open_page: Open, tmp_path: Path
+) -> None:
+    dag_run_id = airflow.trigger(DAG_ID, trace=str(tmp_path), until=2, holds_in=2)
+    wait_for(lambda: (tmp_path / "held").exists() or None, what="epoch 2")
+    tab = f"dags/{DAG_ID}/runs/{dag_run_id}/plugin/iteration"
+    followed, saving = framed(open_page(tab, user="viewer")), framed(open_page(tab, user="user"))
+    expect(followed.get_by_role("heading", name="RUNNING")).to_be_visible()
+    followed.locator("body").evaluate("body => body.dataset.page = 'the first'")
+
+    saving.get_by_role("button", name="Savepoint now").click()
+    expect(saving.get_by_role("heading", name="A checkpoint of the next epoch")).to_be_visible()
+    (tmp_path / "released").touch()
+    said = saving.get_by_role("heading", name="is saved in").inner_text()
+    expect(followed.get_by_role("heading", name="FINISHED")).to_be_visible()
+
+    assert "the first" == followed.locator("body").get_attribute("data-page")
+    assert 2 == open_savepoint(said.rpartition(" ")[2]).manifest.epoch
 
 
 def test_epoch_task_links_to_its_epoch_in_the_tab(airflow: AirflowSite, open_page: Open, ended: DagRun) -> None:

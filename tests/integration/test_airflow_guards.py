@@ -29,6 +29,7 @@ LET_IN = {
     ("POST", f"{RUN}/stop"): USERS,
     ("POST", f"{RUN}/resume"): USERS,
     ("POST", f"{RUN}/checkpoint"): USERS,
+    ("POST", f"{RUN}/savepoint"): USERS,
     ("POST", f"{RUN}/checkpoints/{{checkpoint_id}}/savepoint"): USERS,
     ("POST", f"{RUN}/plan"): USERS,
 }
@@ -89,11 +90,14 @@ def test_list_of_another_dag_and_its_runs_metrics_are_closed(airflow: AirflowSit
     assert "<svg" in ask(airflow, "GET", f"/runs?compare={run.run_id}", person="viewer").text
 
 
-@pytest.mark.parametrize("path", ["/dags/~/runs/{run}", "/dags/~/runs/{run}/checkpoints/1/start"])
-def test_all_dags_together_have_no_page(airflow: AirflowSite, ended: DagRun, path: str) -> None:
-    answer = ask(airflow, "GET", path.format(run=ended.dag_run_id), person="admin")
+@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("POST", "/checkpoint")])
+def test_all_dags_together_have_no_page(airflow: AirflowSite, method: str, path: str) -> None:
+    """Also where somebody has named a run so that it would be theirs."""
+    airflow.store.add_run(a_run("~/by-hand"))
 
-    assert httpx.codes.NOT_FOUND == answer.status_code
+    answer = ask(airflow, method, f"/dags/~/runs/by-hand{path}", person="admin")
+
+    assert (httpx.codes.NOT_FOUND, True) == (answer.status_code, "There is no such DAG." in answer.text)
 
 
 def test_run_of_a_dag_has_no_page_beside_that_dags(airflow: AirflowSite, ended: DagRun) -> None:

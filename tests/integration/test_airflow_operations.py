@@ -173,6 +173,7 @@ def test_deleted_dag_run_leaves_its_run_and_one_of_the_same_id_finds_it_again(
     ended = airflow.wait(LONG, dag_run_id)
 
     assert httpx.codes.CONFLICT == refused.value.status
+    assert run is not None
     assert ("success", run) == (ended.state, airflow.store.find_run(ended.run_key))
     assert ["largest", "added 0", "added 1"] == bodies(tmp_path)
 

@@ -109,6 +109,48 @@ def test_failed_driver_that_is_cleared_with_the_failed_epoch_goes_on_and_the_epo
     assert ["drive/1", "drive/2", "finish/2"] == drivers(airflow, ended)
 
 
+def test_failed_driver_that_is_cleared_alone_ends_the_run_and_leaves_the_epochs_as_they_are(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    failed = airflow.run(WATCHED, trace=str(tmp_path), fails_in=2)
+    (tmp_path / "mended").touch()
+
+    airflow.api.clear(WATCHED, failed.dag_run_id, task_ids=("drive",))
+    ended = airflow.wait(WATCHED, failed.dag_run_id)
+
+    assert "success" == ended.state
+    assert {**failed.tasks, "drive": "success", "finish": "success"} == ended.tasks
+    assert WHOLE + Counter(["added 2"]) == bodies(tmp_path)
+    assert ["drive/1", "drive/2", "finish/2"] == drivers(airflow, ended)
+
+
+def test_driver_that_is_cleared_alone_while_it_runs_goes_on_and_the_epochs_follow_it(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    dag_run_id = hold(airflow, WATCHED, tmp_path, epoch=5)
+
+    airflow.api.clear(WATCHED, dag_run_id, task_ids=("drive",))
+    wait_until(lambda: bodies(tmp_path)["added 5"] == 2, "the second try to be in epoch 5")
+    (tmp_path / "released").touch()
+    ended = airflow.wait(WATCHED, dag_run_id)
+
+    assert ("success", {"success"}) == (ended.state, set(ended.tasks.values()))
+    assert {1} == {ended.tries[name] for name in EPOCHS}
+    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path)
+    assert ["drive/1", "drive/2", "finish/1"] == drivers(airflow, ended)
+
+
+def test_run_comes_to_its_end_in_a_pool_of_one_slot(airflow: AirflowSite, tmp_path: Path) -> None:
+    """The driver has the slot; an epoch's task has none while it waits."""
+    airflow.api.call("POST", "pools", json={"name": "one_slot", "slots": 1, "include_deferred": False})
+
+    ended = airflow.run("counting_watched_in_one_slot", trace=str(tmp_path))
+
+    assert ("success", {"success"}) == (ended.state, set(ended.tasks.values()))
+    assert WHOLE == bodies(tmp_path)
+    assert ["drive/1", "finish/1"] == drivers(airflow, ended)
+
+
 def test_epoch_that_is_cleared_under_its_driver_leaves_it_alone(airflow: AirflowSite, tmp_path: Path) -> None:
     dag_run_id = hold(airflow, WATCHED, tmp_path, epoch=5)
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import iteration_lib
+from iteration_lib.airflow.hook import IterationStoreHook
 from iteration_lib.library.datasets import write_digits
 from tests.fixture.airflow import AirflowSite
 from tests.printed import FIRST_DAG, commands
@@ -36,6 +37,7 @@ def test_pages_commands_and_its_dag_train_the_model_that_the_page_reads(
     found = iteration_lib.load(ended.run_key)["centre"]
     features = pq.read_table(points)["features"].combine_chunks().flatten().to_numpy().reshape(-1, 64)
     assert ("success", ["open_run", "epochs.e000", "epochs.e020", "finish"]) == (ended.state, list(ended.tasks))
+    assert IterationStoreHook.conn_type == airflow.api.call("GET", "connections/iteration_store")["conn_type"]
     assert features.mean(axis=0) == pytest.approx(found["x"][0].as_py(), abs=1e-8)
     assert [True, True] == [ended.run_key in said for said in shown]
     assert f'iteration_lib.load("{KEY}")["centre"]' in FIRST_DAG.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -119,6 +120,36 @@ def test_checkpoint_that_is_not_there_any_more_is_not_pinned(store: PostgresStor
 
     with pytest.raises(CheckpointNotFoundError):
         action.pin(store, found(store, run.run_id), 1, by="ann")
+
+
+def test_savepoint_now_of_a_driven_run_is_of_the_next_epoch_and_is_asked_for_once(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    here = Here.begin(store, tmp_path, told)
+    request_id = str(uuid.uuid4())
+    said: list[str | None] = []
+
+    def ask() -> None:
+        said.append(action.savepoint_now(store, here.found, by="ann", request_id=request_id))
+
+    here.drive(until_epoch=3, every_epochs=100, script={"epoch_opened@1": ask, "checkpoint_completed@1": ask})
+
+    (asked,) = store.list_requests(here.run.run_id)
+    waiting, saved = said
+    assert (None, "ann", True) == (waiting, asked.requested_by, f"Checkpoint {asked.checkpoint_id} is" in str(saved))
+    assert 1 == open_savepoint(str(saved).rpartition(" ")[2]).manifest.epoch
+
+
+def test_savepoint_now_of_a_run_that_nobody_drives_is_of_its_newest_checkpoint(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    here = Here.begin(store, tmp_path, told)
+    here.drive(until_epoch=2)
+
+    said = action.savepoint_now(store, here.found, by="ann", request_id=str(uuid.uuid4()))
+
+    assert 1 == open_savepoint(str(said).rpartition(" ")[2]).manifest.epoch
+    assert () == tuple(store.list_requests(here.run.run_id))
 
 
 def test_dry_run_says_what_the_command_says_and_starts_nothing(

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from iteration_lib.cli.checkpoint import ask, wait_for
+from iteration_lib.cli.checkpoint import wait_for
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError, OperatorFailedError
 from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.requesting import request_checkpoint
 from iteration_lib.stopping import request_stop
 from tests.driven_in_memory import SOURCE, InMemory
 
@@ -50,7 +51,7 @@ ENDS = {RunStatus.STOPPED: stop, RunStatus.FAILED: fail, RunStatus.DELETED: dele
 def test_nobody_waits_for_a_run_of_which_no_epoch_aligns(
     bench: InMemory, status: RunStatus, end: Callable[[InMemory], None]
 ) -> None:
-    run, request_id = bench.run, ask(bench.store, bench.run)
+    run, request_id = bench.run, request_checkpoint(bench.store, bench.run, by="ann")
     end(bench)
 
     taken = wait_for(bench.store, run, request_id, WAIT_SECONDS)
@@ -61,7 +62,7 @@ def test_nobody_waits_for_a_run_of_which_no_epoch_aligns(
 
 
 def test_answer_counts_though_nobody_drives_the_run_any_more(bench: InMemory) -> None:
-    request_id = ask(bench.store, bench.run)
+    request_id = request_checkpoint(bench.store, bench.run, by="ann")
     bench.drive()
 
     taken = wait_for(bench.store, bench.run, request_id, WAIT_SECONDS, while_driven=True)
@@ -72,7 +73,7 @@ def test_answer_counts_though_nobody_drives_the_run_any_more(bench: InMemory) ->
 
 def test_run_that_nobody_drives_is_waited_for_only_by_who_means_to(bench: InMemory) -> None:
     """It may be between two tasks; a savepoint takes the newest checkpoint then."""
-    request_id = ask(bench.store, bench.run)
+    request_id = request_checkpoint(bench.store, bench.run, by="ann")
 
     taken = wait_for(bench.store, bench.run, request_id, WAIT_SECONDS, while_driven=True)
 

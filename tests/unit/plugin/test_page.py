@@ -28,6 +28,7 @@ from iteration_lib.store.record import (
     OperatorRecord,
     RunRecord,
 )
+from iteration_ui.answer import answer_page
 from iteration_ui.grid import CellKind
 from iteration_ui.page import Progress, make_run_page
 from iteration_ui.reading import RunReading
@@ -306,7 +307,7 @@ def test_operator_that_ended_the_newest_attempt_is_marked_where_it_failed(epoch:
     assert [f"a, {where}: failed in epoch 2"] == [c.title for c in page.grid.rows[0].cells if c.kind is CellKind.FAILED]
 
 
-def test_checkpoint_that_nobody_needs_says_so_and_one_that_branches_need_says_how_many() -> None:
+def test_checkpoint_that_nobody_needs_says_so_and_one_that_is_needed_says_by_whom() -> None:
     safe = replace(CHECKPOINT, checkpoint_id=2, status=CheckpointStatus.SUBSUMED, safe_to_delete=True)
     pinned = replace(
         CHECKPOINT, checkpoint_id=3, status=CheckpointStatus.SUBSUMED, by_branches=(RunId("b"), RunId("c"))
@@ -371,11 +372,41 @@ def test_page_offers_what_may_be_done_to_a_run_as_it_is(changes: dict[str, objec
     assert labels == [button.label for button in page.buttons]
 
 
-def test_savepoint_is_of_the_newest_checkpoint_that_is_there() -> None:
+def test_savepoint_is_offered_where_a_checkpoint_is_there() -> None:
     gone = replace(CHECKPOINT, checkpoint_id=5, status=CheckpointStatus.ABORTED)
 
     pages = [make_run_page(replace(READING, checkpoints=found), now=NOW) for found in ([CHECKPOINT, gone], [gone])]
 
-    paths = [[button.path for button in page.buttons if "savepoint" in button.path] for page in pages]
-    assert [["checkpoints/4/savepoint"], []] == paths
+    offered = [[button.path for button in page.buttons if button.label == "Savepoint now"] for page in pages]
+    assert [["savepoint"], []] == offered
     assert [False, True] == [row.is_there for row in pages[0].checkpoints]
+
+
+def test_page_escapes_what_users_and_their_errors_say() -> None:
+    mischief = "<script>alert('x')</script>"
+    operator = OperatorRecord(
+        operator_id=mischief, name=mischief, role="operator", kind="value", finished_epoch=None, output=None
+    )
+    run = replace(
+        RUN,
+        run_key=f"dag/{mischief}",
+        reference=mischief,
+        params={mischief: mischief},
+        outputs={mischief: mischief},
+        failure=mischief,
+    )
+    reading = RunReading(
+        run=run,
+        epochs=[replace(EPOCH, records={mischief: (1,)}, metrics={mischief: 1.0})],
+        attempts=[replace(ATTEMPT, holder=Holder(host=mischief, pid=1, process_started="1"), reason=mischief)],
+        checkpoints=[replace(CHECKPOINT, reason=mischief)],
+        operators=[operator],
+        spans=[span(0, 0, **{mischief: 1.0})],
+    )
+    page = make_run_page(reading, now=NOW)
+    may = {"may_change": True, "may_trigger": True}
+
+    answer = answer_page("run.html", page=page, here="dags/dag/runs/1", title=mischief, **may)
+
+    text = bytes(answer.body).decode()
+    assert (False, True) == (mischief in text, text.count("&lt;script&gt;") > 10)
