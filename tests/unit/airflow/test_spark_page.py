@@ -105,6 +105,7 @@ def test_page_of_a_connect_server_is_what_its_connection_says(
         ("http://ann:secret@driver.example:4040/jobs?id=1", "http://driver.example:4040/jobs?id=1"),
         ("http://[::1]:4040", "http://[::1]:4040"),
         ("javascript:alert(1)", ""),
+        ("javascript://driver.example/%0aalert(1)", ""),
         ("http:///nowhere", ""),
         ("None", ""),
         ("", ""),
