@@ -28,6 +28,7 @@ def inject_lineage(
         found = inject_parent_job_information_into_spark_properties(found, context)
     if transport_info:
         found = inject_transport_information_into_spark_properties(found, context)
-    for name, value in found.items():  # the transport's key may be among them, and the log says what is submitted
-        mask_secret(value, name)
+    for name, value in found.items():
+        if name not in properties:  # the transport's key may be among them, and the log says what is submitted
+            mask_secret(value, name)
     return found
