@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,10 @@ from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import RunRecord
+
+SPARK_STARTED = "event=spark_started application_id=%s ui=%s"  # Airflow's task reads it in its driver's output
+
+_logger = logging.getLogger(__name__)
 
 
 class EngineKind(enum.Enum):
@@ -126,7 +131,7 @@ class Engine:
         # Imported here: pyspark takes a second that plain Python runs and publishing tasks need not wait.
         from iteration_lib.runner.code_shipping import ship_code  # noqa: PLC0415
         from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415
-        from iteration_lib.runner.spark_session import jvm_pid, open_session  # noqa: PLC0415
+        from iteration_lib.runner.spark_session import classic_context, jvm_pid, open_session  # noqa: PLC0415
 
         watchdog = Watchdog()
         if self.parent_pid is not None:
@@ -137,6 +142,9 @@ class Engine:
             jvm = jvm_pid(session)
             if jvm is not None:
                 watchdog.watch("Spark's JVM", jvm, is_owned=True)
+            context = classic_context(session)
+            if context is not None:
+                _logger.info(SPARK_STARTED, context.applicationId, context.uiWebUrl)
             ship_code(session, run.reference)
             runner = SparkRunner(
                 session,

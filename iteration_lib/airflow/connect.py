@@ -1,4 +1,4 @@
-"""Where is the Spark Connect server that a task is to be a client of?"""
+"""Where is the Spark Connect server that a task is to be a client of, and where does it show what it does?"""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def find_connect_url(conn_id: str) -> str:
             f"there is no connection {conn_id!r}; add it (type spark_connect, the server's host and port) under Admin, "
             "Connections, or name another with conn_id="
         ) from error
+
+
+def find_ui_address(conn_id: str) -> str:
+    """Return where the server's UI is, as the connection's extra `ui_url` says; a client cannot ask the server."""
+    return str(SparkConnectHook.get_connection(conn_id).extra_dejson.get("ui_url") or "")

@@ -49,8 +49,8 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     already. The results are the same to the bit. `conn_id` names a connection of type spark, or spark_connect;
     `spark_conf` is for applications; `runner="local"` runs plain Python instead. Where the store and the state lie
     comes from Airflow's configuration unless given here. `epoch_options` go to the epochs' tasks (what Airflow's
-    BaseOperator takes: pool, execution_timeout, callbacks, a retry policy; and a `stall_alert`), `default_args` to
-    every task, `dag_options` (a deadline among them) to the DAG.
+    BaseOperator takes: pool, execution_timeout, callbacks, a retry policy; and a `stall_alert`, and what OpenLineage
+    is told), `default_args` to every task, `dag_options` (a deadline among them) to the DAG.
 
     `start_from` is the default of the form's field of that name: RUN_KEY@CHECKPOINT, RUN_KEY or a savepoint's folder.
     The run then goes on behind that checkpoint, for `max_epochs` epochs of its own at most; the tasks own its epochs by

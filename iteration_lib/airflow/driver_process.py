@@ -16,7 +16,7 @@ import site
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -24,6 +24,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from iteration_lib.airflow.interface import AirflowException, AirflowNotFoundException
 from iteration_lib.airflow.submission import GRACE_SECONDS, Submission
+from iteration_lib.engine import SPARK_STARTED
 from iteration_lib.errors import ExecutionLostError, UsageError
 from iteration_lib.process import TERMINATED_EXIT_CODE
 from iteration_lib.runner.java import find_java_home
@@ -33,13 +34,19 @@ _DEFAULT_CONF = {
     "spark.ui.showConsoleProgress": "false",
 }
 _EXIT_CODE = re.compile(r"Error code is: (\d+)")
+_SPARK_STARTED = re.compile(SPARK_STARTED.replace("%s", r"(\S+)"))
 
 
 class DriverProcess(SparkSubmitHook):
     """One submission, from `run()` until its driver has ended."""
 
-    def __init__(self, submission: Submission) -> None:
-        """Read the connection; raises UsageError when there is none (the provider would turn to YARN)."""
+    def __init__(
+        self, submission: Submission, *, when_started: Callable[[str, str], None] = lambda _id, _address: None
+    ) -> None:
+        """Read the connection; raises UsageError when there is none (the provider would turn to YARN).
+
+        `when_started` hears the Spark application's id, and where Spark shows it or a word that is no address.
+        """
         try:
             self.get_connection(submission.conn_id)
         except AirflowNotFoundException as error:
@@ -54,6 +61,7 @@ class DriverProcess(SparkSubmitHook):
             application_args=list(submission.arguments),
         )
         self._submission = submission
+        self._when_started = when_started
         self._submit_sp: subprocess.Popen[str] | None = None
 
     def run(self, *, environ: Mapping[str, str] = os.environ) -> None:
@@ -83,6 +91,17 @@ class DriverProcess(SparkSubmitHook):
         if self._submit_sp is None:
             sys.exit(TERMINATED_EXIT_CODE)
         self._end()
+
+    def _process_spark_submit_log(self, itr: Iterator[str]) -> None:
+        """Hear the driver's lines while the provider logs them."""
+        super()._process_spark_submit_log(self._heard(itr))
+
+    def _heard(self, lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            started = _SPARK_STARTED.search(line)
+            if started is not None:
+                self._when_started(started[1], started[2])
+            yield line
 
     def _end(self) -> None:
         """End the driver's Python and its JVM; harmless when they have ended."""

@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator, Context
 
 from iteration_lib.airflow.chain import Action
-from iteration_lib.airflow.interface import AirflowSkipException, DownstreamTasksSkipped
+from iteration_lib.airflow.interface import AirflowSkipException, DownstreamTasksSkipped, conf
 from iteration_lib.airflow.parameter import read_form
+from iteration_lib.airflow.spark_page import SparkLink
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from iteration_lib.airflow.stall import StallAlert
     from iteration_lib.airflow.work import RunningEpochs
+
+_INJECTS_PARENT_JOB_INFO = conf.getboolean("openlineage", "spark_inject_parent_job_info", fallback=False)
+_INJECTS_TRANSPORT_INFO = conf.getboolean("openlineage", "spark_inject_transport_info", fallback=False)
 
 
 class IterationOperator(BaseOperator):
@@ -80,12 +84,13 @@ class OpenRunOperator(IterationOperator):
 class EpochsOperator(IterationOperator):
     """Runs the epochs that it owns by its place in the chain, and succeeds only when the store calls them durable.
 
-    Meanwhile `stall_alert` tells somebody when none becomes durable for too long.
+    Meanwhile `stall_alert` tells somebody when none becomes durable for too long. What OpenLineage is told of the Spark
+    application is told as by the provider's SparkSubmitOperator, under the same names.
     """
 
     template_fields: Sequence[str] = (*IterationOperator.template_fields, "conn_id", "spark_conf")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (what a DAG's author may choose, all by keyword)
         self,
         *,
         first_epoch: int,
@@ -94,6 +99,8 @@ class EpochsOperator(IterationOperator):
         conn_id: str = "spark_default",
         spark_conf: Mapping[str, str] | None = None,
         stall_alert: StallAlert | None = None,
+        openlineage_inject_parent_job_info: bool = _INJECTS_PARENT_JOB_INFO,
+        openlineage_inject_transport_info: bool = _INJECTS_TRANSPORT_INFO,
         **options: Any,  # noqa: ANN401  (IterationOperator's own)
     ) -> None:
         super().__init__(**options)
@@ -103,6 +110,9 @@ class EpochsOperator(IterationOperator):
         self.conn_id = conn_id
         self.spark_conf = dict(spark_conf or {})
         self.stall_alert = stall_alert
+        self.openlineage_inject_parent_job_info = openlineage_inject_parent_job_info
+        self.openlineage_inject_transport_info = openlineage_inject_transport_info
+        self.operator_extra_links = () if runner == "local" else (SparkLink(),)
         self._running: RunningEpochs | None = None
 
     @property
@@ -110,10 +120,22 @@ class EpochsOperator(IterationOperator):
         """The epoch before which it stops driving."""
         return self.end_epoch
 
+    @property
+    def spark_page(self) -> str:
+        """Where Spark shows what this try did, once it has ended; empty where nothing does."""
+        return self._running.page.address_afterwards if self._running is not None else ""
+
     def execute(self, context: Context) -> None:
         """Run the epochs; stop the chain when the run has terminated."""
-        from iteration_lib.airflow import work  # noqa: PLC0415  (see the module's docstring)
+        from iteration_lib.airflow import open_lineage, work  # noqa: PLC0415  (see the module's docstring)
 
+        if self.runner == "spark":
+            self.spark_conf = open_lineage.inject_lineage(
+                self.spark_conf,
+                context,
+                parent_job_info=self.openlineage_inject_parent_job_info,
+                transport_info=self.openlineage_inject_transport_info,
+            )
         self._running = work.RunningEpochs(self, task_instance=context["ti"])
         with work.watch_for_stall(self, context):
             action = self._running.run()

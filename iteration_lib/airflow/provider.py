@@ -23,7 +23,7 @@ def get_provider_info() -> dict[str, object]:
         ],
         "config": {
             "iteration": {
-                "description": "Where iterations keep their metadata and their state.",
+                "description": "Where iterations keep their metadata and their state, and where they are seen.",
                 "options": {
                     "store_conn_id": {
                         "description": "The connection that leads to the iteration store, a Postgres database. "
@@ -48,6 +48,14 @@ def get_provider_info() -> dict[str, object]:
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "s3://models/iterations",
+                        "default": "",
+                    },
+                    "spark_history_url": {
+                        "description": "The address of Spark's history server, to which the link 'Spark UI' of a task "
+                        "leads once the task has ended. Empty: it has no such link then.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "http://history.example.org:18080",
                         "default": "",
                     },
                 },

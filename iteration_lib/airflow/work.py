@@ -13,12 +13,13 @@ from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from iteration_lib.airflow.chain import Action, Progress, decide_action, first_epoch_of
-from iteration_lib.airflow.connect import find_connect_url
+from iteration_lib.airflow.connect import find_connect_url, find_ui_address
 from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
 from iteration_lib.airflow.origin import begin_run
 from iteration_lib.airflow.parameter import MAX_EPOCHS
+from iteration_lib.airflow.spark_page import SparkPage
 from iteration_lib.airflow.stall import StallWatch
 from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
 from iteration_lib.config import Settings, read_settings
@@ -97,6 +98,7 @@ class RunningEpochs:
     def __init__(self, operator: EpochsOperator, *, task_instance: RuntimeTaskInstanceProtocol) -> None:
         self._operator = operator
         self._identity = TaskIdentity.of(task_instance)
+        self.page = SparkPage(task_instance)
         self._driver: DriverProcess | None = None
 
     def run(self) -> Action:
@@ -140,6 +142,8 @@ class RunningEpochs:
     def _drive(self, store: StoreWithHistory, settings: Settings, run: RunRecord, *, is_here: bool) -> None:
         run_begins_at = first_epoch_of(store, run)
         engine = _LOCAL if is_here else self._engine_here()
+        if isinstance(engine, WarmEngine):
+            self.page.lead_to_server(find_ui_address(self._operator.conn_id))
         if engine is not None:
             drive = Drive(
                 holder=self._holder,
@@ -159,7 +163,7 @@ class RunningEpochs:
             store_url=settings.store_url,
             run_begins_at=run_begins_at,
         )
-        self._driver = DriverProcess(submission)
+        self._driver = DriverProcess(submission, when_started=self.page.lead_to_application)
         try:
             self._driver.run()
         except UsageError as error:  # a driver that found the run stopped has nothing but its exit code to say so

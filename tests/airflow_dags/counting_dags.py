@@ -96,6 +96,7 @@ watched_on_spark = iteration_dag(
     dag_id="counting_watched_on_spark",
     params=PARAMS,
     run_epochs="watch",
+    spark_conf={"spark.ui.enabled": "true", "spark.ui.port": "0"},
     default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
 )
 connected = iteration_dag(

@@ -270,8 +270,8 @@ def test_tab_of_a_live_run_follows_it_without_being_loaded_again_and_saves_its_n
 
 
 def test_epoch_task_links_to_its_epoch_in_the_tab(airflow: AirflowSite, open_page: Open, ended: DagRun) -> None:
-    links = airflow.api.call("GET", f"dags/{DAG_ID}/dagRuns/{ended.dag_run_id}/taskInstances/epochs.e004/links")
-    link = links["extra_links"]["Epoch"]
+    link = airflow.links(DAG_ID, ended.dag_run_id, "epochs.e004")["Epoch"]
+    assert link is not None
 
     run = framed(open_page(link.removeprefix(f"{BASE_PATH}/")))
 

@@ -14,7 +14,7 @@ import pytest
 from tests.command_line import PROJECT
 from tests.failover.driven import wait_until
 from tests.failover.test_airflow_kill import bodies
-from tests.fixture.airflow import AirflowSite
+from tests.fixture.airflow import CONNECT_PAGE, AirflowSite
 from tests.fixture.spark import SPARK_VARIABLE
 from tests.integration.test_airflow_watch import WHOLE, state_digest
 
@@ -41,6 +41,7 @@ def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bit
     ended = airflow.wait(CONNECTED, dag_run_id)
 
     assert airflow.connect_port in ports
+    assert CONNECT_PAGE == airflow.links(CONNECTED, dag_run_id, "epochs.e004")["Spark UI"]
     assert ("success", 2) == (ended.state, ended.tries["epochs.e004"])
     assert WHOLE + Counter(["added 5"]) == bodies(tmp_path / "connected")
     assert state_digest(airflow, submitted) == state_digest(airflow, ended)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from tests.command_line import CommandLine
 from tests.failover.driven import is_over, wait_until
 from tests.failover.test_airflow_kill import bodies
-from tests.fixture.airflow import DAGS, AirflowSite, DagRun, wait_for
+from tests.fixture.airflow import DAGS, HISTORY, AirflowSite, DagRun, wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
@@ -189,7 +191,7 @@ def test_driver_that_is_marked_as_success_fakes_no_epoch_and_the_cleared_epoch_d
     assert WHOLE + Counter(["added 5"]) == bodies(tmp_path)
 
 
-def test_killed_driver_on_spark_resumes_by_its_retry_to_the_bits_of_every_other_way(
+def test_killed_driver_on_spark_links_to_its_pages_and_resumes_by_its_retry_to_the_bits_of_every_other_way(
     airflow: AirflowSite, tmp_path: Path
 ) -> None:
     for name in ("submitted", "typed", "watched"):
@@ -200,6 +202,9 @@ def test_killed_driver_on_spark_resumes_by_its_retry_to_the_bits_of_every_other_
     dag_run_id = hold(airflow, ON_SPARK, tmp_path / "watched", epoch=5)
     driver = psutil.Process(airflow.live_attempt(f"{ON_SPARK}/{dag_run_id}").holder.pid)
     task = psutil.Process(int(driver.environ()["ITERATION_PARENT_PID"]))
+    address = airflow.links(ON_SPARK, dag_run_id, "drive")["Spark UI"]
+    assert address is not None
+    page = httpx.get(address, follow_redirects=True)
 
     task.kill()
 
@@ -209,6 +214,9 @@ def test_killed_driver_on_spark_resumes_by_its_retry_to_the_bits_of_every_other_
 
     assert ("success", {"success"}) == (ended.state, set(ended.tasks.values()))
     assert ["drive/1", "drive/2", "finish/1"] == drivers(airflow, ended)
+    assert f"iteration {ended.run_key}" in page.text
+    afterwards = airflow.links(ON_SPARK, dag_run_id, "drive")["Spark UI"]
+    assert re.fullmatch(rf"{HISTORY}/history/local-\d+/jobs/", str(afterwards))
     assert WHOLE + Counter(["added 5"]) == bodies(tmp_path / "watched")
     digests = [state_digest(airflow, submitted), typed.json["state_digest"]]
     assert [state_digest(airflow, ended)] * 2 == digests

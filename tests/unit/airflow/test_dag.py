@@ -281,6 +281,44 @@ def test_parsing_a_dag_imports_neither_the_iteration_nor_spark_nor_a_database_dr
     assert "['iteration_lib']" == _run(program).strip().splitlines()[-1]
 
 
+LINEAGE_DEFAULTS = """
+from inspect import signature
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from iteration_lib.airflow.operators import EpochsOperator
+
+names = ["openlineage_inject_parent_job_info", "openlineage_inject_transport_info"]
+print([[signature(kind).parameters[name].default for name in names] for kind in (EpochsOperator, SparkSubmitOperator)])
+"""
+
+
+@pytest.mark.parametrize(
+    ("configured", "defaults"),
+    [("SPARK_INJECT_PARENT_JOB_INFO", [True, False]), ("SPARK_INJECT_TRANSPORT_INFO", [False, True])],
+)
+def test_epochs_tasks_tell_openlineage_by_default_what_the_providers_own_submit_operator_does(
+    configured: str, defaults: list[bool]
+) -> None:
+    said = _run(LINEAGE_DEFAULTS, **{f"AIRFLOW__OPENLINEAGE__{configured}": "True"})
+
+    assert str([defaults, defaults]) == said.strip().splitlines()[-1]
+
+
+def test_epoch_options_say_what_openlineage_is_told() -> None:
+    dag = iteration_dag(
+        "my_team.kmeans:kmeans",
+        params=PARAMS,
+        epochs_per_task=25,
+        run_epochs="watch",
+        epoch_options={"openlineage_inject_transport_info": True},
+        default_args={"openlineage_inject_parent_job_info": True},
+    )
+
+    epochs = [dag.get_task(task_id) for task_id in ("drive", "epochs.e000")]
+
+    asked = [(task.openlineage_inject_parent_job_info, task.openlineage_inject_transport_info) for task in epochs]
+    assert [(True, True), (True, True)] == asked
+
+
 def _run(program: str, **environment: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**os.environ, **environment}
