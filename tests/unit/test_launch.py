@@ -121,7 +121,8 @@ def test_listener_that_failed_on_the_last_epoch_that_was_asked_for_is_called_by_
 
 def drive_until_told_to_end(bench: InMemory, **asked: Any) -> None:
     """Drive the run until its listener ends the process, as SIGTERM does it; from then on the listener lets it live."""
-    bench.write_iteration(TOLD.replace('RuntimeError("broken")', "SystemExit"))
+    told = "from iteration_lib.interrupt import ToldToEnd; raise ToldToEnd"
+    bench.write_iteration(TOLD.replace('raise RuntimeError("broken")', told))
     bench.open()
     (bench.folder / "broken").touch()
     with pytest.raises(SystemExit):
