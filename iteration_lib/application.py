@@ -22,8 +22,9 @@ import click
 from iteration_lib.config import read_settings
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import ExecutionLostError, IterationError, SupersededError
+from iteration_lib.interrupt import end_in_order
 from iteration_lib.launch import Drive, drive_run, find_run, open_store
-from iteration_lib.process import end_in_order, this_holder
+from iteration_lib.process import this_holder
 
 PARENT_PID_VARIABLE = "ITERATION_PARENT_PID"
 TASK_VARIABLE = "ITERATION_TASK"

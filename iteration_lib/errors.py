@@ -38,7 +38,8 @@
     ├── StateCorruptedError     a state file is missing or is not the bytes that were written
     └── ProtocolViolationError  our bug: an event that no legal caller sends
 
-Every error carries its fields and one sentence that ends with what to do next.
+Those that an operator is to blame for are OperatorErrors as well, whoever has to act on them. Every error carries its
+fields and one sentence that ends with what to do next.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ class IterationError(Exception):
 
     exit_code = 1
     is_passing = False
+
+
+class OperatorError(IterationError):
+    """The user's operator, or listener, `operator_id` is to blame, in `epoch` if that is known."""
+
+    operator_id: str
+    epoch: int | None = None
 
 
 class UsageError(IterationError):
@@ -144,19 +152,20 @@ class InputError(UsageError):
     """Input data is missing, empty, or not what was pinned when the run started."""
 
 
-class SchemaMismatchError(UsageError):
+class SchemaMismatchError(UsageError, OperatorError):
     """A feedback's schema is not its variable's."""
 
-    def __init__(self, *, variable: str, operator_id: str, expected: str, found: str) -> None:
+    def __init__(self, *, variable: str, operator_id: str, expected: str, found: str, epoch: int | None = None) -> None:
         self.variable = variable
         self.operator_id = operator_id
+        self.epoch = epoch
         super().__init__(
             f"operator {operator_id!r} feeds back ({found}), but its variable {variable!r} is ({expected}); "
             "return the same columns with the same types"
         )
 
 
-class MetricError(UsageError):
+class MetricError(UsageError, OperatorError):
     """A metric is not a finite number."""
 
     def __init__(self, *, name: str, value: object, operator_id: str) -> None:
@@ -168,7 +177,7 @@ class MetricError(UsageError):
         )
 
 
-class OperatorResultError(UsageError):
+class OperatorResultError(UsageError, OperatorError):
     """An operator returned something that a stream cannot hold."""
 
     def __init__(self, *, operator_id: str, problem: str) -> None:
@@ -418,7 +427,7 @@ class ExecutionLostError(IterationError):
         super().__init__(f"{what}; run the same command again to resume from the last durable epoch")
 
 
-class OperatorFailedError(IterationError):
+class OperatorFailedError(OperatorError):
     """A user's operator raised; the cause is chained."""
 
     def __init__(self, *, operator_id: str, epoch: int | None, cause: str) -> None:

@@ -300,7 +300,7 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
 
 
 def is_cut_short(store: StoreWithHistory, run: RunRecord, holder: Holder) -> bool:
-    """Tell whether the run's last attempt failed, died or was told to end: listeners may not have heard of epochs.
+    """Tell whether the run's last attempt was cut short, or is dead: listeners may not have heard of epochs.
 
     It is dead where its process is proved to be gone, or where it was an earlier try of the holder's own task. Whoever
     may be alive has them hear himself, also where he is another task of the same DAG run. Of a run that is stopped they
@@ -308,9 +308,8 @@ def is_cut_short(store: StoreWithHistory, run: RunRecord, holder: Holder) -> boo
     """
     attempts = store.list_attempts(run.run_id)
     live = [attempt.holder for attempt in attempts if attempt.ended_at is None]
-    is_told_to_end = run.status is not RunStatus.STOPPED and any(known.is_interrupted for known in attempts[-1:])
-    is_dead = any(is_gone(known) or known.is_of_task(holder) for known in live)
-    return run.status is RunStatus.FAILED or is_told_to_end or is_dead
+    has_ended = run.status is not RunStatus.STOPPED and any(known.was_cut_short for known in attempts[-1:])
+    return has_ended or any(is_gone(known) or known.is_of_task(holder) for known in live)
 
 
 @contextmanager

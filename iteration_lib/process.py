@@ -1,4 +1,4 @@
-"""Which process is this, is that one still there, and what when one that we depend on is gone, or this one is to end?
+"""Which process is this, is that one still there, and what when one that we depend on is gone?
 
 A driver lives only as long as its JVM and, under Airflow, its task process. A killed task leaves its Spark application
 behind with init as its parent, and nobody would ever end it: so the driver watches, and ends itself and its JVM.
@@ -12,11 +12,9 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import psutil
 
-from iteration_lib.clock import SystemClock
 from iteration_lib.protocol.state import Holder
 
 _logger = logging.getLogger(__name__)
@@ -24,21 +22,6 @@ _logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
 _GRACE_SECONDS = 10.0
 LOST_EXIT_CODE = 4
-TERMINATED_EXIT_CODE = 143  # of a program that SIGTERM ends
-
-
-class ToldToEnd(SystemExit):
-    """Ends a program in order that was told to. It keeps the time: what it passes through may hold it up."""
-
-    def __init__(self) -> None:
-        """Note the time."""
-        super().__init__(TERMINATED_EXIT_CODE)
-        self.told_seconds = SystemClock().monotonic_seconds()
-
-
-def end_in_order(*_: object) -> NoReturn:
-    """Handle SIGTERM."""
-    raise ToldToEnd
 
 
 def this_holder(task: str | None = None) -> Holder:

@@ -214,6 +214,15 @@ BEGIN
 END $$;
 CREATE TRIGGER attempts_guard BEFORE INSERT OR UPDATE ON attempts FOR EACH ROW EXECUTE FUNCTION attempts_guard();
 
+-- An attempt that has failed says why; it may do so by a listener, too, so that no table lists what it may name.
+CREATE FUNCTION attempts_failed_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'attempt % of run % has failed and does not say why', NEW.fencing_token, NEW.run_id
+        USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER attempts_failed_guard BEFORE INSERT OR UPDATE OF outcome, reason ON attempts FOR EACH ROW
+    WHEN (NEW.outcome = 'FAILED' AND coalesce(NEW.reason, '') = '') EXECUTE FUNCTION attempts_failed_guard();
+
 -- What a run's driver writes is written under the token of a live attempt (I2); on every table, by its name, the last
 -- guard that is asked.
 CREATE FUNCTION writer_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -226,7 +235,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- An epoch begins open, a checkpoint pending: what they come to is a step of its own, which has its guards.
+-- No epoch begins aligned or durable, no checkpoint completed: that is a step of its own, which has its guards.
 CREATE FUNCTION start_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% of run % does not begin as %', TG_ARGV[0], NEW.run_id, NEW.status USING ERRCODE = 'check_violation';
@@ -283,13 +292,15 @@ CREATE TRIGGER operators_writer_guard BEFORE UPDATE ON operators FOR EACH ROW
 
 -- Which operators a run has changes only under a live attempt that says what changed, before it opens an epoch.
 CREATE FUNCTION definition_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    changed CONSTANT uuid := CASE TG_OP WHEN 'INSERT' THEN NEW.run_id ELSE OLD.run_id END;
 BEGIN
-    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = changed AND attempts.ended_at IS NULL
                    AND attempts.definition_changes IS NOT NULL AND attempts.fencing_token > coalesce((
                        SELECT epochs.fencing_token FROM epochs
-                       WHERE epochs.run_id = OLD.run_id AND epochs.status <> 'VOIDED'
+                       WHERE epochs.run_id = changed AND epochs.status <> 'VOIDED'
                        ORDER BY epochs.epoch DESC LIMIT 1), 0)) THEN
-        RAISE EXCEPTION 'the operators of run % cannot change now', OLD.run_id USING ERRCODE = 'check_violation';
+        RAISE EXCEPTION 'the operators of run % cannot change now', changed USING ERRCODE = 'check_violation';
     END IF;
     RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
 END $$;
@@ -297,6 +308,8 @@ CREATE TRIGGER runs_definition_guard BEFORE UPDATE OF definition ON runs
     FOR EACH ROW EXECUTE FUNCTION definition_guard();
 CREATE TRIGGER operators_definition_guard BEFORE UPDATE OF position, name, role, kind OR DELETE ON operators
     FOR EACH ROW EXECUTE FUNCTION definition_guard();
+CREATE TRIGGER operators_insert_guard BEFORE INSERT ON operators FOR EACH ROW
+    WHEN (NEW.added_under > 0) EXECUTE FUNCTION definition_guard();
 
 CREATE TABLE pins (
     run_id         uuid NOT NULL REFERENCES runs,

@@ -28,6 +28,7 @@ from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.sinks import open_sinks
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe
 from iteration_lib.model.iteration import Iteration
@@ -195,7 +196,7 @@ def KILL() -> None:  # noqa: N802 - a constant of a script, which says what happ
 
 def be_told_to_end() -> None:
     """Do what the command line does at SIGTERM."""
-    raise SystemExit(143)
+    raise ToldToEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

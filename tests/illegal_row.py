@@ -310,10 +310,11 @@ CONSTRAINTS = {
         "attempts_ended_check", attempt_with(ended_at="NULL"), instead=("attempts_live_key",)
     ),
     "an operator that failed in no epoch": Illegal(
-        "attempts_failed_check", attempt_with(outcome="'FAILED'", failed_operator_id="'sums'")
+        "attempts_failed_check", attempt_with(outcome="'FAILED'", reason="'r'", failed_operator_id="'sums'")
     ),
     "an operator that failed in an epoch before the first": Illegal(
-        "attempts_failed_check", attempt_with(outcome="'FAILED'", failed_operator_id="'sums'", failed_epoch="-2")
+        "attempts_failed_check",
+        attempt_with(outcome="'FAILED'", reason="'r'", failed_operator_id="'sums'", failed_epoch="-2"),
     ),
     "an operator that failed and an attempt that did not": Illegal(
         "attempts_failed_check", attempt_with(failed_operator_id="'sums'", failed_epoch="0")
@@ -627,6 +628,16 @@ GUARDS = {
     "an attempt that comes back": Illegal(
         "attempt 1 has ended and cannot change", set_attempt(1, "ended_at = NULL, outcome = NULL")
     ),
+    **{
+        f"an attempt that failed {reason} reason": Illegal(
+            "has failed and does not say why",
+            set_attempt(2, f"ended_at = now(), outcome = 'FAILED', reason = {value}"),
+        )
+        for reason, value in {"without a": "NULL", "for an empty": "''"}.items()
+    },
+    "an attempt that has failed from the start": Illegal(
+        "has failed and does not say why", attempt_with(outcome="'FAILED'")
+    ),
     "another outcome of an attempt": Illegal("attempt 1 has ended", set_attempt(1, "outcome = 'FINISHED'")),
     "a longer lease of an attempt that has ended": Illegal(
         "attempt 1 has ended", set_attempt(1, "lease_expires_at = now() + interval '1 day'")
@@ -649,6 +660,9 @@ GUARDS = {
             "kind": "'frame'",
         }.items()
     },
+    "an operator added though an epoch is open": Illegal(
+        "the operators of run", operator_with(run_id="%(fresh)s", added_under="1")
+    ),
     "an operator taken away": Illegal(
         "the operators of run", "DELETE FROM operators WHERE run_id = %(run)s AND operator_id = 'x'"
     ),

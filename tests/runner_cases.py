@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -436,6 +437,11 @@ def fails_in_python(given: Any) -> Any:
 def fails_in_analysis(given: Any) -> Any:
     """Name a column that is not there."""
     return given.select("cube")
+
+
+def exits_in_the_driver(given: Any) -> Any:
+    """Refuse to go on, as a script would."""
+    sys.exit("no licence")
 
 
 def fails_in_the_driver(given: Any) -> Any:

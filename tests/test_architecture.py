@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 FLOORS = (
-    ("errors", "clock", "crash_point", "protocol"),
+    ("errors", "clock", "interrupt", "crash_point", "protocol"),
     ("model", "state", "process", "config", "heartbeat"),
     ("runner", "store", "sinks", "library"),
     ("coordinator", "engine", "marker", "savepoint", "view", "explanation"),

@@ -26,7 +26,7 @@ from iteration_lib.airflow.interface import AirflowException, AirflowNotFoundExc
 from iteration_lib.airflow.submission import GRACE_SECONDS, Submission
 from iteration_lib.engine import SPARK_STARTED
 from iteration_lib.errors import ExecutionLostError, UsageError
-from iteration_lib.process import TERMINATED_EXIT_CODE
+from iteration_lib.interrupt import TERMINATED_EXIT_CODE
 from iteration_lib.runner.java import find_java_home
 
 _DEFAULT_CONF = {

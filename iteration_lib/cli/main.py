@@ -37,6 +37,7 @@ from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import IterationError, StateCorruptedError, UsageError
 from iteration_lib.fallback import can_help
+from iteration_lib.interrupt import TERMINATED_EXIT_CODE, end_in_order
 from iteration_lib.launch import (
     DEFAULT_MAX_BUCKETS,
     LARGEST_MAX_BUCKETS,
@@ -48,7 +49,7 @@ from iteration_lib.launch import (
     open_store,
 )
 from iteration_lib.model.definition import load_iteration
-from iteration_lib.process import TERMINATED_EXIT_CODE, end_in_order, this_holder
+from iteration_lib.process import this_holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from iteration_lib.coordinator import Coordinator, Publish
-from iteration_lib.errors import IterationError, OperatorFailedError, RunStoppedError, SupersededError
+from iteration_lib.errors import IterationError, OperatorError, RunStoppedError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import AttemptEnded, AttemptOpened
@@ -156,7 +156,7 @@ def _end_after(attempt: Attempt, err: BaseException) -> None:
         outcome, reason = AttemptOutcome.RELEASED, "interrupted"
     else:
         outcome, reason = AttemptOutcome.FAILED, printable(str(err)) or type(err).__name__
-        if isinstance(err, OperatorFailedError):
+        if isinstance(err, OperatorError):
             failed = FailedOperator(operator_id=err.operator_id, epoch=NO_EPOCH if err.epoch is None else err.epoch)
     is_lost = False
     try:

@@ -28,7 +28,7 @@ from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.sinks import Key, Sinks
 from iteration_lib.driver.upload import Uploads
 from iteration_lib.errors import CheckpointFailedError, ProtocolViolationError, SupersededError
-from iteration_lib.process import ToldToEnd
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointTriggered, EpochOpened, SubtasksAligned
 from iteration_lib.protocol.pacing import has_paused, is_paced
@@ -162,8 +162,8 @@ class Boundary:
             yield
         except SystemExit as told:
             if self._told_seconds is None:
-                now = self._context.clock.monotonic_seconds()
-                self._told_seconds = told.told_seconds if isinstance(told, ToldToEnd) else now
+                known = told.told_seconds if isinstance(told, ToldToEnd) else None
+                self._told_seconds = self._context.clock.monotonic_seconds() if known is None else known
             raise
 
     @contextmanager

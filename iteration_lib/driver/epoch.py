@@ -230,7 +230,11 @@ class EpochRunner:
         expected, found = self._variables[variable].schema, fed_back.schema
         if variable in self._context.graph.feedback and expected != found:
             raise SchemaMismatchError(
-                variable=variable, operator_id=tail.operator_id, expected=str(expected), found=str(found)
+                variable=variable,
+                operator_id=tail.operator_id,
+                expected=str(expected),
+                found=str(found),
+                epoch=self._epoch,
             )
 
     def _materialise(self, name: str, *, folder: str | None = None) -> Materialised:

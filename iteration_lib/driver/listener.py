@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.errors import OperatorFailedError, OperatorResultError
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.model.listener import Listener, ListenerEvent
 from iteration_lib.protocol.event import ListenerNotified
 from iteration_lib.protocol.state import NO_EPOCH
@@ -72,7 +73,9 @@ class Listeners:
         }
         try:
             effect = listener.function(**{name: known[name] for name in listener.injected})
-        except Exception as err:  # the border to the user's code: whatever it raises
+        except ToldToEnd:
+            raise
+        except (Exception, SystemExit) as err:  # the border to the user's code: whatever it raises
             cause = f"{type(err).__name__}: {err}".strip(": ")
             raise OperatorFailedError(operator_id=listener.listener_id, epoch=epoch, cause=cause) from err
         self._context.crash_plan.reach(CrashPoint.LISTENER_CALLED, epoch)

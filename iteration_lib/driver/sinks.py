@@ -24,6 +24,7 @@ from iteration_lib.errors import (
     StateLocationError,
     UsageError,
 )
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.protocol.event import Committable, CommittablesCommitted
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus
@@ -243,8 +244,8 @@ def _named(sink: object, output: str, method: str) -> Iterator[None]:
     """Have an error of a user's own sink say whose it is: it is the target's, for whoever decides what it ends."""
     try:
         yield
-    except IterationError:
+    except (IterationError, ToldToEnd):
         raise
-    except Exception as err:  # the border to the user's code: whatever a sink raises
+    except (Exception, SystemExit) as err:  # the border to the user's code: whatever a sink raises
         target, problem = f"the {type(sink).__name__} of output {output!r}", f"failed in {method}"
         raise SinkTargetError(target, f"{problem} ({type(err).__name__}: {err})", way_out="mend it") from err

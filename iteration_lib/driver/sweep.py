@@ -11,7 +11,6 @@ import logging
 from iteration_lib.driver.attempt import attempt_folder
 from iteration_lib.driver.context import RunContext
 from iteration_lib.errors import StateLocationError
-from iteration_lib.protocol.status import AttemptOutcome
 
 _logger = logging.getLogger(__name__)
 
@@ -22,11 +21,10 @@ FRESH_STATE = "fresh"
 def sweep_scratch(context: RunContext) -> None:
     """Remove the scratch folders of attempts that were cut short; what cannot be removed now is left to the next.
 
-    One that was released without a word has removed its own, or has said in the log what it could not remove.
+    Any other has removed its own, or has said in the log what it could not remove.
     """
     for attempt in context.store.list_attempts(context.run.run_id):
-        has_cleaned_up = attempt.outcome is AttemptOutcome.RELEASED and not attempt.is_interrupted
-        if attempt.ended_at is None or has_cleaned_up:
+        if not attempt.was_cut_short:
             continue
         for name in (RUNNER_SCRATCH, FRESH_STATE):
             folder = f"{attempt_folder(attempt.fencing_token, attempt.attempt_id)}/{name}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from iteration_lib.crash_point import CrashPoint
@@ -98,11 +97,15 @@ class Uploads:
     def wait_for_pending(self) -> None:
         """Wait until whatever is pending has completed, or is aborted, for an attempt that an epoch's error ends.
 
-        That error is the one to show: what ends this wait is not raised.
+        That error is the one to show: nothing is raised, and where one of several fails, the others are waited for.
         """
-        with suppress(Exception):
-            while any(self._is_pending(upload) for upload in self._uploads):
+        while any(self._is_pending(upload) for upload in self._uploads):
+            try:
                 self.check(self.wait())
+            except (SupersededError, OutcomeUnknownError):  # none of them can be completed any more, or nobody knows
+                return
+            except Exception:  # noqa: BLE001, S112 - whatever befell one of them
+                continue
 
     def settle(self, *, told_seconds: float | None) -> None:
         """Wait a moment for what is being written, without looking at how it went: the attempt ends anyway.

@@ -70,7 +70,7 @@ class AttemptState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedOperator:
-    """The user's operator, or listener, that ended an attempt; in NO_EPOCH, if it is one that finishes for good."""
+    """The user's operator, or listener, that ended an attempt; in NO_EPOCH, where the error tells of none."""
 
     operator_id: str
     epoch: int

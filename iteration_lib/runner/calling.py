@@ -18,6 +18,7 @@ import pyarrow as pa
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it has no annotations
 
 from iteration_lib.errors import IterationError, OperatorFailedError, OperatorResultError
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.model.bucket import Bucket
 from iteration_lib.model.operator import Operator, Pair
 from iteration_lib.runner.pair import STATE, describe_result, half_of, pair_of, split_inputs, state_block
@@ -81,13 +82,13 @@ def user_errors(operator: Operator, epoch: object) -> Iterator[None]:
     """Turn what a user's function raises into OperatorFailedError; errors of this project pass as they are."""
     try:
         yield
-    except IterationError:
+    except (IterationError, ToldToEnd):
         raise
-    except Exception as err:  # the border to the user's code: whatever it raises
+    except (Exception, SystemExit) as err:  # the border to the user's code: whatever it raises
         raise operator_failed(operator, epoch, err) from err
 
 
-def operator_failed(operator: Operator, epoch: object, err: Exception) -> OperatorFailedError:
+def operator_failed(operator: Operator, epoch: object, err: Exception | SystemExit) -> OperatorFailedError:
     """Return the error that says what a user's function raised."""
     cause = f"{type(err).__name__}: {err}".strip(": ")
     number = epoch if isinstance(epoch, int) else None

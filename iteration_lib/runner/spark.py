@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from iteration_lib.errors import IterationError, StateLocationError
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.model.bucket import subtask_count
 from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.runner.calling import call_on_blocks, injectable, one_thread, operator_failed
@@ -264,9 +265,9 @@ def _call_user(operator: Operator, epoch: int | None, arguments: Mapping[str, ob
     """Call a function that works with Spark itself; what Spark raises in it passes as it is."""
     try:
         return operator.function(**arguments)
-    except (IterationError, *FOREIGN):
+    except (IterationError, ToldToEnd, *FOREIGN):
         raise
-    except Exception as err:  # the border to the user's code: whatever it raises
+    except (Exception, SystemExit) as err:  # the border to the user's code: whatever it raises
         raise operator_failed(operator, epoch, err) from err
 
 

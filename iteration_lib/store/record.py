@@ -129,9 +129,11 @@ class AttemptRecord:
     failed: FailedOperator | None = None
 
     @property
-    def is_interrupted(self) -> bool:
-        """Whether it let the run go before it had done what it was asked for, and had not failed."""
-        return self.outcome is AttemptOutcome.RELEASED and self.reason is not None
+    def was_cut_short(self) -> bool:
+        """Whether it ended before it had done what it was asked for: it failed, died, or was interrupted."""
+        is_done = self.outcome is AttemptOutcome.FINISHED
+        is_released = self.outcome is AttemptOutcome.RELEASED and self.reason is None
+        return self.ended_at is not None and not (is_done or is_released)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

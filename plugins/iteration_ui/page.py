@@ -136,7 +136,7 @@ def _progress(run: RunRecord, epochs: Sequence[EpochRecord]) -> Progress:
 
 
 def _failed(reading: RunReading) -> tuple[str, int] | None:
-    """Return the operator that ended the newest attempt; one that finishes for good failed before the next epoch."""
+    """Return the operator that ended the newest attempt; where no epoch is told, it failed in the next one."""
     failed = reading.attempts[-1].failed if reading.attempts else None
     if failed is None:
         return None

@@ -1,4 +1,5 @@
--- The tenth version: a person may keep a checkpoint, whatever the policy lets go, and releases it.
+-- The tenth version: a person may keep a checkpoint, whatever the policy lets go, and releases it; an attempt that has
+-- failed says why; no operator is added in the middle of an epoch.
 
 CREATE TABLE checkpoint_pins (
     run_id        uuid NOT NULL,
@@ -174,3 +175,30 @@ CROSS JOIN LATERAL (
 
 COMMENT ON VIEW checkpoint_needs IS
     'Per checkpoint: the branches and the person that pin it, and whether it is safe to delete (I18).';
+
+-- An attempt that has failed says why; it may do so by a listener, too, so that no table lists what it may name.
+CREATE FUNCTION attempts_failed_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'attempt % of run % has failed and does not say why', NEW.fencing_token, NEW.run_id
+        USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER attempts_failed_guard BEFORE INSERT OR UPDATE OF outcome, reason ON attempts FOR EACH ROW
+    WHEN (NEW.outcome = 'FAILED' AND coalesce(NEW.reason, '') = '') EXECUTE FUNCTION attempts_failed_guard();
+
+-- Which operators a run has changes only under a live attempt that says what changed, before it opens an epoch: also by
+-- one that is added. Those of a new run are listed before anybody drives it.
+CREATE OR REPLACE FUNCTION definition_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    changed CONSTANT uuid := CASE TG_OP WHEN 'INSERT' THEN NEW.run_id ELSE OLD.run_id END;
+BEGIN
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = changed AND attempts.ended_at IS NULL
+                   AND attempts.definition_changes IS NOT NULL AND attempts.fencing_token > coalesce((
+                       SELECT epochs.fencing_token FROM epochs
+                       WHERE epochs.run_id = changed AND epochs.status <> 'VOIDED'
+                       ORDER BY epochs.epoch DESC LIMIT 1), 0)) THEN
+        RAISE EXCEPTION 'the operators of run % cannot change now', changed USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+END $$;
+CREATE TRIGGER operators_insert_guard BEFORE INSERT ON operators FOR EACH ROW
+    WHEN (NEW.added_under > 0) EXECUTE FUNCTION definition_guard();

@@ -473,6 +473,33 @@ def test_attempt_that_fails_lets_the_pending_checkpoint_complete_first(here: Her
     assert ["DURABLE", "OPEN"] == here.statuses
 
 
+@pytest.mark.parametrize("is_foreseen", [True, False], ids=["cannot be written", "meets a bug"])
+def test_attempt_that_fails_lets_a_pending_checkpoint_complete_where_another_one_fails(
+    here: Here,
+    is_foreseen: bool,  # noqa: FBT001 - a case
+) -> None:
+    def fail_once_epoch_2_has_failed() -> None:
+        wait_until(lambda: here.clock.seconds >= 1.0, "a second to pass")
+        if is_foreseen:
+            put_in_the_way(here, 0)()
+        else:
+            raise ZeroDivisionError("a bug")
+
+    def go_on_long_after_it_has_failed() -> None:
+        wait_until(lambda: here.clock.seconds >= 5.0, "5 seconds to pass")
+
+    here.order("fail", "total 2 -")
+    script = {"checkpoint-1": fail_once_epoch_2_has_failed, MANIFEST_1: go_on_long_after_it_has_failed}
+
+    with here.driving(script=script, max_pending=2) as driving:
+        error = driving.exception(DEADLINE_SECONDS)
+
+    assert isinstance(error, OperatorFailedError)
+    assert (RunStatus.FAILED, str(error)) == (here.found.status, here.found.failure)
+    assert [(0, "ABORTED"), (1, "COMPLETED")] == [(known[0], known[2]) for known in ends_of_checkpoints(here)]
+    assert ["DURABLE", "DURABLE", "OPEN"] == here.statuses
+
+
 def test_attempt_that_fails_waits_for_a_checkpoint_that_hangs_until_it_expires(here: Here) -> None:
     hanging, jobs = Latch(), list[Job]()
     here.order("fail", "total 1 -")

@@ -164,6 +164,7 @@ def rows(legal_rows: Rows) -> Iterator[Rows]:
     for name in ("aligned", "left aligned", "fresh"):
         legal_rows.execute(f"UPDATE runs SET last_checkpoint_id = 1 WHERE run_id = %({name})s")
     legal_rows.execute("UPDATE attempts SET ended_at = now(), outcome = 'RELEASED' WHERE run_id = %(left pending)s")
+    legal_rows.execute("UPDATE attempts SET definition_changes = '{}' WHERE run_id = %(older)s AND fencing_token = 2")
     legal_rows.execute(run_with(run_id="%(behind)s", run_key="'behind'", last_durable_epoch="0"))
     legal_rows.execute(committable_with(output="'rows'"))
     legal_rows.execute(committable_with(output="'seen'", committed_at="now()"))

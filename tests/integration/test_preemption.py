@@ -18,7 +18,7 @@ import pytest
 
 from iteration_lib.coordinator import Publish
 from iteration_lib.driver.background import Job
-from iteration_lib.process import ToldToEnd
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH, RunId
@@ -78,7 +78,7 @@ def tell_to_end(here: Here, line: str | None = None, *, script: Script | None = 
         here.order("end", line)
     error = here.drive_and_fail(script={**until_durable(here), **(script or {})}, **options)
     (here.desk / "end").unlink(missing_ok=True)
-    assert isinstance(error, SystemExit), error
+    assert isinstance(error, ToldToEnd), error
     assert 143 == error.code
     attempt = here.store.list_attempts(here.run.run_id)[-1]
     assert (AttemptOutcome.RELEASED, "interrupted") == (attempt.outcome, attempt.reason)
@@ -337,8 +337,7 @@ def test_grace_period_runs_from_the_signal_however_late_the_driver_hears_of_it(h
     hanging, jobs = Latch(), list[Job]()
 
     def be_told_and_take_long() -> None:
-        told = ToldToEnd()
-        told.told_seconds = here.clock.seconds
+        told = ToldToEnd(told_seconds=here.clock.seconds)
         here.clock.seconds += 20.0
         raise told
 
@@ -417,7 +416,7 @@ class InterruptedCoordinator(MortalCoordinator):
         type(self).is_told = True
         if self.is_after_commit:
             super().apply(run_id, *events, publish=publish)
-        raise SystemExit(143)
+        raise ToldToEnd
 
 
 @pytest.mark.parametrize("is_after_commit", [False, True], ids=["before it is committed", "after"])
@@ -474,7 +473,7 @@ class EndsBetweenComputingAndWriting(SlowRunner):
         if folder is not None and folder.endswith("epoch-000001/ranked") and not stream.is_computed:
             self._keep(stream, options["done"])
             stream.buckets(range(MAX_BUCKETS))
-            raise SystemExit(143)
+            raise ToldToEnd
         return super().materialise(stream, folder=folder, **options)
 
 

@@ -166,6 +166,7 @@ def test_data_frame_is_pinned_once_and_read_by_every_kind(harness: Harness) -> N
         (cases.fails_in_python, "LookupError: no such square"),
         (cases.fails_in_analysis, "`cube` cannot be resolved"),
         (cases.fails_in_the_driver, "AttributeError: 'NoneType' object has no attribute 'select'"),
+        (cases.exits_in_the_driver, "SystemExit: no licence"),
     ],
 )
 def test_failure_of_a_transform_is_one_line_that_names_the_operator(

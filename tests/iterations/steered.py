@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from iteration_lib import Iteration, Metrics, records
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.model.bucket import Bucket
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.source import RecordsSource
@@ -54,7 +55,7 @@ def obey(where: str, line: str) -> None:
     if is_asked(desk / "fail", line):
         raise RuntimeError(f"told to fail: {line}")
     if is_asked(desk / "end", line):
-        raise SystemExit(143)
+        raise ToldToEnd
     if is_asked(desk / "hold", line):
         (desk / "held").touch()
         while (desk / "hold").exists():

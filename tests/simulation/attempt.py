@@ -16,6 +16,7 @@ from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.sinks import OpenSink
 from iteration_lib.fallback import fall_back
 from iteration_lib.heartbeat import Heartbeat
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.protocol.event import DefinitionChanged
 from iteration_lib.protocol.state import AttemptId, Holder
 from iteration_lib.protocol.status import RunStatus
@@ -81,7 +82,7 @@ class SimulatedAttempt(SimulatedProcess):
         """Tell the process to end, as SIGTERM does: whatever it is about to do, it gets an exception instead."""
         self.grace_calls = grace_calls
         self.hurt.add("told to end")
-        self.main.throw(SystemExit(143))
+        self.main.throw(ToldToEnd())
 
     def start_beating(self, heartbeat: Heartbeat, *, interval_seconds: float) -> None:
         """Have the heartbeat beat at an interval."""

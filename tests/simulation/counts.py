@@ -21,7 +21,7 @@ SOMETIMES: tuple[str, ...] = (
     "unknown outcome, committed",
     "unknown outcome, not committed",
     "ended: OutcomeUnknownError",
-    "ended: SystemExit",
+    "ended: ToldToEnd",
     "ended: CheckpointFailedError",
     "fenced commit refused",
     "lease held",

@@ -22,6 +22,7 @@ from iteration_lib.errors import (
     StateLocationError,
     SupersededError,
 )
+from iteration_lib.interrupt import ToldToEnd
 from tests.simulation.captured import check_captured
 from tests.simulation.change import Row, terminated_by
 from tests.simulation.stop_rows import was_stopped
@@ -41,7 +42,7 @@ _DUE_TO: dict[type[BaseException], frozenset[str]] = {
     InputError: frozenset({"get"}),
     CheckpointFailedError: frozenset(),
     SinkTargetError: frozenset({"sink"}),
-    SystemExit: frozenset({"told to end"}),
+    ToldToEnd: frozenset({"told to end"}),
 }
 
 
@@ -69,7 +70,7 @@ def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
         oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}")
     elif not isinstance(error, LeaseHeldError) and not _is_due(oracle, world, attempt, error):
         oracle.violate("errors", f"attempt {attempt.number} ended with {error!r}, and nothing had failed it")
-    elif isinstance(error, SystemExit):
+    elif isinstance(error, ToldToEnd):
         check_captured(oracle, attempt.program, attempt)
 
 

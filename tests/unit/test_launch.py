@@ -12,8 +12,15 @@ import pytest
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.driver.context import Silent
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import OperatorFailedError, ParameterError, RunMismatchError, StateLocationError
+from iteration_lib.errors import (
+    OperatorFailedError,
+    ParameterError,
+    RunMismatchError,
+    RunStoppedError,
+    StateLocationError,
+)
 from iteration_lib.launch import Drive, max_epochs_of, new_run, open_context
 from iteration_lib.model.definition import load_iteration
 from iteration_lib.process import this_holder
@@ -22,7 +29,7 @@ from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import AttemptRecord
 from tests.driven_in_memory import SOURCE, InMemory
-from tests.protocol_script import FIRST, claim, stops
+from tests.protocol_script import FIRST, claim, resumes, stops
 
 MOVED = SOURCE.replace(
     "@planned.map_buckets(finishes=True)\ndef scaled(points, made):",
@@ -121,7 +128,8 @@ def test_listener_that_failed_on_the_last_epoch_that_was_asked_for_is_called_by_
 
 def drive_until_told_to_end(bench: InMemory, **asked: Any) -> None:
     """Drive the run until its listener ends the process, as SIGTERM does it; from then on the listener lets it live."""
-    bench.write_iteration(TOLD.replace('RuntimeError("broken")', "SystemExit"))
+    told = "from iteration_lib.interrupt import ToldToEnd; raise ToldToEnd"
+    bench.write_iteration(TOLD.replace('raise RuntimeError("broken")', told))
     bench.open()
     (bench.folder / "broken").touch()
     with pytest.raises(SystemExit):
@@ -185,6 +193,58 @@ def test_attempt_that_was_killed_behind_its_last_epoch_is_ended_by_the_next_and_
     assert "0 " == (tmp_path / "broken-heard").read_text()
     ended = [AttemptOutcome.RELEASED, AttemptOutcome.SUPERSEDED, AttemptOutcome.RELEASED]
     assert ended == [attempt.outcome for attempt in bench.store.list_attempts(again.run_id)]
+
+
+def be_killed_and_stopped(bench: InMemory) -> None:
+    """The driver dies behind its last epoch, and a person stops the run, of which nobody is left to tell."""
+    bench.write_iteration()
+    run, coordinator = bench.open(), Coordinator(bench.store)
+    bench.drive(until_epoch=1)
+    gone = replace(this_holder(), process_started=this_holder().process_started + "0")
+    coordinator.apply(run.run_id, replace(claim(), holder=gone))
+    coordinator.apply(run.run_id, stops(gone=1))
+
+
+def fail_and_be_stopped(bench: InMemory) -> None:
+    """A person stops the run, and then its listener fails; the next attempt is refused, for the run is stopped."""
+    bench.write_iteration(TOLD)
+    run = bench.open()
+    (bench.folder / "broken").touch()
+    with pytest.raises(OperatorFailedError):
+        bench.drive(until_epoch=1, observer=Asking(bench.store, run.run_id))
+    with pytest.raises(RunStoppedError):
+        bench.drive()
+    bench.mend()
+
+
+class Asking(Silent):
+    """Asks the run to stop when an epoch of it is durable, before its listeners hear of that."""
+
+    def __init__(self, store: MemoryStore, run_id: RunId) -> None:
+        self._coordinator, self._run_id = Coordinator(store), run_id
+
+    def epoch_durable(self, *_: object, **__: object) -> None:
+        """See Observer."""
+        self._coordinator.apply(self._run_id, stops())
+
+
+@pytest.mark.parametrize("come_to_a_stop", [be_killed_and_stopped, fail_and_be_stopped])
+def test_listeners_that_a_stop_came_before_hear_when_the_run_has_been_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, come_to_a_stop: Callable[[InMemory], None]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    come_to_a_stop(bench)
+    stopped = bench.run
+    bench.write_iteration(TOLD)
+    Coordinator(bench.store).apply(stopped.run_id, resumes())
+
+    again = bench.drive(until_epoch=1, publish=False, open_runner=None)
+
+    assert (RunStatus.STOPPED, 1) == (stopped.status, stopped.epochs)
+    assert (RunStatus.RUNNING, 1) == (again.status, again.epochs)
+    assert "0 " == (tmp_path / "broken-heard").read_text()
 
 
 def test_state_location_with_a_password_is_refused_and_the_password_told_to_nobody() -> None:

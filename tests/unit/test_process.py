@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from iteration_lib.clock import SystemClock
-from iteration_lib.process import ToldToEnd, end_in_order, is_gone, this_holder
+from iteration_lib.interrupt import ToldToEnd, end_in_order
+from iteration_lib.process import is_gone, this_holder
 
 HERE = this_holder()
 

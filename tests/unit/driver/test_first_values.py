@@ -55,7 +55,8 @@ def test_sigterm_in_epoch_0_keeps_the_first_value_with_what_was_computed_from_it
     monkeypatch.syspath_prepend(str(tmp_path))
     bench = InMemory(tmp_path)
     bench.write_input()
-    bench.write_iteration(UNSTEADY.replace('raise RuntimeError("broken")', "raise SystemExit(143)"))
+    told = "from iteration_lib.interrupt import ToldToEnd; raise ToldToEnd"
+    bench.write_iteration(UNSTEADY.replace('raise RuntimeError("broken")', told))
     bench.open()
     (tmp_path / "broken").touch()
     with pytest.raises(SystemExit):
