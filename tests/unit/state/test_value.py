@@ -93,12 +93,35 @@ def test_data_frame_comes_back_with_its_index_and_its_types() -> None:
     pd.testing.assert_frame_equal(FRAME, found)
 
 
+@pytest.mark.parametrize("categories", [["u", "v"], [1, 2], [0.5, 1.5]], ids=["texts", "integers", "fractions"])
+def test_categorical_without_rows_keeps_its_categories(categories: list[object]) -> None:
+    """A work list becomes empty, and is filled again in a later epoch."""
+    nothing = pd.DataFrame({"kind": pd.Categorical(categories, ordered=True)}).iloc[:0]
+
+    found = there_and_back(there_and_back(nothing))
+
+    pd.testing.assert_frame_equal(nothing, found)
+
+
 def test_arrow_table_comes_back_with_what_its_schema_said() -> None:
     table = pa.table({"a": [1, None], "b": [[1], [2, 3]]}).replace_schema_metadata({"mine": "kept"})
 
     found = there_and_back(table)
 
     assert table.equals(found, check_metadata=True)
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 2])
+def test_arrow_table_without_rows_comes_back_with_its_types(chunks: int) -> None:
+    """Of a tensor whose axes have an order, and of whatever holds one, Arrow makes no array from an empty list."""
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((1, 2, 2)))
+    inside = pa.StructArray.from_arrays([tensors], ["t"])
+    empty = pa.RecordBatch.from_arrays([tensors, inside], ["tensor", "inside"]).slice(1)
+    table = pa.Table.from_batches([empty] * chunks, schema=empty.schema)
+
+    found = there_and_back(table)
+
+    assert table.equals(found)
 
 
 @pytest.mark.parametrize(
