@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from iteration_lib.state.digestible import drop_nulls
 from iteration_lib.state.saved import SavedStream
 
 _MODULUS = 1 << 256
@@ -108,7 +109,7 @@ def _encode(array: pa.Array) -> Bytes2D | list[bytes]:
 def _encode_nullable(array: pa.Array) -> list[bytes]:
     if pa.types.is_null(array.type):
         return [_ABSENT] * len(array)
-    encoded = iter(_rows_of(_encode(array.drop_null())))
+    encoded = iter(_rows_of(_encode(drop_nulls(array))))
     return [next(encoded) if valid else _ABSENT for valid in array.is_valid().to_pylist()]
 
 

@@ -42,6 +42,13 @@ SCHEMA = pa.schema(
 )
 
 
+NESTED = [[{"f": ["a", None], "m": [("k", b"v"), ("l", None)]}, None], None, [{"f": None, "m": None}], []]
+
+
+def nested(text: pa.DataType, raw: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.struct([("f", pa.list_(text, 2)), ("m", pa.map_(text, raw))]))
+
+
 def batch_of_rows(found: list[dict[str, object]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(found, schema=SCHEMA)
 
@@ -86,6 +93,13 @@ def single(array: pa.Array, name: str = "x") -> str:
         (pa.array([[1, 2], None]), pa.array([[1, 2], None], pa.large_list(pa.int64()))),
         (pa.array([[1, None]]), pa.array([[1, None]], pa.list_(pa.int64(), 2))),
         (pa.array([b"ab"]), pa.array([b"ab"], pa.binary(2))),
+        (pa.array(["a", None]), pa.array(["a", None], pa.string_view())),
+        (pa.array([b"a", None]), pa.array([b"a", None], pa.binary_view())),
+        (pa.array(["1", None], pa.json_()), pa.array(["1", None], pa.json_(pa.string_view()))),
+        *(
+            (pa.array(NESTED, nested(pa.string(), pa.binary())), pa.array(NESTED, other))
+            for other in (nested(pa.string_view(), pa.binary()), nested(pa.large_string(), pa.binary_view()))
+        ),
     ],
 )
 def test_layout_does_not_show(one: pa.Array, other: pa.Array) -> None:

@@ -24,6 +24,13 @@ FRAME = pd.DataFrame(
     },
     index=pd.Index(["r", "q"], name="row"),
 )
+VIEWS = pa.table(
+    {
+        "text": pa.array(["a", None], pa.string_view()),
+        "raw": pa.array([None, b"a"], pa.binary_view()),
+        "words": pa.array([["a", None], None], pa.list_(pa.string_view())),
+    }
+)
 LEARNT = {
     "coef_": np.eye(2),
     "t_": 3.0,
@@ -143,7 +150,9 @@ def test_value_is_a_table_that_others_can_read(value: object, columns: dict[str,
     assert (columns, rows) == ({field.name: str(field.type) for field in batch.schema}, batch.num_rows)
 
 
-@pytest.mark.parametrize("value", [None, {}, LEARNT, FRAME, np.zeros((3, 0)), np.float16(1), np.array([1j])], ids=type)
+@pytest.mark.parametrize(
+    "value", [None, {}, LEARNT, FRAME, VIEWS, np.zeros((3, 0)), np.float16(1), np.array([1j])], ids=type
+)
 def test_value_can_be_published(value: object) -> None:
     """Its rows have a digest, which does not change on the way through Parquet."""
     batch = batch_of_value(value, variable="x")
@@ -234,8 +243,20 @@ def test_what_cannot_be_kept_is_named_with_what_to_give_instead(value: object, s
         batch_of_value(value, variable="x")
 
 
-def test_table_that_cannot_be_published_is_refused_before_the_run_has_come_to_its_end() -> None:
-    table = pa.table({"a": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+        pa.array([None, [1]], pa.list_view(pa.int64())),
+        pa.array([[], [[1]]], pa.list_(pa.list_view(pa.int64()))),
+        pa.DictionaryArray.from_arrays([0], pa.array(["a", None])),
+        pa.DictionaryArray.from_arrays([0], pa.array(["a"], pa.string_view())),
+        pa.DictionaryArray.from_arrays([0], pa.array([{"left": 0, "right": 1}])).slice(1),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_table_that_cannot_be_published_is_refused_before_the_run_has_come_to_its_end(column: pa.Array) -> None:
+    table = pa.table({"a": column})
 
     with pytest.raises(ValueNotKeptError, match=r"^variable x is a table that no file can hold"):
         batch_of_value(table, variable="x")
