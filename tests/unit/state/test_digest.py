@@ -79,6 +79,14 @@ def test_row_more_shows_and_row_twice_shows(found: list[dict[str, object]]) -> N
     assert digest != row_digest([batch_of_rows([*found, found[0]])])
 
 
+def struct_of(one: list[object], other: list[object], *, is_view: bool = False) -> pa.Array:
+    """Return structs with two fields of one name, and one that is null."""
+    kind = pa.string_view() if is_view else None
+    return pa.StructArray.from_arrays(
+        [pa.array([*column, None], kind) for column in (one, other)], ["f", "f"], mask=pa.array([False, True])
+    )
+
+
 def single(array: pa.Array, name: str = "x") -> str:
     return row_digest([pa.RecordBatch.from_arrays([array], [name])]).hex
 
@@ -118,6 +126,10 @@ def test_layout_does_not_show(one: pa.Array, other: pa.Array) -> None:
         (pa.array([["ab"]]), pa.array([["a", "b"]])),
         (pa.array([1, 2]), pa.array([1, 3])),
         (pa.array([[]], pa.list_(pa.int64())), pa.array([None], pa.list_(pa.int64()))),
+        (struct_of([1], [3]), struct_of([2], [3])),
+        (struct_of([3], [1]), struct_of([3], [2])),
+        (struct_of([1], [2]), struct_of([2], [1])),
+        (struct_of(["u"], ["w"], is_view=True), struct_of(["v"], ["w"], is_view=True)),
     ],
 )
 def test_value_shows(one: pa.Array, other: pa.Array) -> None:
