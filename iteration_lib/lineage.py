@@ -25,7 +25,13 @@ def lineage_of(store: History, run: RunRecord) -> tuple[Descent, ...]:
     first = run
     while (origin := _origin(store, first)) is not None:
         first = origin
-    return tuple(_descend(store, first, 0))
+    lineage, waiting = [], [(first, 0)]  # no calls in calls: there may be more generations than Python nests
+    while waiting:
+        known, depth = waiting.pop()
+        lineage.append(Descent(run=known, branch=store.find_branch(known.run_id), depth=depth))
+        children = [store.find_run(branch.run_id) for branch in store.list_branches(known.run_id)]
+        waiting += [(child, depth + 1) for child in reversed(children) if child is not None]
+    return tuple(lineage)
 
 
 def _origin(store: History, run: RunRecord) -> RunRecord | None:
@@ -33,12 +39,3 @@ def _origin(store: History, run: RunRecord) -> RunRecord | None:
     if branch is None or branch.origin_run_id is None:
         return None
     return store.find_run(branch.origin_run_id)
-
-
-def _descend(store: History, run: RunRecord, depth: int) -> list[Descent]:
-    found = [Descent(run=run, branch=store.find_branch(run.run_id), depth=depth)]
-    for branch in store.list_branches(run.run_id):
-        child = store.find_run(branch.run_id)
-        if child is not None:
-            found += _descend(store, child, depth + 1)
-    return found

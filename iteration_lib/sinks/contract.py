@@ -64,6 +64,17 @@ class SinkContract:
 
         _expect([describe_sink(sink)], describe_sink(sink).splitlines(), "the description is one line")
 
+    def test_description_is_the_targets_own_in_every_process(self) -> None:
+        """By it a run knows, when it is taken over, whether what waits to be committed still goes where it should."""
+        target, other = new_name(), new_name()
+        sinks = [self.sink(name) for name in (target, target, other)]  # all there at once: none has another's `id`
+
+        one, same, another = map(describe_sink, sinks)
+
+        _expect(one, same, "what two sinks of one target say")
+        is_known_by_its_class = getattr(sinks[0], "describe", None) is None
+        _expect(True, is_known_by_its_class or one != another, "two targets do not share a description")
+
     def test_prepared_rows_are_not_seen(self) -> None:
         """Nothing shows before the epoch is durable."""
         target = new_name()
@@ -78,6 +89,16 @@ class SinkContract:
 
         for count, transaction in enumerate(run, start=1):
             self._publish(target, transaction)
+
+            self._expect_seen(target, *run[:count])
+
+    def test_epochs_of_one_checkpoint_are_prepared_before_the_first_is_committed(self) -> None:
+        """As `Checkpointing(every_epochs=3)` has it."""
+        target, run = new_name(), [transaction_of(epoch) for epoch in range(3)]
+        committables = [self._prepare(target, transaction) for transaction in run]
+
+        for count, (transaction, committable) in enumerate(zip(run, committables, strict=True), start=1):
+            self.sink(target).commit(transaction, committable)
 
             self._expect_seen(target, *run[:count])
 
@@ -125,6 +146,18 @@ class SinkContract:
         at_once([partial(self._publish, target, transaction) for transaction in runs])
 
         self._expect_seen(target, *runs)
+
+    def test_run_that_has_the_key_of_a_deleted_one_is_another(self) -> None:
+        """And a late commit of the deleted one takes nothing of what the other has prepared."""
+        target, deleted = new_name(), transaction_of(0)
+        run = replace(transaction_of(0, run=1), run_key=deleted.run_key)
+        committed = self._publish(target, deleted)
+        prepared = self._prepare(target, run)
+
+        self.sink(target).commit(deleted, committed)
+        self.sink(target).commit(run, prepared)
+
+        self._expect_seen(target, deleted, run)
 
     def test_outputs_of_an_epoch_are_all_seen(self) -> None:
         """A run publishes two outputs into one target; all are prepared before one is committed."""
@@ -303,9 +336,12 @@ class SinkContract:
         _expect(True, bool(looks), "the reader looked; name the modules that the sink is made of in `modules`")
 
     def _prepare(self, target: str, transaction: SinkTransaction) -> Mapping[str, object]:
-        """Return the committable as the store gives it back."""
-        prepared = self.sink(target).prepare(transaction, publication_of(number_of(transaction)))
+        """Return the committable as the store gives it back; the run's files are gone then, as they are in a run."""
+        publication = publication_of(number_of(transaction))
+        prepared = self.sink(target).prepare(transaction, publication)
         committable: Mapping[str, object] = json.loads(json.dumps(prepared))
+        for file in publication.files:
+            publication.location.remove(file.path)
         return committable
 
     def _publish(self, target: str, transaction: SinkTransaction) -> Mapping[str, object]:

@@ -81,6 +81,7 @@ class Sink(Protocol):
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
         """Make the rows durable where nobody sees them, and return what `commit` needs to find them: JSON.
 
+        The publication's files go once this has returned; several epochs may be prepared before the first is committed.
         Repeatable: what an earlier call of the same transaction left, torn or whole, is replaced. An attempt that was
         superseded may still be in here after the abort; what it leaves then must never show.
         """

@@ -105,10 +105,20 @@ def normal_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """Return a table as one batch; raises ColumnError for more text than one batch can hold."""
-    batches = table.combine_chunks().to_batches()
+    whole = table.combine_chunks()
+    batches = whole.to_batches()
     if len(batches) > 1:
         raise ColumnError(table.schema.names[0], "and its neighbours hold more than 2 GiB of text; use more buckets")
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    if batches:
+        return batches[0]
+    # a chunk without rows may have a dictionary all the same, such as the categories of pandas
+    columns = [column.chunk(0) if column.num_chunks else pa.nulls(0, column.type) for column in whole.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def batch_without_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of no rows; Arrow makes it of a list for some types alone."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

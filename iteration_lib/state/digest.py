@@ -6,7 +6,8 @@ It tells accidents apart, not attackers: a sum of hashes can be met on purpose.
 
 A row is its columns, sorted by name, each value as: one byte (0 null, 1 present), then a number's bytes (little-endian,
 so that -0.0 is not 0.0, and one NaN is another only if their bits differ), or a text's length (8 bytes) and its UTF-8,
-or a list's length (8 bytes) and its elements, likewise, or a struct's fields, likewise, in order of name.
+or a list's length (8 bytes) and its elements, likewise, or a struct's fields, likewise, in order of name (those of one
+name in the order that the type has).
 
 How Arrow lays a type out does not show: `canonical_schema` writes string for large_string and list<double> for a
 fixed_size_list of any width. The schema is digested once per stream, in `state_digest`, not once per row.
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from iteration_lib.state.digestible import drop_nulls
 from iteration_lib.state.saved import SavedStream
 
 _MODULUS = 1 << 256
@@ -108,13 +110,13 @@ def _encode(array: pa.Array) -> Bytes2D | list[bytes]:
 def _encode_nullable(array: pa.Array) -> list[bytes]:
     if pa.types.is_null(array.type):
         return [_ABSENT] * len(array)
-    encoded = iter(_rows_of(_encode(array.drop_null())))
+    encoded = iter(_rows_of(_encode(drop_nulls(array))))
     return [next(encoded) if valid else _ABSENT for valid in array.is_valid().to_pylist()]
 
 
 def _encode_struct(array: pa.StructArray) -> Bytes2D | list[bytes]:
-    fields = dict(zip([field.name for field in array.type], array.flatten(), strict=True))
-    parts = [_encode(fields[name]) for name in sorted(fields)]
+    fields = sorted(zip(array.type, array.flatten(), strict=True), key=lambda field: field[0].name)
+    parts = [_encode(values) for _, values in fields]  # two may have one name
     present = np.ones((len(array), 1), np.uint8)
     if all(isinstance(part, np.ndarray) for part in parts):
         return np.hstack([present, *parts])

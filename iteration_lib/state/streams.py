@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iteration_lib.errors import StateCorruptedError
-from iteration_lib.state.block import concat_batches, one_batch
+from iteration_lib.state.block import batch_without_rows, concat_batches, one_batch
 from iteration_lib.state.digest import NO_ROWS, row_digest
 from iteration_lib.state.files import NewFile, create_file, open_verified
 from iteration_lib.state.location import StateLocation
@@ -75,7 +75,7 @@ def save_table(
 
 def save_no_rows(location: StateLocation, stream: SavedStream, folder: str) -> SavedFile:
     """Write a new file of a published stream that has its columns and no rows."""
-    nothing = pa.RecordBatch.from_pylist([], schema=load_schema(stream))
+    nothing = batch_without_rows(load_schema(stream))
     return save_batches(location, new_part_path(folder, 0, stream.format), [nothing], file_format=stream.format)
 
 
@@ -87,7 +87,7 @@ def new_part_path(folder: str, subtask: int, file_format: FileFormat) -> str:
 def load_whole(location: StateLocation, stream: SavedStream) -> pa.RecordBatch:
     """Return all rows of a stream as one batch, in order. Raises StateCorruptedError that names the file."""
     batches = [batch for file in stream.files for batch in _batches(location, stream, file)]
-    return concat_batches(batches or [pa.RecordBatch.from_pylist([], schema=load_schema(stream))])
+    return concat_batches(batches or [batch_without_rows(load_schema(stream))])
 
 
 def load_bucket(location: StateLocation, stream: SavedStream, bucket: int) -> pa.RecordBatch:

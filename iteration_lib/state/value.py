@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from iteration_lib.errors import ValueNotKeptError
 from iteration_lib.state.array import AnyArray, array_of_flat, dtype_text, flat_of_array
 from iteration_lib.state.block import ColumnError, one_batch
+from iteration_lib.state.digestible import check_digestible
 
 _KEY = b"iteration.value"
 _INT64 = range(-(2**63), 2**63)
@@ -201,13 +202,20 @@ def _batch_of_table(table: pa.Table, *, variable: str, kind: str) -> pa.RecordBa
         raise ValueNotKeptError(variable=variable, problem=problem)
     try:
         batch = one_batch(table)
-        pq.ParquetWriter(pa.BufferOutputStream(), batch.schema).close()  # its last value is published as Parquet
-    except (pa.ArrowException, ColumnError) as err:
+        _check_published(batch)
+    except (pa.ArrowException, OSError, ColumnError) as err:  # without rows, closing the file is what fails
         raise ValueNotKeptError(
             variable=variable, problem=f"is a table that no file can hold ({err}); cast its columns"
         ) from err
     metadata = {**(batch.schema.metadata or {}), _KEY: json.dumps({"kind": kind})}
     return batch.replace_schema_metadata(metadata)
+
+
+def _check_published(batch: pa.RecordBatch) -> None:
+    """Check that a table could be published, as the last one will be; one row shows what Parquet cannot write."""
+    check_digestible(batch.schema)
+    with pq.ParquetWriter(pa.BufferOutputStream(), batch.schema) as writer:
+        writer.write_batch(batch.slice(0, 1))
 
 
 def _own(batch: pa.RecordBatch) -> pa.RecordBatch:

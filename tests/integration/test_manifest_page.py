@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -120,6 +121,27 @@ def test_reader_reads_a_published_dictionary_of_any_values(
     table = read(manifest, tmp_path)["outputs", "model"]
 
     assert (rows.schema, {"x": values * 2}) == (table.schema, table.to_pydict())
+
+
+def test_reader_reads_tensors_and_none(read: Callable[[Path, Path], Tables], tmp_path: Path) -> None:
+    """Of a tensor whose axes have an order Arrow makes no empty table by itself."""
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(8.0).reshape(2, 2, 2))
+    rows = pa.RecordBatch.from_arrays([tensors], ["x"])
+    location = StateLocation(str(tmp_path))
+    file = save_batches(location, "part.parquet", [rows], file_format=FileFormat.PARQUET)
+    schema = dump_schema(rows.schema)
+    streams = [
+        SavedStream(kind="value", format=FileFormat.PARQUET, schema=schema, files=files) for files in ((file,), ())
+    ]
+    outputs = {name: stream.to_json() for name, stream in zip(["two", "none"], streams, strict=True)}
+    manifest = tmp_path / "checkpoint-000001.json"
+    manifest.write_text(json.dumps({"format_version": FORMAT_VERSION, "outputs": outputs}))
+
+    tables = read(manifest, tmp_path)
+
+    expected = [pa.Table.from_batches([rows]), pa.Table.from_batches([rows.slice(2)])]
+    assert expected == [tables["outputs", "two"], tables["outputs", "none"]]
+    assert expected == [pa.Table.from_batches([load_whole(location, stream)]) for stream in streams]
 
 
 @pytest.mark.spark

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.sinks import Publication, SinkTransaction
 from iteration_lib.sinks.contract import Row, SinkContract
+from iteration_lib.state.location import StateLocation
+from iteration_lib.state.saved import SavedStream
 from tests import json_lines_sink
 from tests.json_lines_sink import JsonLinesSink, read_lines
 
@@ -114,9 +117,58 @@ class RemembersInTheProcess(JsonLinesSink):
         return {**super().prepare(transaction, publication), "path": self.folder}
 
 
+class ForgetsTheEpoch(JsonLinesSink):
+    """Which goes well while each epoch is committed before the next one is prepared."""
+
+    def prepared(self, transaction: SinkTransaction) -> Path:
+        return self.folder / f"{transaction.run_id}-{transaction.output}-{transaction.fencing_token}.prepared"
+
+
+class ReadsTheFilesLater(JsonLinesSink):
+    """Remembers in `prepare` where the run's files are, and copies them in `commit`."""
+
+    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
+        super().prepare(transaction, publication)
+        found = {"uri": publication.location.uri, "stream": publication.stream.to_json()}
+        return {"name": f"{transaction.transaction_id}.jsonl", **found}
+
+    def commit(self, transaction: SinkTransaction, committable: Mapping[str, Any]) -> None:
+        location, stream = StateLocation(committable["uri"]), SavedStream.from_json(committable["stream"])
+        super().prepare(transaction, Publication(location=location, stream=stream))
+        super().commit(transaction, committable)
+
+
+class KnowsRunsByTheirKeys(JsonLinesSink):
+    def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
+        super().prepare(transaction, publication)
+        return {"name": f"{transaction.run_key}-{transaction.epoch}-{transaction.output}.jsonl"}
+
+
+class PreparesByTheRunsKey(JsonLinesSink):
+    """Shows the rows of each run by itself, but a late commit of one takes what another one has prepared."""
+
+    def prepared(self, transaction: SinkTransaction) -> Path:
+        whole = f"{transaction.run_key}-{transaction.epoch}-{transaction.output}-{transaction.fencing_token}"
+        return self.folder / f"{whole}.prepared"
+
+
 class TalksTooMuch(JsonLinesSink):
     def describe(self) -> str:
         return "a folder\nof files"
+
+
+class IsCalledLikeEveryOther(JsonLinesSink):
+    def describe(self) -> str:
+        return "the JSON lines"
+
+
+class IsCalledAnewInEveryProcess(JsonLinesSink):
+    def describe(self) -> str:
+        return f"{super().describe()} {id(self)}"
+
+
+class IsKnownByItsClass(JsonLinesSink):
+    describe = None  # type: ignore[assignment]  # as a sink without the method
 
 
 class Suite(SinkContract):
@@ -165,6 +217,12 @@ class Suite(SinkContract):
         (AbortsOnlyWhatIsThere, "abort_may_be_repeated_and_finds_nothing_to_drop"),
         (CannotPrepareNothing, "no_rows_are_published_as_none"),
         (RemembersInTheProcess, "commit_may_be_repeated"),
+        (ForgetsTheEpoch, "epochs_of_one_checkpoint_are_prepared_before_the_first_is_committed"),
+        (ReadsTheFilesLater, "committed_rows_are_seen_epoch_by_epoch"),
+        (KnowsRunsByTheirKeys, "run_that_has_the_key_of_a_deleted_one_is_another"),
+        (PreparesByTheRunsKey, "run_that_has_the_key_of_a_deleted_one_is_another"),
+        (IsCalledLikeEveryOther, "description_is_the_targets_own_in_every_process"),
+        (IsCalledAnewInEveryProcess, "description_is_the_targets_own_in_every_process"),
         (TalksTooMuch, "sink_describes_itself_in_one_line_and_can_be_used"),
     ],
 )
@@ -172,8 +230,9 @@ def test_sink_that_breaks_a_promise_is_found(tmp_path: Path, sink_type: type[Jso
     assert check in Suite(sink_type, tmp_path).failed()
 
 
-def test_sink_that_keeps_them_passes(tmp_path: Path) -> None:
-    assert set() == Suite(JsonLinesSink, tmp_path).failed()
+@pytest.mark.parametrize("sink_type", [JsonLinesSink, IsKnownByItsClass])
+def test_sink_that_keeps_them_passes(tmp_path: Path, sink_type: type[JsonLinesSink]) -> None:
+    assert set() == Suite(sink_type, tmp_path).failed()
 
 
 def test_sink_of_which_no_line_is_seen_is_not_taken_for_one_that_passes(tmp_path: Path) -> None:

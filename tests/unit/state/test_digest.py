@@ -42,6 +42,13 @@ SCHEMA = pa.schema(
 )
 
 
+NESTED = [[{"f": ["a", None], "m": [("k", b"v"), ("l", None)]}, None], None, [{"f": None, "m": None}], []]
+
+
+def nested(text: pa.DataType, raw: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.struct([("f", pa.list_(text, 2)), ("m", pa.map_(text, raw))]))
+
+
 def batch_of_rows(found: list[dict[str, object]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(found, schema=SCHEMA)
 
@@ -72,6 +79,14 @@ def test_row_more_shows_and_row_twice_shows(found: list[dict[str, object]]) -> N
     assert digest != row_digest([batch_of_rows([*found, found[0]])])
 
 
+def struct_of(one: list[object], other: list[object], *, is_view: bool = False) -> pa.Array:
+    """Return structs with two fields of one name, and one that is null."""
+    kind = pa.string_view() if is_view else None
+    return pa.StructArray.from_arrays(
+        [pa.array([*column, None], kind) for column in (one, other)], ["f", "f"], mask=pa.array([False, True])
+    )
+
+
 def single(array: pa.Array, name: str = "x") -> str:
     return row_digest([pa.RecordBatch.from_arrays([array], [name])]).hex
 
@@ -86,6 +101,13 @@ def single(array: pa.Array, name: str = "x") -> str:
         (pa.array([[1, 2], None]), pa.array([[1, 2], None], pa.large_list(pa.int64()))),
         (pa.array([[1, None]]), pa.array([[1, None]], pa.list_(pa.int64(), 2))),
         (pa.array([b"ab"]), pa.array([b"ab"], pa.binary(2))),
+        (pa.array(["a", None]), pa.array(["a", None], pa.string_view())),
+        (pa.array([b"a", None]), pa.array([b"a", None], pa.binary_view())),
+        (pa.array(["1", None], pa.json_()), pa.array(["1", None], pa.json_(pa.string_view()))),
+        *(
+            (pa.array(NESTED, nested(pa.string(), pa.binary())), pa.array(NESTED, other))
+            for other in (nested(pa.string_view(), pa.binary()), nested(pa.large_string(), pa.binary_view()))
+        ),
     ],
 )
 def test_layout_does_not_show(one: pa.Array, other: pa.Array) -> None:
@@ -104,6 +126,10 @@ def test_layout_does_not_show(one: pa.Array, other: pa.Array) -> None:
         (pa.array([["ab"]]), pa.array([["a", "b"]])),
         (pa.array([1, 2]), pa.array([1, 3])),
         (pa.array([[]], pa.list_(pa.int64())), pa.array([None], pa.list_(pa.int64()))),
+        (struct_of([1], [3]), struct_of([2], [3])),
+        (struct_of([3], [1]), struct_of([3], [2])),
+        (struct_of([1], [2]), struct_of([2], [1])),
+        (struct_of(["u"], ["w"], is_view=True), struct_of(["v"], ["w"], is_view=True)),
     ],
 )
 def test_value_shows(one: pa.Array, other: pa.Array) -> None:

@@ -24,6 +24,13 @@ FRAME = pd.DataFrame(
     },
     index=pd.Index(["r", "q"], name="row"),
 )
+VIEWS = pa.table(
+    {
+        "text": pa.array(["a", None], pa.string_view()),
+        "raw": pa.array([None, b"a"], pa.binary_view()),
+        "words": pa.array([["a", None], None], pa.list_(pa.string_view())),
+    }
+)
 LEARNT = {
     "coef_": np.eye(2),
     "t_": 3.0,
@@ -93,12 +100,35 @@ def test_data_frame_comes_back_with_its_index_and_its_types() -> None:
     pd.testing.assert_frame_equal(FRAME, found)
 
 
+@pytest.mark.parametrize("categories", [["u", "v"], [1, 2], [0.5, 1.5]], ids=["texts", "integers", "fractions"])
+def test_categorical_without_rows_keeps_its_categories(categories: list[object]) -> None:
+    """A work list becomes empty, and is filled again in a later epoch."""
+    nothing = pd.DataFrame({"kind": pd.Categorical(categories, ordered=True)}).iloc[:0]
+
+    found = there_and_back(there_and_back(nothing))
+
+    pd.testing.assert_frame_equal(nothing, found)
+
+
 def test_arrow_table_comes_back_with_what_its_schema_said() -> None:
     table = pa.table({"a": [1, None], "b": [[1], [2, 3]]}).replace_schema_metadata({"mine": "kept"})
 
     found = there_and_back(table)
 
     assert table.equals(found, check_metadata=True)
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 2])
+def test_arrow_table_without_rows_comes_back_with_its_types(chunks: int) -> None:
+    """Of a tensor whose axes have an order, and of whatever holds one, Arrow makes no array from an empty list."""
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((1, 2, 2)))
+    inside = pa.StructArray.from_arrays([tensors], ["t"])
+    empty = pa.RecordBatch.from_arrays([tensors, inside], ["tensor", "inside"]).slice(1)
+    table = pa.Table.from_batches([empty] * chunks, schema=empty.schema)
+
+    found = there_and_back(table)
+
+    assert table.equals(found)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +150,9 @@ def test_value_is_a_table_that_others_can_read(value: object, columns: dict[str,
     assert (columns, rows) == ({field.name: str(field.type) for field in batch.schema}, batch.num_rows)
 
 
-@pytest.mark.parametrize("value", [None, {}, LEARNT, FRAME, np.zeros((3, 0)), np.float16(1), np.array([1j])], ids=type)
+@pytest.mark.parametrize(
+    "value", [None, {}, LEARNT, FRAME, VIEWS, np.zeros((3, 0)), np.float16(1), np.array([1j])], ids=type
+)
 def test_value_can_be_published(value: object) -> None:
     """Its rows have a digest, which does not change on the way through Parquet."""
     batch = batch_of_value(value, variable="x")
@@ -211,8 +243,20 @@ def test_what_cannot_be_kept_is_named_with_what_to_give_instead(value: object, s
         batch_of_value(value, variable="x")
 
 
-def test_table_that_cannot_be_published_is_refused_before_the_run_has_come_to_its_end() -> None:
-    table = pa.table({"a": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+        pa.array([None, [1]], pa.list_view(pa.int64())),
+        pa.array([[], [[1]]], pa.list_(pa.list_view(pa.int64()))),
+        pa.DictionaryArray.from_arrays([0], pa.array(["a", None])),
+        pa.DictionaryArray.from_arrays([0], pa.array(["a"], pa.string_view())),
+        pa.DictionaryArray.from_arrays([0], pa.array([{"left": 0, "right": 1}])).slice(1),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_table_that_cannot_be_published_is_refused_before_the_run_has_come_to_its_end(column: pa.Array) -> None:
+    table = pa.table({"a": column})
 
     with pytest.raises(ValueNotKeptError, match=r"^variable x is a table that no file can hold"):
         batch_of_value(table, variable="x")
