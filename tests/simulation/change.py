@@ -19,7 +19,7 @@ Violate: TypeAlias = Callable[[str, str], None]
 
 TABLES = (
     *("operators", "pins", "epochs", "checkpoints", "requests", "parts", "notices", "committables", "stops"),
-    "branch",
+    *("branch", "checkpoint_pins"),
 )
 
 

@@ -55,7 +55,8 @@ class FallbackOracle(Checks):
         heard = [f"listener {listener_id}" for listener_id, known in rows.notices if known > epoch]
         shown = [f"sink {output}" for known, output in rows.committables if known > epoch]
         branches = [f"branch of {known}" for known in self._run.pinned if known > checkpoint_id]
-        return [*heard, *shown, *branches, *(["sinks"] if self._publishes else [])]
+        persons = [f"pin of {known}" for known in rows.checkpoint_pins if known > checkpoint_id]
+        return [*heard, *shown, *branches, *persons, *(["sinks"] if self._publishes else [])]
 
     def is_refused_rightly(self, rows: MemoryRun) -> bool:
         """Tell whether there is nothing to fall back to, or somebody has had something of what comes after it."""

@@ -50,7 +50,7 @@ HARMLESS = frozenset(
 
 
 def illegal_events(program: Program, rows: MemoryRun, pinned: Collection[int]) -> Iterator[Illegal]:
-    """Yield what must not be accepted now, each in words; branches need the checkpoints that are `pinned`."""
+    """Yield what must not be accepted now, each in words; `pinned` are the checkpoints that others need."""
     run, live = rows.run, live_attempts(rows)
     token, last_id = run["fencing_token"], run["last_checkpoint_id"]
     yield "comes from nobody", (_opens(_guard("ffffffff", token), run["last_durable_epoch"] + 1),)

@@ -146,6 +146,8 @@ class Oracle:
             self._fell_back(change)
         elif after.run["definition"] is not before.run["definition"]:
             self._evolved(change)
+        elif after.checkpoint_pins != before.checkpoint_pins:
+            self._retention.check_pin(change)
         else:
             return False
         return True

@@ -1,6 +1,7 @@
 """What may a person do to a run, from a process of their own, in one call? At any time:
 
-abort checkpoints, ask for one, discard those that nobody needs, stop the run or drain it, resume it, delete it.
+abort checkpoints, ask for one, discard those that nobody needs, pin one or release it, stop the run or drain it, resume
+it, delete it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import (
+    CheckpointNotFoundError,
     IterationError,
     LeaseHeldError,
     RunDeletedError,
@@ -19,6 +21,8 @@ from iteration_lib.errors import (
 )
 from iteration_lib.protocol.event import (
     CheckpointAborted,
+    CheckpointPinned,
+    CheckpointReleased,
     CheckpointRequested,
     OpenEvent,
     RunDeleted,
@@ -26,8 +30,8 @@ from iteration_lib.protocol.event import (
     StopRequested,
 )
 from iteration_lib.protocol.state import AttemptId
-from iteration_lib.protocol.status import StopKind
-from tests.simulation.change import live_attempts
+from iteration_lib.protocol.status import CheckpointStatus, StopKind
+from tests.simulation.change import live_attempts, of_status
 from tests.simulation.stop_rows import is_asked_otherwise
 from tests.simulation.swarm import draw_retention
 
@@ -35,7 +39,9 @@ if TYPE_CHECKING:
     from tests.simulation.run import SimulatedRun
 
 
+_THERE = 0.8  # how often a person who pins a checkpoint looks first which are there
 _REPEATS = 0.3  # how often a person's answer is lost, and the same is sent again
+_RELEASES = 0.4  # how often a person lets go what one has pinned
 _PROVES = 0.5  # how often a person can prove that whoever drives the run is gone
 
 
@@ -61,6 +67,31 @@ def discard_by_hand(run: SimulatedRun, coordinator: Coordinator) -> str:
     discarded = coordinator.discard(run.run_id, policy)
     run.oracle.observe(None, keeping=policy)
     return f"a person discards {discarded} of {run.name}"
+
+
+def pin_or_release(run: SimulatedRun, coordinator: Coordinator) -> str:
+    """Pin any checkpoint that there ever was, as a rule one that is there, or release one that is pinned, or is not."""
+    random, pins, known = run.world.random, list(run.rows.checkpoint_pins), list(run.rows.checkpoints)
+    if not known:
+        return f"a person finds no checkpoint of {run.name} to pin"
+    if random.random() < _RELEASES:
+        return _send(run, coordinator, CheckpointReleased(checkpoint_id=random.choice(pins or known)))
+    there = [row["checkpoint_id"] for row in of_status(run.rows.checkpoints, "COMPLETED", "SUBSUMED")]
+    checkpoint_id = random.choice(there if there and random.random() < _THERE else known)
+    what = f"a person pins checkpoint {checkpoint_id} of {run.name}"
+    try:
+        coordinator.pin(run.run_id, checkpoint_id, pinned_by="ann")
+    except CheckpointNotFoundError:
+        run.oracle.nothing_changed("a person's pin of what is not there")
+        if checkpoint_id in there:
+            run.oracle.violate("I18", f"{what}, and it is not found")
+        run.world.counters["pin by hand refused"] += 1
+        return f"{what}, and it is not there"
+    status = CheckpointStatus(run.rows.checkpoints[checkpoint_id]["status"])
+    event = CheckpointPinned(checkpoint_id=checkpoint_id, status=status, pinned_by="ann")
+    run.oracle.observe(None, said=event)
+    _check_answered(run, event)
+    return what
 
 
 def delete_run(run: SimulatedRun, coordinator: Coordinator) -> str:
@@ -135,6 +166,8 @@ def _check_answered(run: SimulatedRun, event: OpenEvent) -> None:
         kept = event.stop_id in rows.stops or any(
             (row["resumed_at"], row["kind"]) == (None, event.kind.value) for row in rows.stops.values()
         )
+    elif isinstance(event, CheckpointPinned | CheckpointReleased):
+        kept = (event.checkpoint_id in rows.checkpoint_pins) is isinstance(event, CheckpointPinned)
     elif isinstance(event, RunResumed):
         kept = rows.stops[event.stop_id]["resumed_at"] is not None
     if not kept:

@@ -26,7 +26,7 @@ def probe(run: SimulatedRun, coordinator: Coordinator) -> str:
     if world.random.random() < 0.1:
         return _write_under_another_token(run, rows)
     probes: dict[str, list[tuple[Event, ...]]] = {}
-    for what, events in illegal_events(run.program, rows, run.pinned):
+    for what, events in illegal_events(run.program, rows, run.pinned | rows.checkpoint_pins.keys()):
         probes.setdefault(what, []).append(events)
     what = world.random.choice(list(probes))
     events = world.random.choice(probes[what])

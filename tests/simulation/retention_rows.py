@@ -8,16 +8,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from iteration_lib.protocol.event import RunDeleted
+from iteration_lib.protocol.event import CheckpointPinned, CheckpointReleased, RunDeleted
 from iteration_lib.store.memory_rows import MemoryRun
-from tests.simulation.change import Change, Checks, Row, Violate, live_attempts, of_status
+from tests.simulation.change import TABLES, Change, Checks, Row, Violate, live_attempts, of_status
 from tests.simulation.reference import Reference
 
 if TYPE_CHECKING:
     from iteration_lib.protocol.policy import CheckpointPolicy
     from tests.simulation.run import SimulatedRun
 
-_OWN = ("COMPLETED", "SUBSUMED", "DISCARDED")
+_THERE = ("COMPLETED", "SUBSUMED")
+_OWN = (*_THERE, "DISCARDED")
 _KEPT_IN_A_DELETION = ("operators", "pins", "requests", "notices")
 
 
@@ -33,8 +34,8 @@ class RetentionOracle(Checks):
     def check(self, change: Change, keeping: CheckpointPolicy | None) -> None:
         """Check one commit that changed something; `keeping` is by what policy somebody discards."""
         discarded = {row["checkpoint_id"] for row in of_status(change.after.checkpoints, "DISCARDED")}
-        lost = sorted(discarded & self._run.pinned)
-        self._require(not lost, "I18", "the checkpoints {} are discarded, and branches pin them", lost)
+        lost = sorted(discarded & (self._run.pinned | change.after.checkpoint_pins.keys()))
+        self._require(not lost, "I18", "the checkpoints {} are discarded, and branches or persons pin them", lost)
         self._origin(change)
         if isinstance(change.said, RunDeleted):
             self._deleted(change, change.said)
@@ -42,6 +43,27 @@ class RetentionOracle(Checks):
             self._require(change.only_discards, "I18", "the run was deleted, and changed afterwards")
         if change.discarded:
             self._discarded(change, keeping)
+
+    def check_pin(self, change: Change) -> None:
+        """Check a commit that changed what persons pin: one pin, of a checkpoint that is there, and nothing else."""
+        before, after, said = change.before, change.after, change.said
+        others = [
+            name for name in TABLES if name != "checkpoint_pins" and getattr(before, name) != getattr(after, name)
+        ]
+        run = {**before.run, "revision": None} == {**after.run, "revision": None}
+        self._require(run and not others, "I18", "a pin changed {}, or the run", others)
+        wanted = dict(before.checkpoint_pins)
+        if isinstance(said, CheckpointPinned):
+            wanted[said.checkpoint_id] = {"pinned_by": said.pinned_by, "pinned_at": change.now}
+            self._counters["checkpoint pinned by hand"] += 1
+        elif isinstance(said, CheckpointReleased):
+            wanted.pop(said.checkpoint_id, None)
+            self._counters["checkpoint released by hand"] += 1
+        self._require(wanted == after.checkpoint_pins, "I18", "{}, and pinned are {}", said, after.checkpoint_pins)
+        gone = sorted(
+            after.checkpoint_pins.keys() - {c["checkpoint_id"] for c in of_status(after.checkpoints, *_THERE)}
+        )
+        self._require(not gone, "I18", "the checkpoints {} are pinned, and not there", gone)
 
     def was_held(self, said: RunDeleted, rows: MemoryRun, now: datetime) -> None:
         """See that a deletion was refused because an attempt is live."""
@@ -72,7 +94,9 @@ class RetentionOracle(Checks):
         found = []
         for row in there:
             checkpoint_id = row["checkpoint_id"]
-            if checkpoint_id in self._run.pinned:
+            if checkpoint_id in rows.checkpoint_pins:
+                self._counters["discarding met a person's pin"] += checkpoint_id not in kept
+            elif checkpoint_id in self._run.pinned:
                 self._counters["discarding met a pin"] += checkpoint_id not in kept
             elif (row["status"] == "SUBSUMED" or is_deleted) and (
                 checkpoint_id not in kept or checkpoint_id in self._claimed()

@@ -35,6 +35,7 @@ class Event(enum.Enum):
     REQUEST = "a person asks for a checkpoint"
     RECOVER = "a call that hangs returns"
     DISCARD = "a person discards checkpoints"
+    PIN = "a person pins a checkpoint, or releases one"
     COLLECT = "somebody collects garbage"
     BRANCH = "a person branches a run"
     DELETE = "a person deletes a run"
@@ -86,6 +87,7 @@ _CRASH_AT_POINT_RATES = (0.0, 0.0, 0.02, 0.08)
 _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
     Event.DISCARD: (0.01, 0.04),
     Event.COLLECT: (0.005, 0.02),
+    Event.PIN: (0.005, 0.02),
     Event.DELETE: (0.02, 0.06),
     Event.REQUEST: (0.01, 0.04),  # an older checkpoint that is still pending may name what is let go else
 }
