@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.streams import Streams
@@ -14,7 +13,7 @@ from iteration_lib.state.files import read_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
-from iteration_lib.store.record import BranchRecord, CheckpointRecord, OperatorRecord, RunRecord
+from iteration_lib.store.record import BranchRecord, CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
 
 
@@ -43,20 +42,6 @@ def read_completed_manifest(store: History, run: RunRecord, location: StateLocat
     if record is None or record.manifest_path is None or record.manifest_sha256 is None:
         raise ProtocolViolationError(f"run {run.run_id} has no completed checkpoint; this is a bug, please report it")
     return read_manifest(location, record)
-
-
-def carried_in_force(operators: Iterable[OperatorRecord], manifest: Manifest, *, under: int) -> Manifest:
-    """Return a checkpoint's manifest without what operators carried in it that have been removed since.
-
-    `under` is the token under which it was taken, 0 for what a branch starts from: an operator that was added later is
-    another one, whatever its id.
-    """
-    newer = {known.operator_id for known in operators if known.added_under > under}
-    if not newer or manifest.format_version == 1:  # that version is older than operators that may be removed
-        return manifest
-    variables = {name: saved for name, saved in manifest.variables.items() if name not in newer}
-    states = {name: saved for name, saved in manifest.states.items() if name not in newer}
-    return replace(manifest, variables=variables, states=states)
 
 
 def read_manifest(location: StateLocation, checkpoint: CheckpointRecord) -> Manifest:

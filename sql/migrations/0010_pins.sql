@@ -1,4 +1,7 @@
--- The tenth version: a person may keep a checkpoint, whatever the policy lets go, and releases it.
+-- The tenth version: a person may keep a checkpoint, whatever the policy lets go, and releases it; a branch says of what
+-- it carries the values on (NULL where an older version made it: of all that its checkpoint holds).
+
+ALTER TABLE branches ADD COLUMN carries jsonb;
 
 CREATE TABLE checkpoint_pins (
     run_id        uuid NOT NULL,
