@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.streams import Streams
 from iteration_lib.errors import ProtocolViolationError, StateCorruptedError
+from iteration_lib.model.graph import Graph
 from iteration_lib.model.operator import Operator
 from iteration_lib.runner.seam import Stream
 from iteration_lib.state.files import read_bytes
@@ -54,6 +55,12 @@ def read_origin_manifest(branch: BranchRecord) -> Manifest:
     """Return the manifest of the checkpoint that a branch started from; raises StateCorruptedError that names it."""
     content = read_bytes(StateLocation(branch.uri), branch.manifest_path, sha256=branch.manifest_sha256)
     return Manifest.from_bytes(content, path=branch.manifest_path)
+
+
+def carried_streams(graph: Graph, manifest: Manifest) -> tuple[SavedStream, ...]:
+    """Return what a graph's variables and states begin with, as far as a checkpoint holds it."""
+    found = (find_carried(manifest, graph.operator(name)) for name in (*graph.feedback, *graph.states))
+    return tuple(saved for saved in found if saved is not None)
 
 
 def find_carried(manifest: Manifest, operator: Operator) -> SavedStream | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iteration_lib.driver.restore import find_carried
+from iteration_lib.driver.restore import carried_streams
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.marker import (
@@ -42,8 +42,7 @@ def check_restored(store: History, rows: PlanRows, manifest: Manifest) -> tuple[
         if held is None
         else carried_from_origin(rows.operators, held, manifest)
     )
-    carried = [find_carried(restored, graph.operator(name)) for name in (*graph.feedback, *graph.states)]
-    streams = [saved for saved in carried if saved is not None]
+    streams = carried_streams(graph, restored)
     if held is None:
         return _problems(rows.location, streams)
     taken = kept_in_force(rows.operators, held) - finished_for_good(rows.operators)

@@ -23,6 +23,7 @@ from iteration_lib.store.record import CheckpointRecord
 from iteration_lib.verification import verify_run
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
 from tests.store_script import history
+from tests.unit.test_ids_that_come_back import COUNT
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_checkpoint_that_is_discarded_meanwhile_is_none_to_go_on_from(bench: InM
     read_before = checkpoint(bench, 1)
     Coordinator(bench.store).discard(bench.run.run_id, CheckpointPolicy(retain_last=1))
 
-    problem = problem_of(bench.store, bench.run, read_before)
+    problem = problem_of(bench.store, bench.run, load_iteration(bench.run.reference).graph(), read_before)
 
     assert "checkpoint 1 was discarded meanwhile" == problem
 
@@ -225,11 +226,27 @@ def test_nothing_is_given_up_where_a_file_is_bad_that_no_older_checkpoint_brings
 def test_file_that_an_operator_left_which_is_gone_keeps_nobody_from_falling_back(bench: InMemory) -> None:
     broken, path = break_what_finished_late(bench)
     path.unlink()
+    state_file(broken, 2).unlink()
     broken.write_iteration()
 
     run = broken.drive(allow_fallback=True, allow_dropped_state=True)
 
     assert (RunStatus.FINISHED, [0]) == (run.status, [fell.epoch for fell in broken.store.list_fallbacks(run.run_id)])
+
+
+@pytest.mark.parametrize("left", ["finished/late/*", "epoch-000001/count.state-next/*"])
+def test_checkpoint_is_not_given_up_for_a_file_that_the_attempt_does_not_read(bench: InMemory, left: str) -> None:
+    """The operator that left it is gone."""
+    another = InMemory(bench.folder)
+    another.write_iteration(LATE + COUNT.format(step=1.0))
+    another.open()
+    another.drive(until_epoch=2)
+    next(another.state.glob(f"*/{left}")).unlink()
+    another.write_iteration()
+
+    run = another.drive(allow_fallback=True, allow_dropped_state=True)
+
+    assert (RunStatus.FINISHED, ()) == (run.status, another.store.list_fallbacks(run.run_id))
 
 
 def leave_as_it_is(bench: InMemory) -> None:
