@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.restore import carried_streams, read_manifest
 from iteration_lib.errors import FallbackRefusedError, IterationError, StateCorruptedError
 from iteration_lib.marker import carried_in_force
 from iteration_lib.model.graph import Graph
+from iteration_lib.protocol.fallback import check_unheard
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
 from iteration_lib.state.location import StateLocation
@@ -40,14 +42,7 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
     problem = problem_of(store, context.run, context.graph, newest)
     if problem is None:
         return context
-    check_lasting(store, context.run, context.graph)
-    older = newest_verified(store, context.run, context.graph, newest)
-    if older is None:
-        raise FallbackRefusedError(opened.run_id, f"{problem}, and no older checkpoint is there whole")
-    published = [known for known in store.list_committables(opened.run_id) if known.epoch > older.epoch]
-    if published:  # also through a sink that its output has no more, which the run's state does not know
-        shown = ", ".join(sorted({repr(known.output) for known in published}))
-        raise FallbackRefusedError(opened.run_id, f"output {shown} is published of epochs after {older.epoch}")
+    older = _older_than(store, context.run, context.graph, newest, problem)
     state = context.attempt.coordinator.fall_back(
         opened.run_id,
         context.attempt.attempt_id,
@@ -65,16 +60,35 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
     return replace(context, attempt=replace(context.attempt, opened=state))
 
 
-def can_help(store: History, run: RunRecord, graph: Graph) -> bool:
-    """Tell whether a run that a bad file has stopped may go on from an older checkpoint, if one is whole."""
+def can_help(store: StoreWithHistory, run: RunRecord, graph: Graph) -> bool:
+    """Tell whether a run that a bad file has stopped may go on from an older checkpoint, and one is whole."""
     newest = store.find_completed(run.run_id)
     if run.terminated_by is not None or newest is None:
         return False
     try:
-        check_lasting(store, run, graph)
-        return problem_of(store, run, graph, newest) is not None
+        problem = problem_of(store, run, graph, newest)
+        if problem is None:
+            return False
+        older = _older_than(store, run, graph, newest, problem)
+        check_unheard(Coordinator(store).apply(run.run_id), older.checkpoint_id, older.epoch)
     except IterationError:
         return False
+    return True
+
+
+def _older_than(
+    store: History, run: RunRecord, graph: Graph, newest: CheckpointRecord, problem: str
+) -> CheckpointRecord:
+    """Return the checkpoint to go on from where the newest one has a problem; raises as `fall_back` does."""
+    check_lasting(store, run, graph)
+    older = newest_verified(store, run, graph, newest)
+    if older is None:
+        raise FallbackRefusedError(run.run_id, f"{problem}, and no older checkpoint is there whole")
+    published = [known for known in store.list_committables(run.run_id) if known.epoch > older.epoch]
+    if published:  # also through a sink that its output has no more, which the run's state does not know
+        shown = ", ".join(sorted({repr(known.output) for known in published}))
+        raise FallbackRefusedError(run.run_id, f"output {shown} is published of epochs after {older.epoch}")
+    return older
 
 
 def check_lasting(store: History, run: RunRecord, graph: Graph) -> None:
