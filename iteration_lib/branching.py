@@ -8,7 +8,9 @@ the branch would have computed the same: same code, same inputs, and no paramete
 another one now. A data stream that takes parameters, where these are other ones, is taken over if it names the same
 Parquet files still; of one that reads by Spark nobody can tell, and whoever branches has to say. What code an older
 checkpoint was written with no row says: an output that the origin itself does not take for finished any more is left
-behind when the rest is copied (savepoint.finished_in_force).
+behind when the rest is copied (savepoint.finished_in_force). What operators carried is settled when the branch is made:
+nothing is carried on of one that the origin has removed since, also where it has added another one of that id; of one
+that it removes later, all is.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Literal
 from iteration_lib.config import Settings
 from iteration_lib.errors import IllegalBranchError, IterationError, RunMismatchError, RunNotFoundError, UsageError
 from iteration_lib.launch import find_run, max_epochs_of, new_run
-from iteration_lib.model.definition import describe, load_iteration, params_differences
+from iteration_lib.model.definition import carrying_of, describe, load_iteration, params_differences
 from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.iteration import Iteration
@@ -77,6 +79,7 @@ class _Source:
     reference: str
     definition: Mapping[str, object]
     params: Mapping[str, Scalar]
+    carries: tuple[str, ...]
     max_buckets: int
     state_uri: str | None
     is_needed_by_its_run: bool
@@ -110,6 +113,7 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
         mode=request.mode,
         keeps=keeps,
         branched_by=request.branched_by,
+        carries=source.carries,
     )
     new = new_run(
         dataclasses.replace(settings, state_uri=request.state_uri or source.state_uri or settings.state_uri),
@@ -259,6 +263,8 @@ def _is_savepoint(uri: str) -> bool:
 
 def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, checkpoint_id: int | None) -> _Source:
     checkpoint = _choose(store, run, request, checkpoint_id=checkpoint_id)
+    operators = store.list_operators(run.run_id)
+    newer = {known.operator_id for known in operators if known.added_under > checkpoint.fencing_token}
     return _Source(
         shown=f"checkpoint {checkpoint.checkpoint_id} of run {run.run_key!r}",
         origin_run_id=run.run_id,
@@ -270,6 +276,7 @@ def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, 
         reference=run.reference,
         definition=run.definition,
         params=run.params,
+        carries=tuple(known for known in carrying_of(run.definition) if known not in newer),
         max_buckets=run.max_buckets,
         state_uri=run.state_uri,
         is_needed_by_its_run=checkpoint.status is CheckpointStatus.COMPLETED,
@@ -316,6 +323,7 @@ def _of_savepoint(uri: str) -> _Source:
         reference=manifest.reference,
         definition=savepoint.definition,
         params=savepoint.params,
+        carries=carrying_of(savepoint.definition),
         max_buckets=manifest.max_buckets,
         state_uri=None,
         is_needed_by_its_run=False,

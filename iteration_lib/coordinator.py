@@ -143,8 +143,14 @@ class Coordinator:
             discarded = discardable(state, transaction.read_retained(policy.retain_metric), policy)
             return (CheckpointsDiscarded(checkpoint_ids=discarded, attempt_id=attempt_id),)
 
-        self._transact(run_id, choose)
+        self._transact(run_id, choose, is_fresh=self._knows_pinned(run_id))
         return discarded
+
+    def _knows_pinned(self, run_id: RunId) -> bool:
+        """Tell whether a branch pinned anything at the last commit: no revision of this run counts when it lets go."""
+        with self._lock:
+            cached = self._cache.get(run_id)
+        return cached is not None and bool(cached.state.pinned)
 
     def _transact(
         self, run_id: RunId, choose: Choose, *, is_fresh: bool = False, publish: Publish | None = None

@@ -1,8 +1,8 @@
 """Which older checkpoint does a run go on from, where its newest one is broken and a person lets it?
 
-Every file of the newest checkpoint is verified, and only where one is missing or changed those of the older ones,
-newest first: what an attempt would find while it computes is found before. What belongs to no epoch comes before them:
-where that is bad, an older checkpoint helps nothing. The step back is one transaction (I21).
+Every file that an attempt would read of the newest checkpoint is verified, and only where one is missing or changed
+those of the older ones, newest first: what an attempt would find while it computes is found before. What belongs to no
+epoch comes before them: where that is bad, an older checkpoint helps nothing. The step back is one transaction (I21).
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.context import RunContext
-from iteration_lib.errors import FallbackRefusedError, IterationError, StateCorruptedError, UsageError
+from iteration_lib.driver.restore import carried_streams, read_manifest
+from iteration_lib.errors import FallbackRefusedError, IterationError, StateCorruptedError
+from iteration_lib.marker import carried_in_force
 from iteration_lib.model.graph import Graph
+from iteration_lib.protocol.fallback import check_unheard
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
-from iteration_lib.verification import verify_run, verify_streams
+from iteration_lib.verification import CheckedFile, verify_streams
 
 _logger = logging.getLogger(__name__)
 
@@ -35,17 +39,10 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
     newest = store.find_completed(opened.run_id)
     if opened.status is not RunStatus.RUNNING or newest is None:
         return context
-    problem = problem_of(store, context.run, newest)
+    problem = problem_of(store, context.run, context.graph, newest)
     if problem is None:
         return context
-    check_lasting(store, context.run, context.graph)
-    older = newest_verified(store, context.run, newest)
-    if older is None:
-        raise FallbackRefusedError(opened.run_id, f"{problem}, and no older checkpoint is there whole")
-    published = [known for known in store.list_committables(opened.run_id) if known.epoch > older.epoch]
-    if published:  # also through a sink that its output has no more, which the run's state does not know
-        shown = ", ".join(sorted({repr(known.output) for known in published}))
-        raise FallbackRefusedError(opened.run_id, f"output {shown} is published of epochs after {older.epoch}")
+    older = _older_than(store, context.run, context.graph, newest, problem)
     state = context.attempt.coordinator.fall_back(
         opened.run_id,
         context.attempt.attempt_id,
@@ -63,16 +60,35 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
     return replace(context, attempt=replace(context.attempt, opened=state))
 
 
-def can_help(store: History, run: RunRecord, graph: Graph) -> bool:
-    """Tell whether a run that a bad file has stopped may go on from an older checkpoint, if one is whole."""
+def can_help(store: StoreWithHistory, run: RunRecord, graph: Graph) -> bool:
+    """Tell whether a run that a bad file has stopped may go on from an older checkpoint, and one is whole."""
     newest = store.find_completed(run.run_id)
     if run.terminated_by is not None or newest is None:
         return False
     try:
-        check_lasting(store, run, graph)
-        return problem_of(store, run, newest) is not None
+        problem = problem_of(store, run, graph, newest)
+        if problem is None:
+            return False
+        older = _older_than(store, run, graph, newest, problem)
+        check_unheard(Coordinator(store).apply(run.run_id), older.checkpoint_id, older.epoch)
     except IterationError:
         return False
+    return True
+
+
+def _older_than(
+    store: History, run: RunRecord, graph: Graph, newest: CheckpointRecord, problem: str
+) -> CheckpointRecord:
+    """Return the checkpoint to go on from where the newest one has a problem; raises as `fall_back` does."""
+    check_lasting(store, run, graph)
+    older = newest_verified(store, run, graph, newest)
+    if older is None:
+        raise FallbackRefusedError(run.run_id, f"{problem}, and no older checkpoint is there whole")
+    published = [known for known in store.list_committables(run.run_id) if known.epoch > older.epoch]
+    if published:  # also through a sink that its output has no more, which the run's state does not know
+        shown = ", ".join(sorted({repr(known.output) for known in published}))
+        raise FallbackRefusedError(run.run_id, f"output {shown} is published of epochs after {older.epoch}")
+    return older
 
 
 def check_lasting(store: History, run: RunRecord, graph: Graph) -> None:
@@ -92,32 +108,39 @@ def check_lasting(store: History, run: RunRecord, graph: Graph) -> None:
             check_pinned(location, pinned_from_json(pin.pin))
 
 
-def newest_verified(store: History, run: RunRecord, newest: CheckpointRecord) -> CheckpointRecord | None:
-    """Return the newest checkpoint before one that has all its files."""
+def newest_verified(store: History, run: RunRecord, graph: Graph, newest: CheckpointRecord) -> CheckpointRecord | None:
+    """Return the newest checkpoint before one that has all the files that an attempt would read."""
     older = [
         known
         for known in store.list_checkpoints(run.run_id)
         if known.checkpoint_id < newest.checkpoint_id and known.status is CheckpointStatus.SUBSUMED
     ]
-    return next((known for known in reversed(older) if problem_of(store, run, known) is None), None)
+    return next((known for known in reversed(older) if problem_of(store, run, graph, known) is None), None)
 
 
-def problem_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> str | None:
-    """Say what is wrong with a checkpoint's files, None if nothing is.
+def problem_of(store: History, run: RunRecord, graph: Graph, checkpoint: CheckpointRecord) -> str | None:
+    """Say what is wrong with the files of a checkpoint that an attempt would read, None if nothing is.
 
     Raises StateCorruptedError where the worst of it is that files cannot be read: they may be whole.
     """
-    try:
-        files = verify_run(store, run, checkpoint_id=checkpoint.checkpoint_id)
-    except UsageError:
-        (now,) = store.list_checkpoints(run.run_id, [checkpoint.checkpoint_id])
-        if now.has_files:
-            raise
+    bad = [file for file in _read_files(store, run, graph, checkpoint) if file.problem is not None]
+    (now,) = store.list_checkpoints(run.run_id, [checkpoint.checkpoint_id])
+    if not now.has_files:
         return f"checkpoint {checkpoint.checkpoint_id} was discarded meanwhile"
-    bad = [file for file in files if file.problem is not None]
     if not bad:
         return None
     if all(file.is_unreadable for file in bad):
         raise StateCorruptedError(bad[0].path, str(bad[0].problem), way_out="nothing was given up for it")
     more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
     return f"{bad[0].path} {bad[0].problem}{more}"
+
+
+def _read_files(store: History, run: RunRecord, graph: Graph, checkpoint: CheckpointRecord) -> tuple[CheckedFile, ...]:
+    """Verify a checkpoint's manifest, and the variables and states that an attempt would begin with."""
+    location, owner = StateLocation(run.state_uri).below(run.run_id), f"checkpoint {checkpoint.checkpoint_id}"
+    try:
+        manifest = carried_in_force(store.list_operators(run.run_id), read_manifest(location, checkpoint))
+    except StateCorruptedError as err:
+        path, is_unreadable = str(checkpoint.manifest_path), err.is_unreadable
+        return (CheckedFile(owner=owner, path=path, size_bytes=0, problem=err.problem, is_unreadable=is_unreadable),)
+    return verify_streams(location, owner, carried_streams(graph, manifest))

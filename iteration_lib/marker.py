@@ -1,16 +1,19 @@
-"""Which markers of a run are in force, by its rows?
+"""Which markers of a run, and what of a checkpoint, are in force, by the run's rows?
 
 A part of a durable edge is in force while it is not voided and its epoch is not durable yet; that of an operator that
-finishes for good, until the operator is marked as a whole.
+finishes for good, until the operator is marked as a whole. What a checkpoint holds of an operator is in force while the
+run has had that operator ever since: one that was removed and added again is another one, whatever its id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from iteration_lib.protocol.edge import merge_ranges
 from iteration_lib.protocol.legality import Markers
 from iteration_lib.protocol.state import NO_EPOCH, EdgeState
+from iteration_lib.state.manifest import Manifest
 from iteration_lib.store.record import BranchRecord, EpochRecord, OperatorRecord, PartRecord, RunRecord
 
 
@@ -68,3 +71,23 @@ def markers_of(
 def kept_in_force(operators: Iterable[OperatorRecord], branch: BranchRecord) -> frozenset[str]:
     """Return which of its operators a branch takes over: none that it has added itself, whatever its id."""
     return frozenset(branch.keeps) & {known.operator_id for known in operators if known.added_under == 0}
+
+
+def carried_in_force(operators: Iterable[OperatorRecord], manifest: Manifest) -> Manifest:
+    """Return a checkpoint's manifest without what operators carried in it that its run has removed since."""
+    known = {found.operator_id for found in operators if found.added_under <= manifest.fencing_token}
+    return _carried_by(known, manifest)
+
+
+def carried_from_origin(operators: Iterable[OperatorRecord], branch: BranchRecord, manifest: Manifest) -> Manifest:
+    """Return the manifest that a branch starts from without the variables and states that it does not go on with."""
+    known = {found.operator_id for found in operators if found.added_under == 0}
+    return _carried_by(known if branch.carries is None else known.intersection(branch.carries), manifest)
+
+
+def _carried_by(operator_ids: Collection[str], manifest: Manifest) -> Manifest:
+    if manifest.format_version == 1:  # that version is older than operators that may be removed
+        return manifest
+    variables = {name: saved for name, saved in manifest.variables.items() if name in operator_ids}
+    states = {name: saved for name, saved in manifest.states.items() if name in operator_ids}
+    return replace(manifest, variables=variables, states=states)

@@ -21,7 +21,7 @@ from pathlib import PurePosixPath
 from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
-from iteration_lib.marker import kept_in_force
+from iteration_lib.marker import carried_in_force, kept_in_force
 from iteration_lib.model.params import Scalar
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import CheckpointStatus
@@ -82,7 +82,8 @@ def checkpoint_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) 
         raise UsageError(f"{problem}: it has no files; choose another one (see: iteration checkpoints)")
     location = StateLocation(run.state_uri).below(run.run_id)
     content = read_bytes(location, checkpoint.manifest_path, sha256=str(checkpoint.manifest_sha256))
-    manifest = Manifest.from_bytes(content, path=location.path(checkpoint.manifest_path))
+    found = Manifest.from_bytes(content, path=location.path(checkpoint.manifest_path))
+    manifest = carried_in_force(store.list_operators(run.run_id), found)
     return Savepoint(
         location=location,
         manifest=dataclasses.replace(manifest, finished=finished_in_force(store, run.run_id, manifest)),

@@ -886,6 +886,7 @@ CREATE TABLE branches (
     branched_by           text NOT NULL,
     branched_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
     released_at           timestamptz,
+    carries               jsonb,
     CONSTRAINT branches_origin_fkey FOREIGN KEY (origin_run_id, origin_checkpoint_id) REFERENCES checkpoints,
     CONSTRAINT branches_origin_check CHECK ((origin_run_id IS NULL) = (origin_checkpoint_id IS NULL)),
     CONSTRAINT branches_epoch_check CHECK (epoch >= 0),

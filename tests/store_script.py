@@ -104,6 +104,7 @@ def origin_of(run: NewRun, *, checkpoint_id: int, epoch: int, mode: RestoreMode 
         mode=mode,
         keeps=("points", "scaled"),
         branched_by="ann",
+        carries=("centroids",),
     )
 
 

@@ -181,7 +181,7 @@ def _drive(
         except StateCorruptedError:
             graph = load_iteration(found.reference).graph()
             if not drive.allow_fallback and can_help(store, find_run(store, found.run_id), graph):
-                click.echo("with --allow-fallback it goes on from an older checkpoint, if one is whole", err=True)
+                click.echo("with --allow-fallback it goes on from an older checkpoint", err=True)
             raise
 
 

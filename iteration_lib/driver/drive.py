@@ -19,10 +19,11 @@ from iteration_lib.driver.edge import Edges
 from iteration_lib.driver.epoch import EpochRunner
 from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.origin import keep_origin
-from iteration_lib.driver.restore import carried_in_force, read_completed_manifest, restore_carried
+from iteration_lib.driver.restore import read_completed_manifest, restore_carried
 from iteration_lib.driver.sinks import Sinks
 from iteration_lib.driver.streams import Streams
 from iteration_lib.driver.sweep import sweep_scratch
+from iteration_lib.marker import carried_in_force
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.pacing import last_covered
 from iteration_lib.protocol.status import RunStatus, StopKind
@@ -56,7 +57,7 @@ def _manifest_to_restore(context: RunContext, state: RunState) -> Manifest | Non
     if state.completed is not None:
         manifest = read_completed_manifest(context.store, context.run, context.location)
         operators = context.store.list_operators(context.run.run_id)
-        return carried_in_force(operators, manifest, under=manifest.fencing_token)
+        return carried_in_force(operators, manifest)
     return keep_origin(context) if state.holds_origin else None
 
 

@@ -13,9 +13,9 @@ import logging
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
-from iteration_lib.driver.restore import carried_in_force, find_carried, name_in, read_origin_manifest
+from iteration_lib.driver.restore import find_carried, name_in, read_origin_manifest
 from iteration_lib.errors import ProtocolViolationError
-from iteration_lib.marker import kept_in_force
+from iteration_lib.marker import carried_from_origin, kept_in_force
 from iteration_lib.protocol.event import DataPinned, OperatorFinished
 from iteration_lib.savepoint import copy_pin, finished_in_force, pins_to_take_over
 from iteration_lib.state.copies import ORIGIN, copy_stream
@@ -36,7 +36,7 @@ def keep_origin(context: RunContext) -> Manifest:
     if branch is None:
         raise ProtocolViolationError(f"run {context.run.run_id} is no branch; this is a bug, please report it")
     operators = context.store.list_operators(context.run.run_id)
-    manifest = carried_in_force(operators, read_origin_manifest(branch), under=0)
+    manifest = carried_from_origin(operators, branch, read_origin_manifest(branch))
     keeper = _Keeper(
         context=context,
         branch=branch,

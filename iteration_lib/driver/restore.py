@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.streams import Streams
 from iteration_lib.errors import ProtocolViolationError, StateCorruptedError
+from iteration_lib.model.graph import Graph
 from iteration_lib.model.operator import Operator
 from iteration_lib.runner.seam import Stream
 from iteration_lib.state.files import read_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
-from iteration_lib.store.record import BranchRecord, CheckpointRecord, OperatorRecord, RunRecord
+from iteration_lib.store.record import BranchRecord, CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
 
 
@@ -45,20 +45,6 @@ def read_completed_manifest(store: History, run: RunRecord, location: StateLocat
     return read_manifest(location, record)
 
 
-def carried_in_force(operators: Iterable[OperatorRecord], manifest: Manifest, *, under: int) -> Manifest:
-    """Return a checkpoint's manifest without what operators carried in it that have been removed since.
-
-    `under` is the token under which it was taken, 0 for what a branch starts from: an operator that was added later is
-    another one, whatever its id.
-    """
-    newer = {known.operator_id for known in operators if known.added_under > under}
-    if not newer or manifest.format_version == 1:  # that version is older than operators that may be removed
-        return manifest
-    variables = {name: saved for name, saved in manifest.variables.items() if name not in newer}
-    states = {name: saved for name, saved in manifest.states.items() if name not in newer}
-    return replace(manifest, variables=variables, states=states)
-
-
 def read_manifest(location: StateLocation, checkpoint: CheckpointRecord) -> Manifest:
     """Return the manifest of a checkpoint that was completed; raises StateCorruptedError that names the file."""
     path = str(checkpoint.manifest_path)
@@ -69,6 +55,12 @@ def read_origin_manifest(branch: BranchRecord) -> Manifest:
     """Return the manifest of the checkpoint that a branch started from; raises StateCorruptedError that names it."""
     content = read_bytes(StateLocation(branch.uri), branch.manifest_path, sha256=branch.manifest_sha256)
     return Manifest.from_bytes(content, path=branch.manifest_path)
+
+
+def carried_streams(graph: Graph, manifest: Manifest) -> tuple[SavedStream, ...]:
+    """Return what a graph's variables and states begin with, as far as a checkpoint holds it."""
+    found = (find_carried(manifest, graph.operator(name)) for name in (*graph.feedback, *graph.states))
+    return tuple(saved for saved in found if saved is not None)
 
 
 def find_carried(manifest: Manifest, operator: Operator) -> SavedStream | None:

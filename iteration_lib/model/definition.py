@@ -17,7 +17,7 @@ from iteration_lib.model.carry import user_name
 from iteration_lib.model.code import code_digest, code_digest_with_names
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.iteration import Iteration
-from iteration_lib.model.operator import StateScope
+from iteration_lib.model.operator import Role, StateScope
 from iteration_lib.model.params import Scalar, show
 
 FORMAT = 2
@@ -121,6 +121,12 @@ def describe(graph: Graph, *, format_version: int = FORMAT) -> Json:
         "outputs": {output: ids[name] for output, name in graph.outputs.items()},
         **({"sinks": {output: sink.each_epoch for output, sink in graph.sinks.items()}} if graph.sinks else {}),
     }
+
+
+def carrying_of(definition: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the ids of what the operators of a definition carry from epoch to epoch, hidden variables included."""
+    operators = cast("dict[str, dict[str, Any]]", definition["operators"])  # Any: JSON that `describe` made
+    return tuple(sorted(i for i, operator in operators.items() if operator["role"] == Role.VARIABLE.value))
 
 
 def format_of(definition: Mapping[str, object]) -> int:

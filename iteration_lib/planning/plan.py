@@ -23,6 +23,7 @@ from iteration_lib.model.params import parse_params
 from iteration_lib.planning.input import CheckedPin, check_pins, check_unpinned, tried
 from iteration_lib.planning.reading import check_durable, check_outputs, check_restored
 from iteration_lib.planning.rows import PlanRows, is_still, read_rows
+from iteration_lib.protocol.legality import check_restored_epoch
 from iteration_lib.protocol.resume import ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.savepoint import finished_in_force
@@ -104,6 +105,7 @@ def _plan(store: StoreWithHistory, rows: PlanRows, params: type | None, *, allow
     offences = continuation.offences()
     refusals = [
         *_stopped(rows),
+        *_misplaced(rows),
         *continuation.refusals(allow_dropped_state=allow_dropped_state),
         *offences,
         *_check_sinks(store, rows, params),
@@ -147,6 +149,15 @@ def _stopped(rows: PlanRows) -> tuple[str, ...]:
     if not rows.is_stopped_instead:
         return ()
     return (f"run {run_id} is asked to stop, and is STOPPED instead; then `iteration resume {run_id}` lets it go on",)
+
+
+def _misplaced(rows: PlanRows) -> tuple[str, ...]:
+    """Say whether what the attempt would begin with is not of the last durable epoch."""
+    run = rows.run
+    _, problems = tried(
+        lambda: check_restored_epoch(run.run_id, restored=rows.restored_epoch, last_durable=run.last_durable_epoch)
+    )
+    return problems
 
 
 def _check_sinks(store: StoreWithHistory, rows: PlanRows, params: type | None) -> tuple[str, ...]:

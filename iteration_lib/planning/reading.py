@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iteration_lib.driver.restore import carried_in_force, find_carried
+from iteration_lib.driver.restore import carried_streams
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import StateCorruptedError
-from iteration_lib.marker import finished_for_good, kept_in_force, parts_in_force
+from iteration_lib.marker import (
+    carried_from_origin,
+    carried_in_force,
+    finished_for_good,
+    kept_in_force,
+    parts_in_force,
+)
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.operator import Operator, Role
 from iteration_lib.planning.rows import PlanRows
@@ -31,9 +37,12 @@ def check_restored(store: History, rows: PlanRows, manifest: Manifest) -> tuple[
     graph, held = rows.continuation.graph, rows.held
     if held is not None and held.origin_run_id is None:
         return _check_savepoint(held.uri)
-    restored = carried_in_force(rows.operators, manifest, under=manifest.fencing_token if held is None else 0)
-    carried = [find_carried(restored, graph.operator(name)) for name in (*graph.feedback, *graph.states)]
-    streams = [saved for saved in carried if saved is not None]
+    restored = (
+        carried_in_force(rows.operators, manifest)
+        if held is None
+        else carried_from_origin(rows.operators, held, manifest)
+    )
+    streams = carried_streams(graph, restored)
     if held is None:
         return _problems(rows.location, streams)
     taken = kept_in_force(rows.operators, held) - finished_for_good(rows.operators)

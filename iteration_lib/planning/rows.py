@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from iteration_lib.continuation import Continuation, read_continuation
 from iteration_lib.model.graph import Graph
+from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus, RunStatus, StopKind
 from iteration_lib.state.location import StateLocation
 from iteration_lib.stopping import live_attempt
@@ -46,6 +47,12 @@ class PlanRows:
     def location(self) -> StateLocation:
         """The run's own folder."""
         return StateLocation(self.run.state_uri).below(self.run.run_id)
+
+    @property
+    def restored_epoch(self) -> int:
+        """The epoch of what an attempt begins with, or NO_EPOCH."""
+        origin_epoch = self.held.epoch if self.held is not None else NO_EPOCH
+        return self.completed.epoch if self.completed is not None else origin_epoch
 
     @property
     def is_to_stop(self) -> bool:

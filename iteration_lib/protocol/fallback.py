@@ -28,7 +28,7 @@ def fall_back(state: RunState, event: FellBack) -> tuple[RunState, tuple[Command
         raise ProtocolViolationError("a run falls back before its attempt opens an epoch, and not once it terminates")
     if newest is None or older.checkpoint_id > newest.checkpoint_id or older.epoch >= newest.epoch:
         raise ProtocolViolationError(f"checkpoint {older.checkpoint_id} is not an older one than the newest (I21)")
-    _check_unheard(state, older.checkpoint_id, older.epoch)
+    check_unheard(state, older.checkpoint_id, older.epoch)
     check_transition(older.status, CheckpointStatus.COMPLETED)
     fallen = replace(
         state,
@@ -45,7 +45,7 @@ def fall_back(state: RunState, event: FellBack) -> tuple[RunState, tuple[Command
     return fallen, (command,)
 
 
-def _check_unheard(state: RunState, checkpoint_id: int, epoch: int) -> None:
+def check_unheard(state: RunState, checkpoint_id: int, epoch: int) -> None:
     """Raise FallbackRefusedError where somebody has had something of what comes after a checkpoint."""
     heard = sorted(listener for listener, last in state.notified.items() if last > epoch)
     if heard:

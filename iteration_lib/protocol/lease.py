@@ -26,7 +26,8 @@ from iteration_lib.protocol.event import (
     ListenerNotified,
     OutputsPublished,
 )
-from iteration_lib.protocol.state import AttemptState, RunState
+from iteration_lib.protocol.legality import check_restored_epoch
+from iteration_lib.protocol.state import NO_EPOCH, AttemptState, RunState
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, RunStatus, check_transition
 from iteration_lib.protocol.stop import may_stop, stop_now
 from iteration_lib.protocol.undriven import check_undriven
@@ -100,6 +101,9 @@ def _check_drivable(state: RunState) -> None:
         raise RunDeletedError(state.run_id)
     if state.status is RunStatus.STOPPED:
         raise RunStoppedError(state.run_id)
+    origin_epoch = state.origin_epoch if state.holds_origin else NO_EPOCH
+    restored = state.completed.epoch if state.completed is not None else origin_epoch
+    check_restored_epoch(state.run_id, restored=restored, last_durable=state.last_durable_epoch)
 
 
 def _stop_unopened(state: RunState, ending: list[Command]) -> tuple[RunState, tuple[Command, ...]]:

@@ -5,6 +5,8 @@ of the epoch that comes next. An operator that is finished has only finished inp
 all of its wide inputs and the same buckets of its narrow ones; a global one is never finished in part. (The rules are
 those of Flink's VertexFinishedStateChecker; ours sees buckets, so the narrow one is exact.) What the protocol marks is
 always so (I15). It is not so when the operators are others: a new one stands before one that finished, say.
+
+The checkpoint itself is of the last durable epoch (I6), or else somebody has written to the store besides.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.bucket_range import Ranges, missing_buckets, show_buckets
-from iteration_lib.protocol.state import NO_EPOCH, EdgeState, RunState
+from iteration_lib.protocol.state import NO_EPOCH, EdgeState, RunId, RunState
 from iteration_lib.protocol.status import OperatorStatus
 from iteration_lib.protocol.topology import Exchange, Topology, Vertex
 
@@ -96,6 +99,21 @@ class Offence:
                 )
             case Rule.HALF_OF_GLOBAL:
                 return f"operator {self.operator_id!r} is finished in part, but gives its output as a whole"
+
+
+def check_restored_epoch(run_id: RunId, *, restored: int, last_durable: int) -> None:
+    """Raise ProtocolViolationError unless an attempt would begin behind the last durable epoch (I6).
+
+    `restored` is the epoch of the completed checkpoint, or of what a branch starts from; NO_EPOCH for neither.
+    """
+    if restored == last_durable:
+        return
+    what = f"what it would go on with is of epoch {restored}"
+    raise ProtocolViolationError(
+        f"run {run_id}: epoch {last_durable} is its last durable one, and "
+        f"{what if restored != NO_EPOCH else 'there is no checkpoint to go on with'} (I6); somebody has changed the "
+        "store's rows: put its backup back, or branch a checkpoint under another run key"
+    )
 
 
 def check_restore(topology: Topology, markers: Markers) -> tuple[Offence, ...]:

@@ -150,6 +150,7 @@ class PostgresStore:
             if added and origin is not None:
                 branch = {"run_id": run.run_id, **dataclasses.asdict(origin), "mode": origin.mode.value}
                 branch["keeps"] = rows.to_json(origin.keeps)
+                branch["carries"] = rows.to_json(origin.carries) if origin.carries is not None else None
                 opened.hold([Call("insert_branch", branch, "[1,1]")])
         return bool(added)
 

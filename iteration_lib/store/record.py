@@ -45,7 +45,9 @@ class Origin:
 
     `origin_run_id` and `origin_checkpoint_id` are None for a savepoint, which belongs to no run. `manifest_path` is
     relative to the folder at `uri`, as are the paths in that manifest. `keeps` are the ids of the data streams whose
-    pins, and of the operators that finished for good whose outputs, the branch takes over.
+    pins, and of the operators that finished for good whose outputs, the branch takes over. `carries` are the ids of the
+    variables, those that hold an operator's state included, whose values it goes on with; None, as older versions
+    wrote it, for all that the checkpoint holds.
     """
 
     origin_run_id: RunId | None
@@ -57,6 +59,7 @@ class Origin:
     mode: RestoreMode
     keeps: tuple[str, ...]
     branched_by: str
+    carries: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

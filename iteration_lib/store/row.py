@@ -302,9 +302,9 @@ def retained_checkpoint(row: Row) -> RetainedCheckpoint:
 
 def branch_record(row: Row) -> BranchRecord:
     """Rebuild a row of `branches`."""
-    return BranchRecord(
-        **{**_fields(BranchRecord, row), "mode": RestoreMode(row["mode"]), "keeps": tuple(row["keeps"])}
-    )
+    carries = tuple(row["carries"]) if row["carries"] is not None else None
+    lists = {"keeps": tuple(row["keeps"]), "carries": carries}
+    return BranchRecord(**{**_fields(BranchRecord, row), "mode": RestoreMode(row["mode"]), **lists})
 
 
 def part_record(row: Row) -> PartRecord:

@@ -1,5 +1,8 @@
--- The tenth version: a person may keep a checkpoint, whatever the policy lets go, and releases it; an attempt that has
+-- The tenth version: a person may keep a checkpoint, whatever the policy lets go, and releases it; a branch says of what
+-- it carries the values on (NULL where an older version made it: of all that its checkpoint holds); an attempt that has
 -- failed says why; no operator is added in the middle of an epoch.
+
+ALTER TABLE branches ADD COLUMN carries jsonb;
 
 CREATE TABLE checkpoint_pins (
     run_id        uuid NOT NULL,

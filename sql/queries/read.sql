@@ -244,12 +244,12 @@ ORDER BY checkpoints.checkpoint_id;
 
 -- select_branch: which checkpoint a run started from
 SELECT run_id, origin_run_id, origin_checkpoint_id, epoch, uri, manifest_path, manifest_sha256, mode, keeps,
-    branched_by, branched_at, released_at
+    branched_by, branched_at, released_at, carries
 FROM branches WHERE run_id = :run_id;
 
 -- list_branches: the runs that started from checkpoints of a run, oldest first
 SELECT run_id, origin_run_id, origin_checkpoint_id, epoch, uri, manifest_path, manifest_sha256, mode, keeps,
-    branched_by, branched_at, released_at
+    branched_by, branched_at, released_at, carries
 FROM branches WHERE origin_run_id = :run_id ORDER BY branched_at, run_id;
 
 -- select_completed: the completed checkpoint of a run

@@ -18,9 +18,9 @@ RETURNING run_id;
 -- insert_branch: say which checkpoint a new run starts from; it is pinned from here on
 INSERT INTO branches
     (run_id, origin_run_id, origin_checkpoint_id, epoch, uri, manifest_path, manifest_sha256, mode, keeps,
-        branched_by)
+        branched_by, carries)
 VALUES (:run_id, :origin_run_id, :origin_checkpoint_id, :epoch, :uri, :manifest_path, :manifest_sha256, :mode, :keeps,
-    :branched_by);
+    :branched_by, :carries);
 
 -- touch_origin: count the pin of a checkpoint as a change of its run
 UPDATE runs SET revision = revision + 1 WHERE run_id = :run_id;

@@ -15,7 +15,7 @@ from iteration_lib.explanation import explain_run, read_history
 from iteration_lib.fallback import can_help, problem_of
 from iteration_lib.garbage import collect_garbage
 from iteration_lib.model.definition import load_iteration
-from iteration_lib.protocol.command import RecordCommittables
+from iteration_lib.protocol.command import RecordCommittables, RecordNotice
 from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import RunStatus
@@ -23,6 +23,7 @@ from iteration_lib.store.record import CheckpointRecord
 from iteration_lib.verification import verify_run
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
 from tests.store_script import history
+from tests.unit.test_ids_that_come_back import COUNT
 
 
 @pytest.fixture
@@ -46,6 +47,13 @@ def state_file(bench: InMemory, checkpoint_id: int) -> Path:
     """Return the file of a checkpoint that holds its variable."""
     files = verify_run(bench.store, bench.run, checkpoint_id=checkpoint_id)
     return next(bench.state / file.path for file in files if "/epoch-" in file.path)
+
+
+def leave_published(bench: InMemory) -> None:
+    """Leave what a sink has published of epoch 1, of an output that has no sink any more."""
+    committable = Committable(epoch=1, output="rows", target="a folder", content={}, in_store=True)
+    with bench.store.transaction(bench.run.run_id) as transaction:
+        transaction.write([RecordCommittables(committables=(committable,))], bench.run.fencing_token)
 
 
 def statuses(bench: InMemory) -> list[str]:
@@ -117,9 +125,7 @@ def test_what_was_given_up_is_explained_and_collected_and_the_rest_is_whole(benc
 def test_run_of_which_a_sink_has_published_more_is_refused_though_its_output_has_no_sink_any_more(
     bench: InMemory,
 ) -> None:
-    committable = Committable(epoch=1, output="rows", target="a folder", content={}, in_store=True)
-    with bench.store.transaction(bench.run.run_id) as transaction:
-        transaction.write([RecordCommittables(committables=(committable,))], bench.run.fencing_token)
+    leave_published(bench)
     state_file(bench, 2).unlink()
 
     with pytest.raises(FallbackRefusedError, match="output 'rows' is published of epochs after 0"):
@@ -157,7 +163,7 @@ def test_checkpoint_that_is_discarded_meanwhile_is_none_to_go_on_from(bench: InM
     read_before = checkpoint(bench, 1)
     Coordinator(bench.store).discard(bench.run.run_id, CheckpointPolicy(retain_last=1))
 
-    problem = problem_of(bench.store, bench.run, read_before)
+    problem = problem_of(bench.store, bench.run, load_iteration(bench.run.reference).graph(), read_before)
 
     assert "checkpoint 1 was discarded meanwhile" == problem
 
@@ -225,11 +231,27 @@ def test_nothing_is_given_up_where_a_file_is_bad_that_no_older_checkpoint_brings
 def test_file_that_an_operator_left_which_is_gone_keeps_nobody_from_falling_back(bench: InMemory) -> None:
     broken, path = break_what_finished_late(bench)
     path.unlink()
+    state_file(broken, 2).unlink()
     broken.write_iteration()
 
     run = broken.drive(allow_fallback=True, allow_dropped_state=True)
 
     assert (RunStatus.FINISHED, [0]) == (run.status, [fell.epoch for fell in broken.store.list_fallbacks(run.run_id)])
+
+
+@pytest.mark.parametrize("left", ["finished/late/*", "epoch-000001/count.state-next/*"])
+def test_checkpoint_is_not_given_up_for_a_file_that_the_attempt_does_not_read(bench: InMemory, left: str) -> None:
+    """The operator that left it is gone."""
+    another = InMemory(bench.folder)
+    another.write_iteration(LATE + COUNT.format(step=1.0))
+    another.open()
+    another.drive(until_epoch=2)
+    next(another.state.glob(f"*/{left}")).unlink()
+    another.write_iteration()
+
+    run = another.drive(allow_fallback=True, allow_dropped_state=True)
+
+    assert (RunStatus.FINISHED, ()) == (run.status, another.store.list_fallbacks(run.run_id))
 
 
 def leave_as_it_is(bench: InMemory) -> None:
@@ -251,9 +273,36 @@ def break_published(bench: InMemory) -> None:
         path.unlink()
 
 
+def break_all(bench: InMemory) -> None:
+    """Let no checkpoint be whole."""
+    for number in (1, 2):
+        state_file(bench, number).unlink()
+
+
+def break_what_a_listener_heard(bench: InMemory) -> None:
+    """Let a listener hear of the newest epoch before its checkpoint is bad."""
+    with bench.store.transaction(bench.run.run_id) as transaction:
+        transaction.write([RecordNotice(listener_id="tell", epoch=1, effect=None)], bench.run.fencing_token)
+    break_newest(bench)
+
+
+def break_what_a_sink_shows(bench: InMemory) -> None:
+    """Let a sink have published something of the newest epoch."""
+    leave_published(bench)
+    break_newest(bench)
+
+
 @pytest.mark.parametrize(
     ("harm", "is_helped"),
-    [(leave_as_it_is, False), (break_newest, True), (break_what_finished, False), (break_published, False)],
+    [
+        (leave_as_it_is, False),
+        (break_newest, True),
+        (break_what_finished, False),
+        (break_published, False),
+        (break_all, False),
+        (break_what_a_listener_heard, False),
+        (break_what_a_sink_shows, False),
+    ],
 )
 def test_older_checkpoint_helps_a_run_that_goes_on_and_whose_newest_is_bad_by_itself(
     bench: InMemory, harm: Callable[[InMemory], None], *, is_helped: bool

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.config import Settings
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.driver.restore import read_manifest
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import InputError, OperatorFailedError, RunMismatchError
 from iteration_lib.launch import Drive, drive_run, find_run, read_outputs
 from iteration_lib.planning.plan import plan_run
 from iteration_lib.process import this_holder
+from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.resume import Action
-from iteration_lib.store.record import RunRecord
+from iteration_lib.protocol.state import RunId
+from iteration_lib.savepoint import checkpoint_of, write_savepoint
+from iteration_lib.state.location import StateLocation
+from iteration_lib.store.record import NewRun, Origin, RunRecord
 from iteration_lib.verification import verify_run
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
 
@@ -187,6 +196,94 @@ def test_branch_pins_anew_what_a_data_stream_reads_that_it_has_dropped_and_the_p
         drive_branch(bench, settings)
 
     assert (str(caught.value),) == planned.refusals
+
+
+@pytest.mark.parametrize("is_back", [True, False], ids=["back already", "gone still"])
+@pytest.mark.parametrize("is_saved", [True, False], ids=["by a savepoint", "by a branch"])
+def test_branch_begins_with_no_state_of_an_operator_that_its_origin_has_removed_since(
+    bench: InMemory,
+    is_back: bool,  # noqa: FBT001 - a case
+    is_saved: bool,  # noqa: FBT001 - a case
+) -> None:
+    settings = counted_and_removed(bench)
+    bench.write_iteration(LONG + COUNT.format(step=1000.0))
+    if is_back:
+        bench.drive(until_epoch=4)
+    checkpoint = "planned@2"
+    if is_saved:
+        checkpoint = str(bench.folder / "saved")
+        second = bench.store.list_checkpoints(bench.run.run_id, [2])[0]
+        write_savepoint(checkpoint_of(bench.store, bench.run, second), StateLocation(checkpoint))
+    branch_run(bench.store, settings, BranchRequest(checkpoint=checkpoint, run_key="again", branched_by="ann"))
+    for folder in bench.state.rglob("count.state-next"):
+        shutil.rmtree(folder)
+
+    planned = plan_run(bench.store, find_run(bench.store, "again"))
+    ended = drive_branch(bench, settings)
+
+    assert () == planned.refusals
+    assert [{"total": 3000.0}] == read_outputs(bench.store, ended)["count"].to_pylist()
+
+
+def test_savepoint_that_holds_what_its_run_had_removed_gives_no_state_to_who_takes_the_id(bench: InMemory) -> None:
+    """One that an older version wrote: it says by its definition which operators the run had."""
+    settings = counted_and_removed(bench)
+    second = bench.store.list_checkpoints(bench.run.run_id, [2])[0]
+    savepoint = checkpoint_of(bench.store, bench.run, second)
+    manifest = read_manifest(savepoint.location, second)
+    write_savepoint(dataclasses.replace(savepoint, manifest=manifest), StateLocation(str(bench.folder / "saved")))
+    bench.write_iteration(LONG + COUNT.format(step=1000.0))
+    request = BranchRequest(checkpoint=str(bench.folder / "saved"), run_key="again", branched_by="ann")
+    branch_run(bench.store, settings, request)
+
+    ended = drive_branch(bench, settings)
+
+    assert ({"centre"}, {"count.state"}) == (set(manifest.variables), set(manifest.states))
+    assert [{"total": 3000.0}] == read_outputs(bench.store, ended)["count"].to_pylist()
+
+
+@pytest.mark.parametrize("is_of_now", [True, False], ids=["of now", "of an older version"])
+def test_branch_goes_on_with_the_state_that_was_there_when_it_was_made(
+    bench: InMemory,
+    is_of_now: bool,  # noqa: FBT001 - a case
+) -> None:
+    bench.write_iteration(LONG + COUNT.format(step=1.0))
+    bench.open()
+    bench.drive(until_epoch=2)
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    made = branch_run(bench.store, settings, BranchRequest(checkpoint="planned", run_key="again", branched_by="ann"))
+    if not is_of_now:
+        branched_by_an_older_version(bench, made, run_key="again")
+    bench.write_iteration(LONG)
+    bench.drive(until_epoch=3, allow_dropped_state=True)
+    bench.write_iteration(LONG + COUNT.format(step=1000.0))
+    bench.drive()
+    bench.write_iteration(LONG + COUNT.format(step=1.0))
+
+    ended = drive_branch(bench, settings)
+
+    assert [{"total": 5.0}] == read_outputs(bench.store, ended)["count"].to_pylist()
+
+
+def counted_and_removed(bench: InMemory) -> Settings:
+    """Drive a run whose checkpoint 2 holds the state of `count`, and whose checkpoint 3 is without that operator."""
+    bench.write_iteration(LONG + COUNT.format(step=1.0))
+    bench.open()
+    bench.drive(until_epoch=2)
+    bench.write_iteration(LONG)
+    bench.drive(until_epoch=3, allow_dropped_state=True)
+    return Settings(store_url=None, state_uri=str(bench.folder / "state"))
+
+
+def branched_by_an_older_version(bench: InMemory, made: RunRecord, *, run_key: str) -> None:
+    """Put in a branch's place one that says nothing of what it carries on, as older versions made it."""
+    known = bench.store.find_branch(made.run_id)
+    assert known is not None
+    Coordinator(bench.store).apply(made.run_id, RunDeleted(deleted_by="ann"))
+    fields = {field.name: getattr(known, field.name) for field in dataclasses.fields(Origin)}
+    of_the_same = {field.name: getattr(made, field.name) for field in dataclasses.fields(NewRun)}
+    run = NewRun(**{**of_the_same, "run_id": RunId(str(uuid.uuid4())), "run_key": run_key})
+    assert bench.store.add_run(run, Origin(**{**fields, "carries": None}))
 
 
 def drive_branch(bench: InMemory, settings: Settings, *, allow_dropped_state: bool = False) -> RunRecord:

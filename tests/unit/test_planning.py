@@ -15,6 +15,7 @@ from iteration_lib.errors import (
     InputError,
     IterationError,
     IterationNotFoundError,
+    ProtocolViolationError,
     RunStoppedError,
     SinkTargetError,
     StateCorruptedError,
@@ -61,6 +62,28 @@ def leave_uncommitted(bench: InMemory) -> None:
 def actions(planned: RunPlan) -> dict[str, tuple[Action, Ranges]]:
     assert planned.resume is not None
     return {step.vertex.operator_id: (step.action, step.running) for step in planned.resume.steps}
+
+
+@pytest.mark.parametrize("is_made_durable", [True, False], ids=["none in its place", "nothing made durable"])
+def test_run_whose_checkpoint_is_not_of_its_last_durable_epoch_is_neither_driven_nor_planned(
+    bench: InMemory,
+    is_made_durable: bool,  # noqa: FBT001 - a case
+) -> None:
+    bench.drive(until_epoch=2)
+    rows = bench.store._runs[bench.run.run_id]
+    if is_made_durable:
+        rows.checkpoints[2]["status"] = "SUBSUMED"
+    else:
+        rows.run["last_durable_epoch"] = 0
+        rows.epochs[1, 1]["status"] = "ALIGNED"
+    before = bench.run
+
+    planned = plan(bench)
+    with pytest.raises(ProtocolViolationError) as caught:
+        bench.drive()
+
+    assert (str(caught.value),) == planned.refusals
+    assert before == bench.run
 
 
 def test_plan_that_ignores_edges_is_what_an_attempt_does_that_ignores_them(bench: InMemory) -> None:

@@ -32,7 +32,7 @@ FALLBACKS = (
         name="run falls back to a checkpoint that nobody has verified",
         rule="I21",
         file=_FALLBACK,
-        old="reversed(older) if problem_of(store, run, known) is None)",
+        old="reversed(older) if problem_of(store, run, graph, known) is None)",
         new="reversed(older))",
     ),
     Mutant(

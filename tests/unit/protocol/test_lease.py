@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from iteration_lib.errors import LeaseHeldError, RunFinishedError, SupersededError
+from iteration_lib.errors import LeaseHeldError, ProtocolViolationError, RunFinishedError, SupersededError
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
@@ -100,6 +101,35 @@ def test_live_attempt_is_superseded_when(event: Event, at: datetime, reason: str
     live = AttemptState(attempt_id=attempt_id(2), fencing_token=2, holder=HOLDER, lease_expires_at=expires_at)
     assert (live, 2, None) == (state.attempt, state.fencing_token, state.ended_attempt_id)
     assert EndAttempt(fencing_token=1, outcome=AttemptOutcome.SUPERSEDED, reason=reason) == written[0]
+
+
+@pytest.mark.parametrize(
+    ("durable", "kept", "what"),
+    [
+        (1, {}, "what it would go on with is of epoch 0"),
+        (-1, {}, "what it would go on with is of epoch 0"),
+        (0, {"completed": None}, "there is no checkpoint to go on with"),
+        (4, {"completed": None, "origin_epoch": 3, "holds_origin": True}, "what it would go on with is of epoch 3"),
+        (3, {"completed": None, "origin_epoch": 3}, "there is no checkpoint to go on with"),
+    ],
+    ids=["a newer one is missing", "it makes nothing durable", "none is left", "a branch's own", "an origin let go"],
+)
+def test_run_whose_checkpoint_is_not_of_its_last_durable_epoch_is_not_driven(
+    durable: int, kept: Mapping[str, Any], what: str
+) -> None:
+    state = dataclasses.replace(started(*FIRST.passes(0, 1), FIRST.ends()), last_durable_epoch=durable, **kept)
+
+    error = refusal(state, claim(2))
+
+    advice = "somebody has changed the store's rows: put its backup back, or branch a checkpoint under another run key"
+    assert f"run {state.run_id}: epoch {durable} is its last durable one, and {what} (I6); {advice}" == str(error)
+    assert isinstance(error, ProtocolViolationError)
+
+
+def test_branch_that_has_no_checkpoint_of_its_own_is_driven_behind_its_origin() -> None:
+    branch = dataclasses.replace(new_run(), last_durable_epoch=3, origin_epoch=3, holds_origin=True)
+
+    assert 1 == play(branch, claim(1)).fencing_token
 
 
 def test_proof_that_another_attempt_is_gone_proves_nothing_of_the_live_one() -> None:
