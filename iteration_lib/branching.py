@@ -263,8 +263,8 @@ def _is_savepoint(uri: str) -> bool:
 
 def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, checkpoint_id: int | None) -> _Source:
     checkpoint = _choose(store, run, request, checkpoint_id=checkpoint_id)
-    operators = store.list_operators(run.run_id)
-    newer = {known.operator_id for known in operators if known.added_under > checkpoint.fencing_token}
+    operators = store.list_operators(run.run_id)  # read after the definition, which may be another one by now
+    as_then = {known.operator_id for known in operators if known.added_under <= checkpoint.fencing_token}
     return _Source(
         shown=f"checkpoint {checkpoint.checkpoint_id} of run {run.run_key!r}",
         origin_run_id=run.run_id,
@@ -276,7 +276,7 @@ def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, 
         reference=run.reference,
         definition=run.definition,
         params=run.params,
-        carries=tuple(known for known in carrying_of(run.definition) if known not in newer),
+        carries=tuple(known for known in carrying_of(run.definition) if known in as_then),
         max_buckets=run.max_buckets,
         state_uri=run.state_uri,
         is_needed_by_its_run=checkpoint.status is CheckpointStatus.COMPLETED,

@@ -32,6 +32,7 @@ from tests.simulation.change import Row, of_status
 from tests.simulation.disk import STATE_URI
 from tests.simulation.evolution_rules import kept_by_branch, refused_to_branch
 from tests.simulation.fiber import Call, ask, current_fiber
+from tests.simulation.lineage import carried_by
 from tests.simulation.ports import SimulatedCoordinator
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.programs import Program
@@ -94,6 +95,11 @@ class Seen:
             return [tuple(sorted(once))]
         is_refused = partial(refused_to_branch, allows_drop=request.allow_dropped_state)
         return [kept_by_branch(of, program) for of in self._origins if not is_refused(of, program)]
+
+    def may_be_carried(self, checkpoint_id: int) -> list[frozenset[str]]:
+        """Return whose states a branch of a checkpoint may carry on."""
+        token = self._run.rows.checkpoints[checkpoint_id]["fencing_token"]
+        return self._run.lineage.carried(token, since=self._programs - 1)
 
     def may_be_refused(self, request: BranchRequest) -> bool:
         """Tell whether the state of the checkpoint may not have fitted the file."""
@@ -196,7 +202,8 @@ def _check_branch(run: SimulatedRun, request: BranchRequest, made: RunRecord, se
     may_be_newest_since = bool(run.rows.fallbacks)  # an older one became it, which was claimed by then, or about to be
     is_illegal = _is_illegal(run, request) and not may_be_newest_since
     run.world.counters["branched with another version"] += branch.lineage.programs[0] not in run.lineage.programs
-    if found not in wanted or row.get("origin_checkpoint_id") not in asked or is_illegal:
+    is_carried = run.world.file is None or carried_by(row) in seen.may_be_carried(row["origin_checkpoint_id"])
+    if found not in wanted or row.get("origin_checkpoint_id") not in asked or is_illegal or not is_carried:
         run.oracle.violate("branches", f"{request} made the branch {row}")
 
 
@@ -210,12 +217,10 @@ def _is_illegal(run: SimulatedRun, request: BranchRequest) -> bool:
 def _was_newest(run: SimulatedRun, request: BranchRequest) -> bool:
     """Tell whether the run may have needed what is to be claimed when it was read.
 
-    Where the key is another branch's, what that one began from is read first; the run may go on, or be deleted, before
-    the answer.
+    What operators it has is read afterwards; the run may go on, or be deleted, before the answer.
     """
-    is_again = request.run_key in {known.rows.run["run_key"] for known in run.world.runs}
     had_files = of_status(run.rows.checkpoints, "SUBSUMED", "DISCARDED")
-    return request.mode is RestoreMode.CLAIM and is_again and any(_is_meant(run, request, row) for row in had_files)
+    return request.mode is RestoreMode.CLAIM and any(_is_meant(run, request, row) for row in had_files)
 
 
 def _meant(run: SimulatedRun, request: BranchRequest) -> list[Row]:

@@ -1,8 +1,8 @@
 """Which program ran which epochs of a run, and since which attempt is each of its operators there?
 
 An operator that comes back under the id of one that was removed is another one. It carries nothing over that was
-computed before it came, be its code the same: neither from the epoch before, nor from the one that a run falls back to.
-Only where a branch begins nobody asks who left a state: what it starts from may be of other code in any case.
+computed before it came, be its code the same: neither from the epoch before, nor from the one that a run falls back to,
+nor from the checkpoint that a branch starts from.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from iteration_lib.store.memory_rows import MemoryRun
-from tests.simulation.change import origin_epoch
+from tests.simulation.change import Row, origin_epoch
 from tests.simulation.programs import Program
 from tests.simulation.reference import Leg
 from tests.simulation.versions import SLOTS, EvolvingProgram
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from tests.simulation.run import SimulatedRun
 
 
+_STATEFUL = frozenset(known for known, slot in SLOTS.items() if slot.has_state)
+_BEHIND_THE_ORIGIN = 0.5  # neither there in what a branch starts from, nor added by an attempt of its own
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reign:
     """A program that a run goes on with since an attempt; `born` are its operators, by the token that added each."""
 
     since: int
     program: Program
-    born: Mapping[str, int]
+    born: Mapping[str, float]
 
 
 class Lineage:
@@ -36,7 +40,10 @@ class Lineage:
 
     def __init__(self, run: SimulatedRun) -> None:
         program, origin = run.program, run.origin
-        born = dict.fromkeys(program.declared, 0) if isinstance(program, EvolvingProgram) else {}
+        born: dict[str, float] = dict.fromkeys(program.declared, 0) if isinstance(program, EvolvingProgram) else {}
+        if run.rows.branch is not None:
+            left = _STATEFUL - carried_by(run.rows.branch)
+            born |= dict.fromkeys(left & born.keys(), _BEHIND_THE_ORIGIN)
         self._reigns = [_Reign(since=0, program=program, born=born)]
         self._of_origin = origin.lineage.through(origin.rows, origin_epoch(run.rows)) if origin is not None else ()
         self.dropped: set[str] = set()
@@ -46,8 +53,13 @@ class Lineage:
         """The programs that the run has had, the one that it has now last."""
         return [reign.program for reign in self._reigns]
 
+    def carried(self, token: int, *, since: int) -> list[frozenset[str]]:
+        """Return whose states a branch carries on from a checkpoint under a token: by each program since that one."""
+        reigns = self._reigns[since:]
+        return [frozenset(known for known in _STATEFUL if one.born.get(known, math.inf) <= token) for one in reigns]
+
     @property
-    def born(self) -> Mapping[str, int]:
+    def born(self) -> Mapping[str, float]:
         """The token under which each operator was added that is there now, 0 for what the run began with."""
         return self._reigns[-1].born
 
@@ -79,7 +91,8 @@ class Lineage:
     def legs(self, rows: MemoryRun) -> tuple[Leg, ...]:
         """Return what the run is made of: its epochs in force, and those to come."""
         now = self._reigns[-1]
-        if len(self._reigns) == 1 and [leg.program for leg in self._of_origin] in ([], [now.program]):
+        is_one = len(self._reigns) == 1 and [leg.program for leg in self._of_origin] in ([], [now.program])
+        if is_one and not any(now.born.values()):
             return (Leg(program=now.program),)
         legs, token = self._legs(rows)
         return _go_on(legs, now, after=token, through=None)
@@ -97,6 +110,11 @@ class Lineage:
                 reign = next(known for known in reversed(self._reigns) if known.since <= token)
                 legs, after = _go_on(legs, reign, after=after, through=epoch), token
         return legs, after
+
+
+def carried_by(branch: Row) -> frozenset[str]:
+    """Return whose states a branch's row says that it carries on."""
+    return frozenset(known.removesuffix(".state") for known in branch["carries"])
 
 
 def _carries(program: Program, operator_id: str) -> bool:
