@@ -45,6 +45,7 @@ OTHER_RUNS = "until the other runs are collected"
 
 _SETTINGS = Settings(store_url=None, state_uri=STATE_URI)
 _THERE = 0.9  # how often a checkpoint is named that was completed, as far as anybody has seen
+_NEWEST = 0.4  # how often somebody branches the newest checkpoint, which may break
 _BUSY = 0.5  # how often who has read the run collects the garbage of others first
 _DROPS = 0.6  # how often a branch of a program that changes may drop state
 _OLD_KEY = 0.2  # how often the key is that of a branch that is there
@@ -156,7 +157,8 @@ def _draw_request(run: SimulatedRun) -> BranchRequest:
     last_epoch = run.oracle.reference.last_epoch
     rows = [row for row in run.rows.checkpoints.values() if row["epoch"] < last_epoch]
     with_files = [row for row in rows if row["manifest_path"] is not None]
-    row = random.choice(with_files if with_files and random.random() < _THERE else rows)
+    newest = [row for row in rows if row["status"] == "COMPLETED" and random.random() < _NEWEST]
+    row = random.choice(newest or (with_files if with_files and random.random() < _THERE else rows))
     has_id = random.random() < 0.7
     claims = 0.1 if row["status"] == "COMPLETED" else 0.6  # the newest one nobody can claim
     return BranchRequest(
