@@ -19,7 +19,7 @@ from iteration_lib.protocol.event import CheckpointReleased
 @click.argument("checkpoint_id", metavar="CHECKPOINT", type=click.IntRange(min=1))
 @store_options
 def pin(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: bool) -> None:
-    """Keep a CHECKPOINT, whatever retention lets go, until it is released. It stays when its run is deleted, too."""
+    """Keep a CHECKPOINT until it is released. Retention lets it be, and it stays when its run is deleted, too."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         Coordinator(store).pin(found.run_id, checkpoint_id, pinned_by=this_person())
@@ -33,7 +33,7 @@ def pin(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: bo
 @click.argument("checkpoint_id", metavar="CHECKPOINT", type=click.IntRange(min=1))
 @store_options
 def release(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: bool) -> None:
-    """Let a CHECKPOINT go that was pinned by hand: retention decides on it again. It may be called again."""
+    """Let a pinned CHECKPOINT go. Retention decides on it again."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         known = store.list_checkpoints(found.run_id, [checkpoint_id])
