@@ -265,8 +265,8 @@ def parts_of_older_attempt(path: str) -> Iterator[str]:
 
 
 def test_newer_attempt_waits_its_turn_unless_it_is_told_to_take_over(bench: Bench) -> None:
-    """The older process is there, and its lease holds."""
-    older = hold(bench, "epoch_opened@1")
+    """The older process is there, and its lease holds; it is stopped where no thread of it may be in a transaction."""
+    older = hold(bench, "epoch_opened@0")
 
     refused = bench.start(bench.folder.name, *SHORT)
     code = refused.wait()
