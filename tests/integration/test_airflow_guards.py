@@ -31,6 +31,8 @@ LET_IN = {
     ("POST", f"{RUN}/checkpoint"): USERS,
     ("POST", f"{RUN}/savepoint"): USERS,
     ("POST", f"{RUN}/checkpoints/{{checkpoint_id}}/savepoint"): USERS,
+    ("POST", f"{RUN}/checkpoints/{{checkpoint_id}}/pin"): USERS,
+    ("POST", f"{RUN}/checkpoints/{{checkpoint_id}}/release"): USERS,
     ("POST", f"{RUN}/plan"): USERS,
 }
 ROUTES = [(method, route) for route in make_app().routes if isinstance(route, APIRoute) for method in route.methods]
