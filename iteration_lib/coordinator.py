@@ -78,7 +78,7 @@ class Coordinator:
     ) -> tuple[int, ...]:
         """Discard, in one transaction, what nobody needs and a policy does not keep; return the checkpoints' ids.
 
-        Of a run that was deleted everything goes that no branch pins. An attempt whose policy it is says who it is.
+        Of a run that was deleted everything goes that nobody pins. An attempt whose policy it is says who it is.
         Raises as `apply` does.
         """
         return retry(lambda: self._discard_once(run_id, policy, attempt_id), f"run_id={run_id}", sleep=self._sleep)
