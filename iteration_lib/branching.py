@@ -24,6 +24,7 @@ from typing import Literal
 from iteration_lib.config import Settings
 from iteration_lib.errors import IllegalBranchError, IterationError, RunMismatchError, RunNotFoundError, UsageError
 from iteration_lib.launch import find_run, max_epochs_of, new_run
+from iteration_lib.marker import there_since
 from iteration_lib.model.definition import carrying_of, describe, load_iteration, params_differences
 from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
 from iteration_lib.model.graph import Graph
@@ -264,7 +265,7 @@ def _is_savepoint(uri: str) -> bool:
 def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, checkpoint_id: int | None) -> _Source:
     checkpoint = _choose(store, run, request, checkpoint_id=checkpoint_id)
     operators = store.list_operators(run.run_id)  # read after the definition, which may be another one by now
-    as_then = {known.operator_id for known in operators if known.added_under <= checkpoint.fencing_token}
+    as_then = there_since(operators, checkpoint.fencing_token)
     return _Source(
         shown=f"checkpoint {checkpoint.checkpoint_id} of run {run.run_key!r}",
         origin_run_id=run.run_id,

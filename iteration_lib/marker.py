@@ -68,20 +68,24 @@ def markers_of(
     )
 
 
+def there_since(operators: Iterable[OperatorRecord], fencing_token: int) -> frozenset[str]:
+    """Return the operators that a run has kept ever since the attempt with a token, or since it began (0)."""
+    return frozenset(known.operator_id for known in operators if known.added_under <= fencing_token)
+
+
 def kept_in_force(operators: Iterable[OperatorRecord], branch: BranchRecord) -> frozenset[str]:
     """Return which of its operators a branch takes over: none that it has added itself, whatever its id."""
-    return frozenset(branch.keeps) & {known.operator_id for known in operators if known.added_under == 0}
+    return frozenset(branch.keeps) & there_since(operators, fencing_token=0)
 
 
 def carried_in_force(operators: Iterable[OperatorRecord], manifest: Manifest) -> Manifest:
     """Return a checkpoint's manifest without what operators carried in it that its run has removed since."""
-    known = {found.operator_id for found in operators if found.added_under <= manifest.fencing_token}
-    return _carried_by(known, manifest)
+    return _carried_by(there_since(operators, manifest.fencing_token), manifest)
 
 
 def carried_from_origin(operators: Iterable[OperatorRecord], branch: BranchRecord, manifest: Manifest) -> Manifest:
     """Return the manifest that a branch starts from without the variables and states that it does not go on with."""
-    known = {found.operator_id for found in operators if found.added_under == 0}
+    known = there_since(operators, fencing_token=0)
     return _carried_by(known if branch.carries is None else known.intersection(branch.carries), manifest)
 
 

@@ -287,8 +287,8 @@ RETENTIONS = (
         name="branch takes over what it would compute otherwise",
         rule="branches",
         file="marker.py",
-        old="return frozenset(branch.keeps) & {known.operator_id for known in operators if known.added_under == 0}",
-        new="return frozenset(known.operator_id for known in operators if known.added_under == 0)",
+        old="return frozenset(branch.keeps) & there_since(operators, fencing_token=0)",
+        new="return there_since(operators, fencing_token=0)",
     ),
     Mutant(
         name="attempts of a branch share their copies",
