@@ -52,13 +52,16 @@ class Dialogue:
 
     def _send(self, calls: Sequence[Call], *last: str) -> None:
         self._held = []
+        parts, values = [self._first] if self._first else [], list[object]()
+        self._first = ""
         for call in calls:
+            statement = call.statement
             if call.name not in self._prepared:
-                self._cursor.execute(call.statement.prepare)
+                self._cursor.execute(statement.prepare)
                 self._prepared.add(call.name)
-        first, self._first = [self._first] if self._first else [], ""
-        message = ";".join([*first, *(call.statement.execute for call in calls), *last])
-        self._cursor.execute(message, [value for call in calls for value in call.values])
+            parts.append(statement.execute)
+            values += call.values
+        self._cursor.execute(";".join([*parts, *last]), values)
 
 
 @contextmanager

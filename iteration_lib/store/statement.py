@@ -19,8 +19,8 @@ _DIALECT = postgresql.dialect(paramstyle="numeric_dollar")  # type: ignore[no-un
 
 # The message is cast to a number, which it is not: an error of the server's own that says what was touched.
 _COUNTED = """WITH touched AS ({query} RETURNING 1)
-SELECT CASE WHEN count(*) <@ CAST(CAST(:rows AS text) AS int8range) THEN 0
-    ELSE CAST('{name} touched ' || count(*) || ' rows, not ' || :rows AS integer) END FROM touched"""
+SELECT CASE WHEN count(*) <@ CAST(:rows AS int8range) THEN 0
+    ELSE CAST('{name} touched ' || count(*) || ' rows, not ' || CAST(:rows AS int8range) AS integer) END FROM touched"""
 
 
 @dataclass(frozen=True, slots=True)

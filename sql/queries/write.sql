@@ -5,7 +5,7 @@
 WITH locked AS MATERIALIZED (
     SELECT revision, attempt_id FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE
 )
-SELECT revision, attempt_id, clock_timestamp() AS now FROM locked;
+SELECT revision, CAST(attempt_id AS text) AS attempt_id, clock_timestamp() AS now FROM locked;
 
 -- insert_run: create a run, unless its key is taken
 INSERT INTO runs

@@ -129,9 +129,9 @@ def test_every_write_can_be_prepared(engine: Engine, name: str) -> None:
 @pytest.mark.parametrize(
     ("missed", "said"),
     [
-        ({"token": 2}, "touch_run touched 0 rows, not [1,1]"),
-        ({"rows": "[2,2]"}, "touch_run touched 1 rows, not [2,2]"),
-        ({"rows": "[0,0]"}, "touch_run touched 1 rows, not [0,0]"),
+        ({"token": 2}, "touch_run touched 0 rows, not [1,2)"),
+        ({"rows": "[2,2]"}, "touch_run touched 1 rows, not [2,3)"),
+        ({"rows": "[0,0]"}, "touch_run touched 1 rows, not [0,1)"),
         ({"token": 2, "rows": "[1,)"}, "touch_run touched 0 rows, not [1,)"),
     ],
 )
