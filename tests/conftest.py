@@ -36,12 +36,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Say what stays together where the tests run on several workers: a module, and all that needs Airflow.
 
-    In one process what needs Airflow comes last, so that its processes do not idle beside everything else.
+    That comes first on several workers, being the longest, of which much is waiting; in one process it comes last, so
+    that its processes do not idle beside everything else.
     """
-    items.sort(key=lambda item: item.get_closest_marker("airflow") is not None)
+    is_worker = hasattr(config, "workerinput")
+    items.sort(key=lambda item: (item.get_closest_marker("airflow") is not None) is not is_worker)
     for item in items:
         module = item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group("airflow" if item.get_closest_marker("airflow") else module))
