@@ -227,6 +227,17 @@ class SinkContract:
 
         self._expect_seen(target, newer)
 
+    def test_aborted_epoch_takes_nothing_of_another_one_along(self) -> None:
+        """An attempt died between two checkpoints: what is stored of the first is committed, the rest goes."""
+        target, kept, dropped = new_name(), transaction_of(0), transaction_of(1)
+        committable = self._prepare(target, kept)
+        self._prepare(target, dropped)
+
+        self.sink(target).abort(dropped)
+        self.sink(target).commit(kept, committable)
+
+        self._expect_seen(target, kept)
+
     def test_superseded_attempt_that_prepares_late_is_never_seen(self) -> None:
         """It was in the middle of it when it was aborted; what it computed may be something else."""
         target, older, newer = new_name(), transaction_of(0, token=1), transaction_of(0, token=2)

@@ -106,6 +106,14 @@ class AbortsOnlyWhatIsThere(JsonLinesSink):
         self.prepared(transaction).unlink()
 
 
+class AbortsTheWholeAttempt(JsonLinesSink):
+    """Drops what the attempt has prepared of every epoch."""
+
+    def abort(self, transaction: SinkTransaction) -> None:
+        for epoch in range(10):
+            super().abort(replace(transaction, epoch=epoch))
+
+
 class CannotPrepareNothing(JsonLinesSink):
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
         next(publication.batches())
@@ -215,6 +223,7 @@ class Suite(SinkContract):
         (TakesOutputsForOne, "aborted_output_takes_nothing_of_another_one_along"),
         (TrustsItsFiles, "rows_that_are_not_what_was_written_are_not_published"),
         (AbortsOnlyWhatIsThere, "abort_may_be_repeated_and_finds_nothing_to_drop"),
+        (AbortsTheWholeAttempt, "aborted_epoch_takes_nothing_of_another_one_along"),
         (CannotPrepareNothing, "no_rows_are_published_as_none"),
         (RemembersInTheProcess, "commit_may_be_repeated"),
         (ForgetsTheEpoch, "epochs_of_one_checkpoint_are_prepared_before_the_first_is_committed"),
