@@ -35,15 +35,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:airflow")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Say what stays together where the tests run on several workers: a module, and all that needs Airflow.
 
-    That comes first on several workers, being the longest, of which much is waiting; in one process it comes last, so
-    that its processes do not idle beside everything else.
+    Here, and not where items are modified: xdist looks there before anything else does.
+    """
+    module = item.nodeid.partition("::")[0]
+    item.add_marker(pytest.mark.xdist_group("airflow" if item.get_closest_marker("airflow") else module))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let what needs Airflow come first on several workers, being the longest, and last in one process.
+
+    There its processes would idle beside everything else.
     """
     is_worker = hasattr(config, "workerinput")
     items.sort(key=lambda item: (item.get_closest_marker("airflow") is not None) is not is_worker)
-    for item in items:
-        module = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("airflow" if item.get_closest_marker("airflow") else module))
