@@ -9,23 +9,24 @@ another one now. A data stream that takes parameters, where these are other ones
 Parquet files still; of one that reads by Spark nobody can tell, and whoever branches has to say. What code an older
 checkpoint was written with no row says: an output that the origin itself does not take for finished any more is left
 behind when the rest is copied (savepoint.finished_in_force). What operators carried is settled when the branch is made:
-nothing is carried on of one that the origin has removed since, also where it has added another one of that id; of one
-that it removes later, all is.
+nothing is carried on of one that the origin has removed since, also where it has added another one of that id, and
+whoever branches with an operator of that id has to say so; of one that it removes later, all is carried on.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from iteration_lib.config import Settings
+from iteration_lib.driver.restore import read_origin_manifest
 from iteration_lib.errors import IllegalBranchError, IterationError, RunMismatchError, RunNotFoundError, UsageError
 from iteration_lib.launch import find_run, max_epochs_of, new_run
 from iteration_lib.marker import there_since
-from iteration_lib.model.definition import carrying_of, describe, load_iteration, params_differences
+from iteration_lib.model.definition import carrying_of, declared_as, describe, load_iteration, params_differences
 from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.iteration import Iteration
@@ -90,7 +91,8 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
     """Return the branch of this key, made now if there is none; starts nothing.
 
     Raises RunNotFoundError, UsageError for a checkpoint that is not there, IllegalBranchError with every reason why
-    none can start from it, ParameterError, and RunMismatchError when the key belongs to another run.
+    none can start from it, ParameterError, RunMismatchError when the key belongs to another run, and
+    StateCorruptedError where the checkpoint's manifest has to be read and cannot be.
     """
     source = _find_source(store, request)
     if source.reference == LOOP_REFERENCE:
@@ -102,8 +104,6 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
     graph = iteration.graph()
     parsed = parse_params(iteration.params, {**_known(iteration, source.params), **_asked(source, request)})
     params = params_json(parsed)
-    keeps = _keeps(source, iteration, parsed, data=request.data)
-    _check(source, graph, request, params, keeps)
     origin = Origin(
         origin_run_id=source.origin_run_id,
         origin_checkpoint_id=source.origin_checkpoint_id,
@@ -112,7 +112,7 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
         manifest_path=source.manifest_path,
         manifest_sha256=source.manifest_sha256,
         mode=request.mode,
-        keeps=keeps,
+        keeps=_keeps(source, iteration, parsed, data=request.data),
         branched_by=request.branched_by,
         carries=source.carries,
     )
@@ -124,20 +124,25 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
         params=params,
         max_buckets=source.max_buckets,
     )
-    store.add_run(new, origin)
+    if store.find_run(request.run_key) is None:
+        _check(source, graph, request, params, origin)
+        store.add_run(new, origin)
     found = find_run(store, request.run_key)
-    _check_same(store, found, new, origin)
+    streams = {operator.operator_id for operator in graph.data} if request.data is not None else set()
+    _check_same(store, found, new, origin, streams=streams)
     return found
 
 
-def _check(
-    source: _Source, graph: Graph, request: BranchRequest, params: Mapping[str, Scalar], keeps: Sequence[str]
-) -> None:
+def _check(source: _Source, graph: Graph, request: BranchRequest, params: Mapping[str, Scalar], origin: Origin) -> None:
     """Raise IllegalBranchError with every reason why the branch cannot be."""
-    evolution = evolution_of(source.definition, graph)
+    carried = {declared_as(source.definition, operator_id) for operator_id in source.carries}
     reasons = list(
-        check_branch(evolution, stateful=evolution.before.stateful, allow_dropped_state=request.allow_dropped_state)
+        check_branch(
+            evolution_of(source.definition, graph), stateful=carried, allow_dropped_state=request.allow_dropped_state
+        )
     )
+    if not request.allow_dropped_state:
+        reasons += _left_behind(origin, describe(graph))
     max_epochs = max_epochs_of(params)
     if max_epochs is not None and source.epoch + 1 >= max_epochs:
         reasons.append(
@@ -150,9 +155,21 @@ def _check(
         )
     if request.mode is RestoreMode.CLAIM and source.origin_run_id is None:
         reasons.append("it is a savepoint, which its owner alone removes; branch with --mode no-claim")
-    reasons += _data_reasons(source, graph, request, params, keeps)
+    reasons += _data_reasons(source, graph, request, params, origin.keeps)
     if reasons:
         raise IllegalBranchError(source.shown, tuple(reasons))
+
+
+def _left_behind(origin: Origin, definition: Mapping[str, object]) -> Iterator[str]:
+    """Say which states the checkpoint holds for ids that the branch has, and does not carry on."""
+    begins_anew = set(carrying_of(definition)).difference(origin.carries or ())
+    held = read_origin_manifest(origin).states if begins_anew else {}
+    for operator_id in sorted(begins_anew & held.keys()):
+        yield (
+            f"it holds the state of an operator {declared_as(definition, operator_id)!r} that its run has removed "
+            "since, and the branch's own would begin with none; give it another operator_id, or say "
+            "--allow-dropped-state"
+        )
 
 
 def _data_reasons(
@@ -221,15 +238,21 @@ def _reads_the_same(operator: Operator, before: object, after: object) -> bool:
     return isinstance(sources[0], ParquetSource) and sources[0] == sources[1]
 
 
-def _check_same(store: StoreWithHistory, found: RunRecord, new: NewRun, origin: Origin) -> None:
-    """Raise RunMismatchError where the key belongs to a run that is not this branch."""
+def _check_same(
+    store: StoreWithHistory, found: RunRecord, new: NewRun, origin: Origin, *, streams: Collection[str]
+) -> None:
+    """Raise RunMismatchError where the key belongs to a run that is not this branch.
+
+    What it keeps was settled when it was made, for its origin may have gone on with other operators since; but for the
+    data `streams` of which somebody says now whether they are to be kept.
+    """
     if found.run_id == new.run_id:
         return
     known = store.find_branch(found.run_id)
     differences = [*params_differences(found.params, new.params)]
     if known is None or (known.uri, known.manifest_path) != (origin.uri, origin.manifest_path):
         differences.insert(0, "it did not start from this checkpoint")
-    elif (known.mode, known.keeps) != (origin.mode, origin.keeps):
+    elif known.mode is not origin.mode or {*known.keeps}.intersection(streams) != {*origin.keeps}.intersection(streams):
         kept = ", ".join(known.keeps) or "nothing"
         differences.append(f"it is in mode {known.mode.value}, and keeps {kept} of its origin")
     if differences:

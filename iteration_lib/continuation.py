@@ -7,19 +7,20 @@ is refused that has heard of epochs: it is marked as having heard.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IllegalRestoreError, RunMismatchError
-from iteration_lib.marker import kept_in_force, markers_of
-from iteration_lib.model.definition import describe
+from iteration_lib.marker import kept_in_force, markers_of, there_since
+from iteration_lib.model.definition import declared_as, describe
 from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.listener import ListenerEvent
 from iteration_lib.protocol.legality import Markers, check_restore
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import RunStatus
-from iteration_lib.store.record import RunRecord
+from iteration_lib.store.record import BranchRecord, OperatorRecord, RunRecord
 from iteration_lib.store.seam import History
 
 
@@ -28,7 +29,8 @@ class Continuation:
     """A run and the iteration that it would go on with.
 
     `markers` is what the store says; `kept` what an attempt with this iteration begins with: other operators void what
-    the open epoch had left, those that are gone lose what they finished for good. `kept_from_origin` are the operators
+    the open epoch had left, those that are gone lose what they finished for good. `stateful` are the operators whose
+    state the checkpoint holds from which the run goes on. `kept_from_origin` are the operators
     whose outputs a branch takes over, as long as it has no checkpoint of its own; `pinned` are the data streams, also
     those that are gone, that have read something. `misheard` are the listeners of the end that have heard of epochs,
     when they were listeners of these.
@@ -38,6 +40,7 @@ class Continuation:
     graph: Graph
     evolution: Evolution
     markers: Markers
+    stateful: frozenset[str] = frozenset()
     kept_from_origin: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     misheard: tuple[str, ...] = ()
@@ -66,13 +69,12 @@ class Continuation:
 
     def refusals(self, *, allow_dropped_state: bool) -> tuple[str, ...]:
         """Return why the run may not go on with other operators or listeners, a sentence each; none if it may."""
-        stateful = self.evolution.before.stateful if self.markers.epoch > 0 else ()
         begun = [edge.operator_id for edge in self.markers.edges if edge.epoch == NO_EPOCH]
         captured = [self._declared(edge.operator_id) for edge in self.markers.edges]
         refused = check_evolution(
             self.evolution,
             finished=self.markers.finished.union(begun, self.kept_from_origin),
-            stateful=stateful,
+            stateful=self.stateful,
             captured=captured,
             pinned=self.pinned,
             allow_dropped_state=allow_dropped_state,
@@ -109,10 +111,25 @@ def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_ed
         graph=graph,
         evolution=evolution,
         markers=markers,
+        stateful=_stateful(store, run, operators, branch).intersection(evolution.before.stateful),
         kept_from_origin=tuple(sorted(known for known in kept if _finishes(evolution, known))),
         pinned=tuple(pin.name for pin in store.list_pins(run.run_id)),
         misheard=_misheard(store, run, graph),
     )
+
+
+def _stateful(
+    store: History, run: RunRecord, operators: Sequence[OperatorRecord], branch: BranchRecord | None
+) -> frozenset[str]:
+    """Return the operators that were there already when the checkpoint was taken from which a run goes on."""
+    completed = store.find_completed(run.run_id)
+    if completed is not None:
+        return there_since(operators, completed.fencing_token)
+    if branch is None:
+        return frozenset()
+    begun_with = there_since(operators, fencing_token=0)
+    carried = begun_with if branch.carries is None else begun_with.intersection(branch.carries)
+    return frozenset(declared_as(run.definition, operator_id) for operator_id in carried)
 
 
 def _finishes(evolution: Evolution, operator_id: str) -> bool:

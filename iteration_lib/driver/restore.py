@@ -14,7 +14,7 @@ from iteration_lib.state.files import read_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.state.saved import SavedStream
-from iteration_lib.store.record import BranchRecord, CheckpointRecord, RunRecord
+from iteration_lib.store.record import CheckpointRecord, Origin, RunRecord
 from iteration_lib.store.seam import History
 
 
@@ -51,10 +51,10 @@ def read_manifest(location: StateLocation, checkpoint: CheckpointRecord) -> Mani
     return Manifest.from_bytes(read_bytes(location, path, sha256=str(checkpoint.manifest_sha256)), path=path)
 
 
-def read_origin_manifest(branch: BranchRecord) -> Manifest:
+def read_origin_manifest(origin: Origin) -> Manifest:
     """Return the manifest of the checkpoint that a branch started from; raises StateCorruptedError that names it."""
-    content = read_bytes(StateLocation(branch.uri), branch.manifest_path, sha256=branch.manifest_sha256)
-    return Manifest.from_bytes(content, path=branch.manifest_path)
+    content = read_bytes(StateLocation(origin.uri), origin.manifest_path, sha256=origin.manifest_sha256)
+    return Manifest.from_bytes(content, path=origin.manifest_path)
 
 
 def carried_streams(graph: Graph, manifest: Manifest) -> tuple[SavedStream, ...]:

@@ -129,6 +129,12 @@ def carrying_of(definition: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(sorted(i for i, operator in operators.items() if operator["role"] == Role.VARIABLE.value))
 
 
+def declared_as(definition: Mapping[str, object], operator_id: str) -> str:
+    """Return the operator that the user wrote, of which one may be a hidden part."""
+    operators = cast("dict[str, dict[str, Any]]", definition["operators"])  # Any: JSON that `describe` made
+    return operators[operator_id].get("part_of") or operator_id
+
+
 def format_of(definition: Mapping[str, object]) -> int:
     """Return the format that a definition was written in."""
     return cast("int", definition.get("format", 1))

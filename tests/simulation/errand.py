@@ -89,13 +89,13 @@ class Seen:
         self._programs = len(run.lineage.programs)
         self._versions = len(run.world.file.versions) if run.world.file is not None else 0
 
-    def may_be_kept(self, program: Program, request: BranchRequest) -> list[tuple[str, ...]]:
+    def may_be_kept(self, program: Program, request: BranchRequest, checkpoint_id: int) -> list[tuple[str, ...]]:
         """Return what a branch may take over that begins with a program."""
         if not isinstance(program, EvolvingProgram):
             once = (o.operator_id for o in program.graph.operators if o.role is Role.DATA or o.finishes)
             return [tuple(sorted(once))]
-        is_refused = partial(refused_to_branch, allows_drop=request.allow_dropped_state)
-        return [kept_by_branch(of, program) for of in self._origins if not is_refused(of, program)]
+        found = self._found(request, checkpoint_id)
+        return [kept_by_branch(of, program) for of in self._origins if not all(judge(of, program) for judge in found)]
 
     def may_be_carried(self, checkpoint_id: int) -> list[frozenset[str]]:
         """Return whose states a branch of a checkpoint may carry on."""
@@ -106,8 +106,17 @@ class Seen:
         """Tell whether the state of the checkpoint may not have fitted the file."""
         file = self._run.world.file
         versions = [program_of(version) for version in file.versions[self._versions - 1 :]] if file is not None else []
-        is_refused = partial(refused_to_branch, allows_drop=request.allow_dropped_state)
-        return any(is_refused(of, program) for of in self._origins for program in versions)
+        asked = [
+            row["checkpoint_id"] for row in self._run.rows.checkpoints.values() if _is_meant(self._run, request, row)
+        ]
+        found = [judge for checkpoint_id in asked for judge in self._found(request, checkpoint_id)]
+        return any(judge(of, program) for judge in found for of in self._origins for program in versions)
+
+    def _found(self, request: BranchRequest, checkpoint_id: int) -> list[Callable[..., frozenset[str]]]:
+        """Return the rule for a branch of a checkpoint, by what its run may have carried on since."""
+        held = self._run.lineage.held(self._run.rows.checkpoints[checkpoint_id]["fencing_token"])
+        rule = partial(refused_to_branch, held=held, allows_drop=request.allow_dropped_state)
+        return [partial(rule, carried=carried) for carried in self.may_be_carried(checkpoint_id)]
 
     @property
     def _origins(self) -> list[EvolvingProgram]:
@@ -198,7 +207,8 @@ def _check_branch(run: SimulatedRun, request: BranchRequest, made: RunRecord, se
         return  # it was there, of another version by now
     row = branch.rows.branch or {}
     asked = [known["checkpoint_id"] for known in run.rows.checkpoints.values() if _is_meant(run, request, known)]
-    keeps = [() if request.data == "new" else known for known in seen.may_be_kept(branch.lineage.programs[0], request)]
+    may_be_kept = seen.may_be_kept(branch.lineage.programs[0], request, row["origin_checkpoint_id"])
+    keeps = [() if request.data == "new" else known for known in may_be_kept]
     wanted = [(run.run_id, request.mode.value, known) for known in keeps]
     found = (row.get("origin_run_id"), row.get("mode"), row.get("keeps"))
     may_be_newest_since = bool(run.rows.fallbacks)  # an older one became it, which was claimed by then, or about to be

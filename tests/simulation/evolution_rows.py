@@ -15,7 +15,7 @@ from iteration_lib.errors import RunMismatchError
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.change import TABLES, Change, Checks, Violate
 from tests.simulation.edge_rows import FOR_GOOD
-from tests.simulation.evolution_rules import left_of, refused
+from tests.simulation.evolution_rules import Left, left_of, refused
 from tests.simulation.versions import SLOTS, Declared, EvolvingProgram
 
 if TYPE_CHECKING:
@@ -78,9 +78,14 @@ class EvolutionOracle(Checks):
         self._require(bool(why) and told == why, "evolution", "it was refused for {}, not {}", error.differences, why)
 
     def _refused(self, attempt: SimulatedAttempt, rows: MemoryRun) -> frozenset[str]:
-        left = left_of(rows, ignores_edges=attempt.pace.ignore_edges, kept=self._run.lineage.kept_from_origin(rows))
+        left = self._left(rows, ignores_edges=attempt.pace.ignore_edges)
         old, new = cast("EvolvingProgram", self._run.program), cast("EvolvingProgram", attempt.program)
         return refused(old, new, left, allows_drop=attempt.allows_drop)
+
+    def _left(self, rows: MemoryRun, *, ignores_edges: bool) -> Left:
+        lineage = self._run.lineage
+        kept, stateful = lineage.kept_from_origin(rows), lineage.stateful(rows)
+        return left_of(rows, ignores_edges=ignores_edges, kept=kept, stateful=stateful)
 
     def _operators(self, change: Change, old: EvolvingProgram, new: EvolvingProgram) -> None:
         operators = cast("Mapping[str, Mapping[str, Any]]", new.definition["operators"])  # Any: JSON
@@ -112,7 +117,7 @@ class EvolutionOracle(Checks):
     def _count(self, old: EvolvingProgram, new: EvolvingProgram, rows: MemoryRun) -> None:
         for operator_id, declared in old.declared.items():
             self._codes.setdefault(operator_id, set()).add(declared.code)
-        left = left_of(rows, ignores_edges=False, kept=self._run.lineage.kept_from_origin(rows))
+        left = self._left(rows, ignores_edges=False)
         for operator_id, now in new.declared.items():
             was, kind = old.declared.get(operator_id), _kind(operator_id)
             if was is None:

@@ -20,17 +20,20 @@ class Left:
 
     finished: frozenset[str]
     captured: frozenset[str]
+    stateful: frozenset[str]
     has_checkpoint: bool
     pinned: frozenset[str]
 
     def holds(self, operator_id: str) -> bool:
         """Tell whether something of an operator would be lost with it."""
-        is_kept = self.has_checkpoint and SLOTS[operator_id].has_state
-        return is_kept or operator_id in self.finished | self.captured
+        return operator_id in self.stateful | self.finished | self.captured
 
 
-def left_of(rows: MemoryRun, *, ignores_edges: bool, kept: Collection[str]) -> Left:
-    """Return what the next attempt of a run finds; `kept` is what a branch has yet to take over from its origin."""
+def left_of(rows: MemoryRun, *, ignores_edges: bool, kept: Collection[str], stateful: Collection[str]) -> Left:
+    """Return what the next attempt of a run finds.
+
+    `kept` is what a branch has yet to take over from its origin, `stateful` whose states the run goes on with.
+    """
     next_epoch = rows.run["last_durable_epoch"] + 1
     done = {key for key, operator in rows.operators.items() if operator["finished_at"] is not None}
     live = [part for part in rows.parts if part["voided_at"] is None and not ignores_edges]
@@ -39,9 +42,15 @@ def left_of(rows: MemoryRun, *, ignores_edges: bool, kept: Collection[str]) -> L
     return Left(
         finished=frozenset(done | begun | {known for known in kept if SLOTS[known].finishes}),
         captured=frozenset(known.partition(".")[0] for known in open_ones),  # one that carries state has hidden parts
-        has_checkpoint=next_epoch > 0,
+        stateful=frozenset(stateful),
+        has_checkpoint=has_checkpoint(rows),
         pinned=frozenset(rows.pins),
     )
+
+
+def has_checkpoint(rows: MemoryRun) -> bool:
+    """Tell whether a run goes on from a checkpoint, its own or its origin's; a deleted one has none any more."""
+    return rows.branch is not None or any(row["status"] == "COMPLETED" for row in rows.checkpoints.values())
 
 
 def refused(before: EvolvingProgram, after: EvolvingProgram, left: Left, *, allows_drop: bool) -> frozenset[str]:
@@ -62,11 +71,23 @@ def _refused(before: EvolvingProgram, after: EvolvingProgram, left: Left, *, all
             yield operator_id
 
 
-def refused_to_branch(before: EvolvingProgram, after: EvolvingProgram, *, allows_drop: bool) -> frozenset[str]:
-    """Return the operators for which no branch with another version may start: their state would be lost, or lack."""
-    gone, new = before.declared.keys() - after.declared.keys(), after.declared.keys() - before.declared.keys()
-    lost = {known for known in gone if SLOTS[known].has_state and not allows_drop}
-    return frozenset(lost | {known for known in new if SLOTS[known].decorator == "variable"})
+def refused_to_branch(
+    before: EvolvingProgram,
+    after: EvolvingProgram,
+    *,
+    held: Collection[str],
+    carried: Collection[str],
+    allows_drop: bool,
+) -> frozenset[str]:
+    """Return the operators for which no branch with another version may start: their state would be lost, or lack.
+
+    The checkpoint has `held` states, and those that are `carried` on are of operators that its run has had ever since.
+    """
+    new = after.declared.keys() - before.declared.keys()
+    lost = (before.declared.keys() - after.declared.keys()).intersection(carried)
+    begun_anew = after.declared.keys() & set(held) - set(carried)
+    dropped = set() if allows_drop else lost | {known for known in begun_anew if SLOTS[known].decorator != "variable"}
+    return frozenset(dropped | {known for known in new if SLOTS[known].decorator == "variable"})
 
 
 def kept_by_branch(before: EvolvingProgram, after: EvolvingProgram) -> tuple[str, ...]:

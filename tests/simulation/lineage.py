@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.change import Row, origin_epoch
+from tests.simulation.evolution_rules import has_checkpoint
 from tests.simulation.programs import Program
 from tests.simulation.reference import Leg
 from tests.simulation.versions import SLOTS, EvolvingProgram
@@ -62,6 +63,18 @@ class Lineage:
     def born(self) -> Mapping[str, float]:
         """The token under which each operator was added that is there now, 0 for what the run began with."""
         return self._reigns[-1].born
+
+    def held(self, token: int) -> frozenset[str]:
+        """Return the operators whose states a checkpoint under a token holds: all that there were then."""
+        reign = next(known for known in reversed(self._reigns) if known.since <= token)
+        return _STATEFUL.intersection(reign.born)
+
+    def stateful(self, rows: MemoryRun) -> frozenset[str]:
+        """Return whose states the run goes on with."""
+        if not has_checkpoint(rows):
+            return frozenset()
+        known = _STATEFUL.intersection(self.born)
+        return frozenset(one for one in known if SLOTS[one].decorator == "variable" or self.has_state(rows, one))
 
     def has_state(self, rows: MemoryRun, operator_id: str) -> bool:
         """Tell whether the last durable epoch left a state of an operator, of itself and no other of its id."""

@@ -15,13 +15,14 @@ from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.restore import read_manifest
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import InputError, OperatorFailedError, RunMismatchError
+from iteration_lib.errors import IllegalBranchError, InputError, OperatorFailedError, RunMismatchError
 from iteration_lib.launch import Drive, drive_run, find_run, read_outputs
 from iteration_lib.planning.plan import plan_run
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.status import RunStatus
 from iteration_lib.savepoint import checkpoint_of, write_savepoint
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import NewRun, Origin, RunRecord
@@ -48,6 +49,7 @@ def count(moved, state):
 
 planned.output(count=count)
 """
+COUNT_BY_BUCKETS = COUNT.replace("planned.operator(", "planned.map_buckets(").replace("(moved,", "(scaled,")
 EXTRA = """
 
 @planned.map_buckets(finishes=True)
@@ -76,6 +78,12 @@ def probe(prices):
 
 planned.output(probe=probe)
 """
+
+AGAIN = BranchRequest(checkpoint="planned@2", run_key="again", branched_by="ann")
+REMOVED_SINCE = (
+    "it holds the state of an operator 'count' that its run has removed since, and the branch's own would begin with "
+    "none; give it another operator_id, or say --allow-dropped-state"
+)
 
 
 @pytest.fixture
@@ -214,7 +222,8 @@ def test_branch_begins_with_no_state_of_an_operator_that_its_origin_has_removed_
         checkpoint = str(bench.folder / "saved")
         second = bench.store.list_checkpoints(bench.run.run_id, [2])[0]
         write_savepoint(checkpoint_of(bench.store, bench.run, second), StateLocation(checkpoint))
-    branch_run(bench.store, settings, BranchRequest(checkpoint=checkpoint, run_key="again", branched_by="ann"))
+    request = BranchRequest(checkpoint=checkpoint, run_key="again", branched_by="ann", allow_dropped_state=not is_saved)
+    branch_run(bench.store, settings, request)
     for folder in bench.state.rglob("count.state-next"):
         shutil.rmtree(folder)
 
@@ -234,12 +243,89 @@ def test_savepoint_that_holds_what_its_run_had_removed_gives_no_state_to_who_tak
     write_savepoint(dataclasses.replace(savepoint, manifest=manifest), StateLocation(str(bench.folder / "saved")))
     bench.write_iteration(LONG + COUNT.format(step=1000.0))
     request = BranchRequest(checkpoint=str(bench.folder / "saved"), run_key="again", branched_by="ann")
-    branch_run(bench.store, settings, request)
+    with pytest.raises(IllegalBranchError) as caught:
+        branch_run(bench.store, settings, request)
+    branch_run(bench.store, settings, dataclasses.replace(request, allow_dropped_state=True))
 
     ended = drive_branch(bench, settings)
 
+    assert (REMOVED_SINCE,) == caught.value.reasons
     assert ({"centre"}, {"count.state"}) == (set(manifest.variables), set(manifest.states))
     assert [{"total": 3000.0}] == read_outputs(bench.store, ended)["count"].to_pylist()
+
+
+@pytest.mark.parametrize("is_back", [True, False], ids=["back already", "gone still"])
+def test_branch_drops_the_state_of_an_operator_that_its_origin_has_removed_only_where_that_is_said(
+    bench: InMemory,
+    is_back: bool,  # noqa: FBT001 - a case
+) -> None:
+    settings = counted_and_removed(bench)
+    bench.write_iteration(LONG + COUNT.format(step=1.0))
+    if is_back:
+        bench.drive(until_epoch=4)
+
+    with pytest.raises(IllegalBranchError) as caught:
+        branch_run(bench.store, settings, AGAIN)
+
+    assert (REMOVED_SINCE,) == caught.value.reasons
+    assert bench.store.find_run("again") is None
+
+
+@pytest.mark.parametrize("then", ["", COUNT_BY_BUCKETS], ids=["without", "of another kind"])
+def test_branch_is_held_to_no_state_that_its_checkpoint_does_not_hold(bench: InMemory, then: str) -> None:
+    """Whatever operators its origin has added since."""
+    bench.write_iteration(LONG)
+    bench.open()
+    bench.drive(until_epoch=2)
+    bench.write_iteration(LONG + COUNT.format(step=1.0))
+    bench.drive(until_epoch=4)
+    bench.write_iteration(LONG + then.format(step=1.0))
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+
+    branch_run(bench.store, settings, AGAIN)
+
+    assert RunStatus.FINISHED is drive_branch(bench, settings).status
+
+
+@pytest.mark.parametrize("is_branch", [True, False], ids=["a branch", "a run"])
+def test_operator_that_failed_before_any_checkpoint_held_its_state_may_be_taken_out_again(
+    bench: InMemory,
+    is_branch: bool,  # noqa: FBT001 - a case
+) -> None:
+    bench.write_iteration(LONG)
+    bench.open()
+    bench.drive(until_epoch=2)
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    run_key = branch_run(bench.store, settings, AGAIN).run_key if is_branch else bench.run.run_key
+    bench.write_iteration(LONG + COUNT.format(step="np.nowhere"))
+    with pytest.raises(OperatorFailedError):
+        drive_branch(bench, settings, run_key=run_key)
+    bench.write_iteration(LONG)
+
+    planned = plan_run(bench.store, find_run(bench.store, run_key))
+    ended = drive_branch(bench, settings, run_key=run_key)
+
+    assert ((), RunStatus.FINISHED) == (planned.refusals, ended.status)
+
+
+def test_branch_that_is_asked_for_again_is_the_one_that_there_is_whatever_its_origin_has_done_since(
+    bench: InMemory,
+) -> None:
+    bench.write_iteration(LONG + EXTRA.format(factor=10.0))
+    bench.open()
+    bench.drive(until_epoch=2)
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    made = branch_run(bench.store, settings, AGAIN)
+    bench.write_iteration(LONG + COUNT.format(step=1.0))
+    bench.drive(until_epoch=3, allow_dropped_state=True)
+    bench.write_iteration(LONG + EXTRA.format(factor=10.0))
+
+    again = branch_run(bench.store, settings, AGAIN)
+    with pytest.raises(RunMismatchError) as caught:
+        branch_run(bench.store, settings, dataclasses.replace(AGAIN, data="new"))
+
+    assert made.run_id == again.run_id
+    assert ("it is in mode NO_CLAIM, and keeps extra, made, points, scaled of its origin",) == caught.value.differences
 
 
 @pytest.mark.parametrize("is_of_now", [True, False], ids=["of now", "of an older version"])
@@ -286,11 +372,13 @@ def branched_by_an_older_version(bench: InMemory, made: RunRecord, *, run_key: s
     assert bench.store.add_run(run, Origin(**{**fields, "carries": None}))
 
 
-def drive_branch(bench: InMemory, settings: Settings, *, allow_dropped_state: bool = False) -> RunRecord:
+def drive_branch(
+    bench: InMemory, settings: Settings, *, run_key: str = "again", allow_dropped_state: bool = False
+) -> RunRecord:
     drive = Drive(
         holder=this_holder(),
         open_runner=Engine(kind=EngineKind.LOCAL).open_runner,
         parallelism=2,
         allow_dropped_state=allow_dropped_state,
     )
-    return drive_run(bench.store, settings, find_run(bench.store, "again"), drive)
+    return drive_run(bench.store, settings, find_run(bench.store, run_key), drive)
