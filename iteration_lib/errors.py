@@ -45,6 +45,7 @@ fields and one sentence that ends with what to do next.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _USER = re.compile(r"(?<=//)[^/\s]*(?=@)")  # up to the last @: a password may hold one
 
@@ -355,14 +356,16 @@ class StopRefusedError(UsageError):
 
 
 class FallbackRefusedError(UsageError):
-    """The run cannot go on from an older checkpoint."""
+    """The run cannot go on from an older checkpoint, or not before what a person has pinned is released."""
 
-    def __init__(self, run_id: str, reason: str) -> None:
+    def __init__(self, run_id: str, reason: str, *, pinned_by_hand: Sequence[int] = ()) -> None:
         self.run_id = run_id
         self.reason = reason
+        self.release = " and ".join(f"`iteration release {run_id} {known}`" for known in pinned_by_hand) or None
+        first = f"{self.release}, or " if self.release else ""
         super().__init__(
-            f"run {run_id} cannot fall back to an older checkpoint: {reason}; restore the files, or start another run "
-            "from one (iteration branch)"
+            f"run {run_id} cannot fall back to an older checkpoint: {reason}; {first}restore the files, or start "
+            "another run from one (iteration branch)"
         )
 
 

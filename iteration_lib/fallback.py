@@ -60,20 +60,23 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
     return replace(context, attempt=replace(context.attempt, opened=state))
 
 
-def can_help(store: StoreWithHistory, run: RunRecord, graph: Graph) -> bool:
-    """Tell whether a run that a bad file has stopped may go on from an older checkpoint, and one is whole."""
+def advise(store: StoreWithHistory, run: RunRecord, graph: Graph) -> str | None:
+    """Say how a run that a bad file has stopped goes on from an older checkpoint that is whole; None: it cannot."""
     newest = store.find_completed(run.run_id)
     if run.terminated_by is not None or newest is None:
-        return False
+        return None
+    advice = "with --allow-fallback it goes on from an older checkpoint"
     try:
         problem = problem_of(store, run, graph, newest)
         if problem is None:
-            return False
+            return None
         older = _older_than(store, run, graph, newest, problem)
         check_unheard(Coordinator(store).apply(run.run_id), older.checkpoint_id, older.epoch)
+    except FallbackRefusedError as err:
+        return f"{advice}, after {err.release}" if err.release else None
     except IterationError:
-        return False
-    return True
+        return None
+    return advice
 
 
 def _older_than(

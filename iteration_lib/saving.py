@@ -6,6 +6,7 @@ the meantime, a file is missing, the copy fails, and a newer checkpoint is copie
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,8 +37,9 @@ def save_run(
 
     With `or_newest` the newest one takes the place of one that retention has let go.
 
-    Repeating the call with the same checkpoint and folder is harmless. Raises UsageError for a checkpoint that is not
-    there or a folder that holds another savepoint, StateCorruptedError that names a bad file, StateLocationError.
+    Repeating the call is harmless. Where the run's code has changed since, it makes another savepoint of the same
+    checkpoint, which a folder that `uri` names does not take. Raises UsageError for that, and for a checkpoint that is
+    not there, StateCorruptedError that names a bad file, StateLocationError.
     """
     for _ in range(_TRIES):
         checkpoint = _choose(store, run, checkpoint_id, or_newest=or_newest)
@@ -74,9 +76,12 @@ def newest_of(
 
 
 def _save(store: History, run: RunRecord, checkpoint: CheckpointRecord, uri: str | None) -> Savepoint:
-    own_folder = f"{SAVEPOINTS}/{run.run_id}-{checkpoint.checkpoint_id:06d}"
-    destination = StateLocation(uri) if uri is not None else StateLocation(run.state_uri).below(own_folder)
-    return write_savepoint(checkpoint_of(store, run, checkpoint), destination)
+    found = checkpoint_of(store, run, checkpoint)
+    if uri is not None:
+        return write_savepoint(found, StateLocation(uri))
+    said = hashlib.sha256(found.to_bytes()).hexdigest()[:8]  # the run may say other things of a checkpoint later on
+    own_folder = f"{SAVEPOINTS}/{run.run_id}-{checkpoint.checkpoint_id:06d}-{said}"
+    return write_savepoint(found, StateLocation(run.state_uri).below(own_folder))
 
 
 def _is_discarded(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> bool:

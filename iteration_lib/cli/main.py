@@ -36,7 +36,7 @@ from iteration_lib.cli.verify import verify
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import IterationError, StateCorruptedError, UsageError
-from iteration_lib.fallback import can_help
+from iteration_lib.fallback import advise
 from iteration_lib.interrupt import TERMINATED_EXIT_CODE, end_in_order
 from iteration_lib.launch import (
     DEFAULT_MAX_BUCKETS,
@@ -180,8 +180,9 @@ def _drive(
             return drive_run(store, settings, found, drive)
         except StateCorruptedError:
             graph = load_iteration(found.reference).graph()
-            if not drive.allow_fallback and can_help(store, find_run(store, found.run_id), graph):
-                click.echo("with --allow-fallback it goes on from an older checkpoint", err=True)
+            advice = None if drive.allow_fallback else advise(store, find_run(store, found.run_id), graph)
+            if advice is not None:
+                click.echo(advice, err=True)
             raise
 
 

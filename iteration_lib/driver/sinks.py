@@ -73,18 +73,23 @@ def open_sinks(graph: Graph, params: object, *, store_url: str | None) -> dict[s
     return found
 
 
-def goes_to(sink: Sink, target: str) -> bool:
-    """Whether a sink publishes into the target of which a committable tells; older ones name no database."""
-    is_older = isinstance(sink, PostgresSink) and target == sink.describe_table()
-    return is_older or target == describe_sink(sink)
+def names_of(sink: Sink, output: str) -> tuple[str, ...]:
+    """Return what committables call the target of a sink: by now, and older ones, which name no database."""
+    with _named(sink, output, "describe"):
+        older = (sink.describe_table(),) if isinstance(sink, PostgresSink) else ()
+        return (describe_sink(sink), *older)
 
 
 def other_target(sinks: Mapping[str, OpenSink], stored: CommittableRecord) -> SinkTargetError | None:
-    """Return the error of an output that waits to be committed to another target than it goes to now."""
+    """Return the error of an output that waits for another target than it goes to now, or whose sink cannot say."""
     found = sinks.get(stored.output)
-    if found is not None and goes_to(found.sink, stored.target):
+    try:
+        names = names_of(found.sink, stored.output) if found is not None else ()
+    except SinkTargetError as err:
+        return err
+    if stored.target in names:
         return None
-    now = describe_sink(found.sink) if found is not None else "no sink"
+    now = names[0] if names else "no sink"
     problem = f"waits for output {stored.output!r} of epoch {stored.epoch}, which goes to {now} now"
     way_out = "give the output its sink back until the run has gone on, and change it then"
     return SinkTargetError(stored.target, problem, way_out=way_out)

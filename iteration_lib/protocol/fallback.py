@@ -60,4 +60,6 @@ def check_unheard(state: RunState, checkpoint_id: int, epoch: int) -> None:
     for pinned, who in ((state.pinned, "a branch needs"), (state.pinned_by_hand, "a person has pinned")):
         gone = sorted(known for known in pinned if known > checkpoint_id)
         if gone:
-            raise FallbackRefusedError(state.run_id, f"{who} checkpoint {', '.join(map(str, gone))}, which would go")
+            reason = f"{who} checkpoint {', '.join(map(str, gone))}, which would go"
+            by_hand = [known for known in gone if known not in state.pinned]  # what a branch needs nobody can release
+            raise FallbackRefusedError(state.run_id, reason, pinned_by_hand=by_hand)

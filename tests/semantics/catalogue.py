@@ -701,6 +701,14 @@ GUARDS = (
     ),
     _guard(
         "B6.4",
+        "what a person pins is discarded",
+        f"{_UNIT}/test_retention.py::test_deleted_run_keeps_what_a_person_pins",
+        f"{_PROTOCOL}/retention.py",
+        "    if checkpoint_id in state.pinned_by_hand:\n        return False\n",
+        "",
+    ),
+    _guard(
+        "B6.4",
         "a branch never lets its origin go",
         "integration/test_branching.py::test_ten_branches_outlive_the_run_that_they_started_from",
         _CHECKPOINT,

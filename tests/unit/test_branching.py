@@ -223,10 +223,9 @@ def test_savepoint_holds_what_operators_have_finished_with_as_far_as_the_run_sti
     assert all(open_savepoint(known.location.uri) == known for known in saved)
 
 
-def test_savepoint_has_the_definition_of_now_though_the_run_was_read_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever waits for a checkpoint has read the run before it: another attempt may run other code since."""
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
+    """A run with a durable epoch."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     bench = InMemory(tmp_path)
@@ -234,6 +233,13 @@ def test_savepoint_has_the_definition_of_now_though_the_run_was_read_before(
     bench.write_iteration()
     bench.open()
     bench.drive(until_epoch=1)
+    return bench
+
+
+def test_savepoint_has_the_definition_of_now_though_the_run_was_read_before(
+    bench: InMemory,
+) -> None:
+    """Whoever waits for a checkpoint has read the run before it: another attempt may run other code since."""
     read_before = bench.run
     bench.write_iteration(SOURCE + EXTRA.format(factor=10.0))
     bench.drive(until_epoch=2)
@@ -243,6 +249,26 @@ def test_savepoint_has_the_definition_of_now_though_the_run_was_read_before(
     assert read_before.definition != bench.run.definition
     assert bench.run.definition == saved.definition
     assert ["extra", "scaled"] == sorted(saved.manifest.finished)
+
+
+def test_checkpoint_is_saved_again_beside_its_first_savepoint_where_the_run_has_other_code_since(
+    bench: InMemory,
+) -> None:
+    first = [save_run(bench.store, bench.run) for _ in range(2)]
+    bench.write_iteration(SOURCE + EXTRA.format(factor=10.0))
+    bench.drive_until_broken()
+
+    second = [save_run(bench.store, bench.run) for _ in range(2)]
+
+    assert [1] * 4 == [known.checkpoint.checkpoint_id for known in (*first, *second)]
+    assert first[0] == first[1]
+    assert second[0] == second[1]
+    kept, made = first[0].savepoint, second[0].savepoint
+    assert {kept.location.uri, made.location.uri} == {
+        str(path) for path in (bench.folder / "state/savepoints").iterdir()
+    }
+    assert [kept, made] == [open_savepoint(known.location.uri) for known in (kept, made)]
+    assert kept.definition != made.definition
 
 
 def test_folder_of_a_savepoint_may_be_called_as_a_checkpoint_of_a_run_would_be(twice_added: InMemory) -> None:

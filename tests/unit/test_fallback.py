@@ -12,7 +12,7 @@ import pytest
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import FallbackRefusedError, InputError, StateCorruptedError
 from iteration_lib.explanation import explain_run, read_history
-from iteration_lib.fallback import can_help, problem_of
+from iteration_lib.fallback import advise, problem_of
 from iteration_lib.garbage import collect_garbage
 from iteration_lib.model.definition import load_iteration
 from iteration_lib.protocol.command import RecordCommittables, RecordNotice
@@ -292,22 +292,32 @@ def break_what_a_sink_shows(bench: InMemory) -> None:
     break_newest(bench)
 
 
+def break_what_a_person_pins(bench: InMemory) -> None:
+    """Let a person have pinned the newest checkpoint."""
+    Coordinator(bench.store).pin(bench.run.run_id, 2, pinned_by="ann")
+    break_newest(bench)
+
+
+ALLOWED = "with --allow-fallback it goes on from an older checkpoint"
+
+
 @pytest.mark.parametrize(
-    ("harm", "is_helped"),
+    ("harm", "advice"),
     [
-        (leave_as_it_is, False),
-        (break_newest, True),
-        (break_what_finished, False),
-        (break_published, False),
-        (break_all, False),
-        (break_what_a_listener_heard, False),
-        (break_what_a_sink_shows, False),
+        (leave_as_it_is, None),
+        (break_newest, ALLOWED),
+        (break_what_finished, None),
+        (break_published, None),
+        (break_all, None),
+        (break_what_a_listener_heard, None),
+        (break_what_a_sink_shows, None),
+        (break_what_a_person_pins, ALLOWED + ", after `iteration release {run_id} 2`"),
     ],
 )
-def test_older_checkpoint_helps_a_run_that_goes_on_and_whose_newest_is_bad_by_itself(
-    bench: InMemory, harm: Callable[[InMemory], None], *, is_helped: bool
+def test_older_checkpoint_is_advised_where_a_run_goes_on_and_its_newest_is_bad_by_itself(
+    bench: InMemory, harm: Callable[[InMemory], None], advice: str | None
 ) -> None:
     harm(bench)
     graph = load_iteration(bench.run.reference).graph()
 
-    assert is_helped is can_help(bench.store, bench.run, graph)
+    assert (advice and advice.format(run_id=bench.run.run_id)) == advise(bench.store, bench.run, graph)

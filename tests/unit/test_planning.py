@@ -395,6 +395,39 @@ def test_output_that_waits_for_another_target_is_the_refusal_that_the_attempt_wo
     assert (str(caught.value),) == planned.refusals
 
 
+SPEECHLESS = f"""{SOURCE}
+
+class Speechless:
+    def prepare(self, transaction, publication):
+        return {{}}
+
+    def commit(self, transaction, committable):
+        pass
+
+    def abort(self, transaction):
+        pass
+
+    def describe(self):
+        raise RuntimeError("no name")
+
+
+planned.output(rows=moved, sink=Speechless())
+"""
+
+
+def test_sink_that_cannot_say_where_it_goes_is_the_refusal_that_the_attempt_would_give(bench: InMemory) -> None:
+    bench.drive(until_epoch=1)
+    leave_uncommitted(bench)
+    bench.write_iteration(SPEECHLESS)
+
+    planned = plan(bench)
+    with pytest.raises(SinkTargetError) as caught:
+        bench.drive()
+
+    assert "the Speechless of output 'rows' failed in describe (RuntimeError: no name)" in str(caught.value)
+    assert (str(caught.value),) == planned.refusals
+
+
 def test_other_operators_are_said_and_void_what_the_epoch_had_left(bench: InMemory) -> None:
     """What finished for good is skipped all the same."""
     bench.drive_until_broken()

@@ -19,9 +19,11 @@ from tests.protocol_script import (
     assert_harmless_again,
     claim,
     commands_of,
+    keeps,
     part,
     play,
     refusal,
+    releases,
     started,
 )
 
@@ -100,6 +102,20 @@ def test_checkpoint_that_a_branch_pins_is_not_given_up() -> None:
 
     assert isinstance(error, FallbackRefusedError)
     assert "a branch needs checkpoint 2, which would go" == error.reason
+    assert error.release is None
+
+
+def test_checkpoints_that_a_person_pins_are_not_given_up_until_they_are_released() -> None:
+    broken, older = driven_again(3)
+    pinned = play(broken, keeps(2), keeps(3, CheckpointStatus.COMPLETED))
+
+    error = refusal(pinned, SECOND.falls_back(older))
+
+    assert isinstance(error, FallbackRefusedError)
+    assert "a person has pinned checkpoint 2, 3, which would go" == error.reason
+    assert f"`iteration release {broken.run_id} 2` and `iteration release {broken.run_id} 3`" == error.release
+    assert f"which would go; {error.release}, or restore the files, or start another run from" in str(error)
+    assert 0 == play(pinned, releases(2), releases(3), SECOND.falls_back(older)).last_durable_epoch
 
 
 @pytest.mark.parametrize("how", ["an epoch is open", "it terminates", "it is a newer one"])

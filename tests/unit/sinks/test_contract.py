@@ -114,6 +114,14 @@ class AbortsTheWholeAttempt(JsonLinesSink):
             super().abort(replace(transaction, epoch=epoch))
 
 
+class AbortsInEveryRun(JsonLinesSink):
+    """Drops what any run has prepared of the epoch."""
+
+    def abort(self, transaction: SinkTransaction) -> None:
+        for prepared in self.folder.glob(self.prepared(replace(transaction, run_id="*")).name):
+            prepared.unlink(missing_ok=True)
+
+
 class CannotPrepareNothing(JsonLinesSink):
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
         next(publication.batches())
@@ -170,7 +178,7 @@ class IsCalledLikeEveryOther(JsonLinesSink):
         return "the JSON lines"
 
 
-class IsCalledAnewInEveryProcess(JsonLinesSink):
+class IsCalledAnewEachTime(JsonLinesSink):
     def describe(self) -> str:
         return f"{super().describe()} {id(self)}"
 
@@ -220,18 +228,19 @@ class Suite(SinkContract):
         (SharesWhatIsPrepared, "superseded_attempt_that_prepares_late_is_never_seen"),
         (TakesOutputsForOne, "outputs_of_an_epoch_are_all_seen"),
         (TakesOutputsForOne, "outputs_at_the_same_time_do_not_disturb_each_other"),
-        (TakesOutputsForOne, "aborted_output_takes_nothing_of_another_one_along"),
+        (TakesOutputsForOne, "abort_takes_nothing_of_another_output_epoch_or_run_along"),
         (TrustsItsFiles, "rows_that_are_not_what_was_written_are_not_published"),
         (AbortsOnlyWhatIsThere, "abort_may_be_repeated_and_finds_nothing_to_drop"),
-        (AbortsTheWholeAttempt, "aborted_epoch_takes_nothing_of_another_one_along"),
+        (AbortsTheWholeAttempt, "abort_takes_nothing_of_another_output_epoch_or_run_along"),
+        (AbortsInEveryRun, "abort_takes_nothing_of_another_output_epoch_or_run_along"),
         (CannotPrepareNothing, "no_rows_are_published_as_none"),
         (RemembersInTheProcess, "commit_may_be_repeated"),
         (ForgetsTheEpoch, "epochs_of_one_checkpoint_are_prepared_before_the_first_is_committed"),
         (ReadsTheFilesLater, "committed_rows_are_seen_epoch_by_epoch"),
         (KnowsRunsByTheirKeys, "run_that_has_the_key_of_a_deleted_one_is_another"),
         (PreparesByTheRunsKey, "run_that_has_the_key_of_a_deleted_one_is_another"),
-        (IsCalledLikeEveryOther, "description_is_the_targets_own_in_every_process"),
-        (IsCalledAnewInEveryProcess, "description_is_the_targets_own_in_every_process"),
+        (IsCalledLikeEveryOther, "description_is_the_targets_own"),
+        (IsCalledAnewEachTime, "description_is_the_targets_own"),
         (TalksTooMuch, "sink_describes_itself_in_one_line_and_can_be_used"),
     ],
 )
