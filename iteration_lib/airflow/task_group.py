@@ -117,6 +117,7 @@ class IterationTasks:
         epochs = self._draw_epochs(driving)
         finish = FinishRunOperator(
             task_id="finish",
+            opening_task_id=opening.task_id,
             # NONE_FAILED: after an early stop the epoch before it is skipped, and it runs all the same. ALL_DONE: a
             # task of the chain may have taken the place of a failed `drive`; the store says whether the run has ended.
             trigger_rule=TriggerRule.ALL_DONE if self.run_epochs == "watch" else TriggerRule.NONE_FAILED,

@@ -15,8 +15,9 @@ from airflow.providers.standard.triggers.external_task import WorkflowTrigger
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from iteration_lib.airflow.chain import Action
-from iteration_lib.airflow.following import OVER, look_up_action
+from iteration_lib.airflow.following import look_up_action
 from iteration_lib.airflow.hook import IterationStoreHook
+from iteration_lib.airflow.task_state import OVER
 
 _STORE_SECONDS = 1.0
 _AIRFLOW_SECONDS = 10.0  # each look writes a line into the waiting task's log

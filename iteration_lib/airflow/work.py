@@ -12,16 +12,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
+from airflow.sdk import TaskInstanceState
+
 from iteration_lib.airflow.chain import Action, Progress, decide_action, first_epoch_of
 from iteration_lib.airflow.connect import find_connect_url, find_ui_address
 from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
+from iteration_lib.airflow.interface import AirflowFailException, AirflowSkipException
 from iteration_lib.airflow.origin import begin_run
 from iteration_lib.airflow.parameter import MAX_EPOCHS
 from iteration_lib.airflow.spark_page import SparkPage
 from iteration_lib.airflow.stall import StallWatch
 from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
+from iteration_lib.airflow.task_state import find_task_state
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind, WarmEngine
 from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
@@ -66,6 +70,7 @@ def open_run(
 
 def finish_run(operator: FinishRunOperator, *, task_instance: RuntimeTaskInstanceProtocol) -> dict[str, JsonValue]:
     """Publish the outputs and return what identifies them; repeating the call publishes nothing twice."""
+    _check_opened(operator, task_instance)
     with without_retry_of_mistakes(), _store_of(operator) as (store, settings):
         run = find_run(store, operator.run_key)
         if run.status is RunStatus.STOPPED:
@@ -91,6 +96,16 @@ def finish_run(operator: FinishRunOperator, *, task_instance: RuntimeTaskInstanc
         "state_digest": run.state_digest,
         "outputs": dict(run.outputs or {}),
     }
+
+
+def _check_opened(operator: FinishRunOperator, task_instance: RuntimeTaskInstanceProtocol) -> None:
+    """Raise what ends `finish` as the task that opens the run has ended, unless that has opened it."""
+    opening = operator.opening_task_id
+    state = find_task_state(opening, task_instance=task_instance)
+    if state == TaskInstanceState.SKIPPED:
+        raise AirflowSkipException(f"the task {opening} was skipped, so there is nothing to publish")
+    if state in (TaskInstanceState.FAILED, TaskInstanceState.UPSTREAM_FAILED):
+        raise AirflowFailException(f"the task {opening} has not opened the run, it is {state}: clear it")
 
 
 class RunningEpochs:

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
-from iteration_lib.airflow.following import OVER
 from iteration_lib.airflow.operators import FollowEpochsOperator
+from iteration_lib.airflow.task_state import OVER
 from iteration_lib.errors import OperatorFailedError
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.status import RunStatus, StopKind
