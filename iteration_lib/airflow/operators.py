@@ -169,8 +169,9 @@ class EpochsOperator(IterationOperator):
 class FollowEpochsOperator(EpochsOperator):
     """Succeeds when another task has made its epochs durable, and has no process while it waits for that.
 
-    Its first try only follows. A later one that begins when the driving task is over takes that task's place, and
-    drives the run to its end.
+    Its first try only follows, as long as nobody has cleared a task of its DAG run: a driving task that fails is not to
+    be tried once more by the next one of the chain. Any other that begins when the driving task is over takes that
+    task's place, and drives the run to its end where it has not come to it.
     """
 
     def __init__(
@@ -194,7 +195,9 @@ class FollowEpochsOperator(EpochsOperator):
         from iteration_lib.airflow import following  # noqa: PLC0415  (see the module's docstring)
 
         task_instance = context["ti"]
-        if task_instance.try_number > 1 and following.is_driving_over(self, task_instance=task_instance):
+        # One that was `upstream_failed` is cleared to its first try: marking a task as success does that, too.
+        is_again = task_instance.try_number > 1 or bool(context["dag_run"].clear_number)
+        if is_again and following.is_driving_over(self, task_instance=task_instance):
             super().execute(context)
         else:
             self.follow(context)
