@@ -217,6 +217,7 @@ class FollowEpochsOperator(EpochsOperator):
                 dag_id=task_instance.dag_id,
                 dag_run_id=task_instance.run_id,
                 driving_task_id=self.driving_task_id,
+                ends_itself=bool(self.on_success_callback or self.outlets),
             )
             self.defer(trigger=waiting, method_name="follow")
         self._end(action)

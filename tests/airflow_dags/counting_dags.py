@@ -17,6 +17,12 @@ def tell(context: Context) -> None:
         file.write(f"{context['reason']}\n")
 
 
+def congratulate(context: Context) -> None:
+    """Write down which task has succeeded."""
+    with (Path(context["params"]["trace"]) / "succeeded").open("a") as file:
+        file.write(f"{context['ti'].task_id}\n")
+
+
 counting = iteration_dag(
     REFERENCE,
     params=PARAMS,
@@ -111,6 +117,15 @@ watched_in_one_slot = iteration_dag(
     run_epochs="watch",
     runner="local",
     epoch_options={"pool": "one_slot"},
+    default_args={"retries": 0},
+)
+watched_with_callbacks = iteration_dag(
+    REFERENCE,
+    dag_id="counting_watched_with_callbacks",
+    params=PARAMS,
+    run_epochs="watch",
+    runner="local",
+    epoch_options={"on_success_callback": congratulate},
     default_args={"retries": 0},
 )
 watched_on_spark = iteration_dag(

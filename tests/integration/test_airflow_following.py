@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from iteration_lib.airflow.operators import FollowEpochsOperator
@@ -30,7 +32,7 @@ def here(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield Here.begin(store, tmp_path, told)
 
 
-def follower(here: Here, *, first_epoch: int = 1) -> FollowEpochsOperator:
+def follower(here: Here, *, first_epoch: int = 1, **options: Any) -> FollowEpochsOperator:
     """Return the Airflow operator that owns one epoch of three, plain Python in case that it drives."""
     return FollowEpochsOperator(
         task_id=f"e{first_epoch:03d}",
@@ -41,6 +43,7 @@ def follower(here: Here, *, first_epoch: int = 1) -> FollowEpochsOperator:
         until_epoch=3,
         driving_task_id="drive",
         runner="local",
+        **options,
     )
 
 
@@ -78,7 +81,18 @@ def test_task_waits_for_a_driving_task_that_is_not_over(here: Here, drive: str |
         "dag_id": "dag",
         "dag_run_id": "one",
         "driving_task_id": "drive",
+        "ends_itself": False,
     } == arguments
+
+
+@pytest.mark.parametrize("option", [{"on_success_callback": print}, {"outlets": [Asset("trained")]}])
+def test_task_ends_by_itself_where_its_success_calls_back_or_makes_an_asset_new(
+    here: Here, option: dict[str, Any]
+) -> None:
+    with pytest.raises(TaskDeferred) as deferred:
+        follower(here, **option).execute(context(drive="running"))
+
+    assert deferred.value.trigger.serialize()[1]["ends_itself"]
 
 
 @pytest.mark.parametrize("drive", OVER)

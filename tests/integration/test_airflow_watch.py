@@ -186,6 +186,17 @@ def test_failed_epoch_that_is_marked_as_success_has_the_next_one_drive_its_epoch
     assert ["drive/1", "epochs.e003/1", "finish/2"] == drivers(airflow, ended)
 
 
+def test_success_callback_is_called_for_every_epoch(airflow: AirflowSite, tmp_path: Path) -> None:
+    """Also for one whose task has no process while it waits."""
+    dag_run_id = hold(airflow, "counting_watched_with_callbacks", tmp_path, epoch=3)
+    (tmp_path / "released").touch()
+
+    ended = airflow.wait("counting_watched_with_callbacks", dag_run_id)
+
+    assert "success" == ended.state
+    assert sorted(["drive", *EPOCHS]) == sorted((tmp_path / "succeeded").read_text().split())
+
+
 @pytest.mark.parametrize("state", ["success", "failed"])
 def test_driver_that_is_marked_fakes_no_epoch_and_the_cleared_epoch_drives_the_rest(
     airflow: AirflowSite, tmp_path: Path, state: str
