@@ -201,8 +201,10 @@ def watch_for_stall(operator: EpochsOperator, context: Context) -> Iterator[None
     if alert is None:
         yield
         return
+    with without_retry_of_mistakes():
+        opened = IterationStoreHook(operator.store_conn_id).get_conn()
     with (
-        closing(IterationStoreHook(operator.store_conn_id).get_conn()) as store,
+        closing(opened) as store,
         StallWatch(
             read_epoch=lambda: find_run(store, operator.run_key).last_durable_epoch,
             alert=lambda reason: alert.callback(cast("Context", {**context, "reason": reason})),

@@ -196,6 +196,18 @@ def test_task_tells_whom_it_is_to_tell_when_no_epoch_becomes_durable_and_goes_on
     assert 1 == here.found.epochs
 
 
+@pytest.mark.parametrize("alert", [None, StallAlert(interval=timedelta(minutes=1), callback=print)])
+def test_store_that_a_person_has_to_upgrade_fails_the_task_for_good_whether_or_not_it_looks_for_stalls(
+    here: Here, empty_store: str, monkeypatch: pytest.MonkeyPatch, alert: StallAlert | None
+) -> None:
+    monkeypatch.setenv("ITERATION_STORE_URL", empty_store)
+    owner = epochs_operator(here)
+    owner.stall_alert = alert
+
+    with pytest.raises(AirflowFailException, match="run `iteration db upgrade`"):
+        owner.execute({"ti": IDENTITY})
+
+
 def test_task_takes_the_run_from_another_task_of_its_dag_run_and_from_nobody_else(here: Here) -> None:
     """The holder is alive, as far as can be proved: this very process. Airflow runs a DAG run's tasks one at a time."""
     claimed = dataclasses.replace(claim(), holder=this_holder("dag/one/e000/1"))
