@@ -230,17 +230,22 @@ def _group_of(task: EpochsOperator) -> str:
 class FinishRunOperator(IterationOperator):
     """Publishes the outputs of a run that has terminated, and tells Airflow that its asset is new. Starts no Spark.
 
-    It is skipped where the task that opens the run was: the whole group was, by a branch of a larger DAG.
+    It is skipped where the task that opens the run was: the whole group was, by a branch of a larger DAG. What a Spark
+    Connect server keeps for the run ends with it.
     """
+
+    template_fields: Sequence[str] = (*IterationOperator.template_fields, "connect_conn_id")
 
     def __init__(
         self,
         *,
         opening_task_id: str,
+        connect_conn_id: str | None = None,
         **options: Any,  # noqa: ANN401  (IterationOperator's own)
     ) -> None:
         super().__init__(**options)
         self.opening_task_id = opening_task_id
+        self.connect_conn_id = connect_conn_id
 
     def execute(self, context: Context) -> dict[str, JsonValue]:
         """Return what was published."""

@@ -28,7 +28,7 @@ from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_s
 from iteration_lib.airflow.task_state import find_task_state
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind, WarmEngine
-from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
+from iteration_lib.errors import ExecutionLostError, IterationError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.interrupt import end_in_order
 from iteration_lib.launch import Drive, Request, drive_run, find_run, is_cut_short, open_store
 from iteration_lib.process import this_holder
@@ -87,6 +87,8 @@ def finish_run(operator: FinishRunOperator, *, task_instance: RuntimeTaskInstanc
             parallelism=_LOCAL.default_parallelism,
         )
         run = drive_run(store, settings, run, drive)
+    if operator.connect_conn_id is not None:
+        _end_session(operator.connect_conn_id, run)
     return {
         "run_id": run.run_id,
         "run_key": run.run_key,
@@ -106,6 +108,14 @@ def _check_opened(operator: FinishRunOperator, task_instance: RuntimeTaskInstanc
         raise AirflowSkipException(f"the task {opening} was skipped, so there is nothing to publish")
     if state in (TaskInstanceState.FAILED, TaskInstanceState.UPSTREAM_FAILED):
         raise AirflowFailException(f"the task {opening} has not opened the run, it is {state}: clear it")
+
+
+def _end_session(conn_id: str, run: RunRecord) -> None:
+    """End what its Spark Connect server keeps for a run; a server that is away keeps it until it finds it idle."""
+    try:
+        WarmEngine(server=find_connect_url(conn_id)).release(run)
+    except IterationError as error:
+        _logger.warning("event=session_left run_id=%s error=%s", run.run_id, error)
 
 
 class RunningEpochs:
@@ -168,9 +178,7 @@ class RunningEpochs:
                 until_epoch=run_begins_at + self._operator.until_epoch,
                 publish=False,
             )
-            driven = drive_run(store, settings, run, drive)
-            if isinstance(engine, WarmEngine) and driven.terminated_by is not None:
-                engine.release(run)
+            drive_run(store, settings, run, drive)
             return
         submission = make_submission(
             self._operator,
