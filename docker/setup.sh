@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs before Airflow's processes do: writes the login, makes the bucket, and brings both databases to this version.
+# Runs before Airflow's processes do: writes the logins, makes the bucket, and brings both databases to this version.
 # Repeatable.
 set -eu
 umask 077
@@ -16,3 +16,12 @@ if not store.exists(bucket):
 PROGRAM
 airflow db migrate
 iteration db upgrade
+python - <<'PROGRAM'
+import json, os
+from sqlalchemy import create_engine, text
+pages = json.loads(os.environ["AIRFLOW_CONN_ITERATION_STORE_READ"])
+with create_engine(os.environ["ITERATION_STORE_URL"]).begin() as store:
+    if not store.scalar(text("SELECT true FROM pg_roles WHERE rolname = :login"), pages):
+        store.execute(text(f"CREATE ROLE {pages['login']} LOGIN IN ROLE iteration_reader"))
+    store.execute(text(f"ALTER ROLE {pages['login']} PASSWORD :password"), pages)
+PROGRAM

@@ -6,7 +6,8 @@ The store's address comes in ITERATION_STORE_URL, never in arguments or Spark's 
 ITERATION_PARENT_PID names the process that wants the result: when it is gone, so is this application, within seconds.
 ITERATION_TASK names the Airflow task instance, for whoever looks at the attempts. An application whose run another
 attempt has taken hears of it when it next renews its lease, and ends within a grace. Exit codes are those of
-iteration_lib.errors: 2 the user has to change something, 3 superseded, 4 what ran the operators, or the store, is gone.
+iteration_lib.errors: 2 the user has to change something, 3 superseded, 4 what ran the operators, or the store, is gone;
+2 is also for a state file that is not what was written, for the next try would read it again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ import click
 
 from iteration_lib.config import read_settings
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import ExecutionLostError, IterationError, SupersededError
+from iteration_lib.errors import (
+    ExecutionLostError,
+    IterationError,
+    StateCorruptedError,
+    SupersededError,
+    UsageError,
+)
 from iteration_lib.interrupt import end_in_order
 from iteration_lib.launch import Drive, drive_run, find_run, open_store
 from iteration_lib.process import this_holder
@@ -58,7 +65,14 @@ def main(run_id: str, *, until_epoch: int | None, parallelism: int | None) -> No
             drive_run(store, settings, find_run(store, run_id), drive)
     except IterationError as err:
         _logger.error("event=application_failed error=%s", err)  # noqa: TRY400 - the sentence says it, no trace
-        sys.exit(ExecutionLostError.exit_code if err.is_passing else err.exit_code)
+        sys.exit(exit_code_of(err))
+
+
+def exit_code_of(error: IterationError) -> int:
+    """Return what this application ends with, by which its task knows whether to try again."""
+    if error.is_passing:
+        return ExecutionLostError.exit_code
+    return UsageError.exit_code if isinstance(error, StateCorruptedError) else error.exit_code
 
 
 def _end_soon() -> None:

@@ -24,6 +24,7 @@
     │   ├── LoopRunError          the run is a loop in a user's script, which has to be run again
     │   ├── StateLocationError    the state location cannot be used
     │   ├── StoreUnavailableError   no store answers at the address
+    │   ├── ConnectionNotFoundError  Airflow finds no such connection
     │   ├── StoreVersionError     the store's schema is not this version's
     │   ├── EmbeddedStoreError    the embedded Postgres cannot be installed, started or shared
     │   ├── SparkUnavailableError  no Spark at the master's address
@@ -247,6 +248,16 @@ class StoreUnavailableError(UsageError):
             f"cannot connect to the store at {address} ({problem}); start it, or name another with --store or "
             "ITERATION_STORE_URL"
         )
+
+
+class ConnectionNotFoundError(UsageError):
+    """Airflow finds no connection of this id, or what keeps it does not answer: Airflow does not say which."""
+
+    is_passing = True
+
+    def __init__(self, conn_id: str, way_out: str) -> None:
+        self.conn_id = conn_id
+        super().__init__(f"there is no connection {conn_id!r}, or the secrets backend that has it is away; {way_out}")
 
 
 class StoreVersionError(UsageError):

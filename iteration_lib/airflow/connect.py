@@ -5,18 +5,19 @@ from __future__ import annotations
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
 from iteration_lib.airflow.interface import AirflowNotFoundException
-from iteration_lib.errors import UsageError
+from iteration_lib.errors import ConnectionNotFoundError
 
 
 def find_connect_url(conn_id: str) -> str:
-    """Return the server's address, sc://..., a token included; raises UsageError where there is no such connection."""
+    """Return the server's address, sc://..., a token included; raises ConnectionNotFoundError where there is none."""
     try:
         return SparkConnectHook(conn_id).get_connection_url()
     except AirflowNotFoundException as error:
-        raise UsageError(
-            f"there is no connection {conn_id!r}; add it (type spark_connect, the server's host and port) under Admin, "
-            "Connections, or name another with conn_id="
-        ) from error
+        way_out = (
+            "add it (type spark_connect, the server's host and port) under Admin, Connections, or name another with "
+            "conn_id="
+        )
+        raise ConnectionNotFoundError(conn_id, way_out) from error
 
 
 def find_ui_address(conn_id: str) -> str:

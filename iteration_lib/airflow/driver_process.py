@@ -25,7 +25,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from iteration_lib.airflow.interface import AirflowException, AirflowNotFoundException
 from iteration_lib.airflow.submission import GRACE_SECONDS, Submission
 from iteration_lib.engine import SPARK_STARTED
-from iteration_lib.errors import ExecutionLostError, UsageError
+from iteration_lib.errors import ConnectionNotFoundError, ExecutionLostError, UsageError
 from iteration_lib.interrupt import TERMINATED_EXIT_CODE
 from iteration_lib.runner.java import find_java_home
 
@@ -43,17 +43,18 @@ class DriverProcess(SparkSubmitHook):
     def __init__(
         self, submission: Submission, *, when_started: Callable[[str, str], None] = lambda _id, _address: None
     ) -> None:
-        """Read the connection; raises UsageError when there is none (the provider would turn to YARN).
+        """Read the connection; raises ConnectionNotFoundError when there is none (the provider would turn to YARN).
 
         `when_started` hears the Spark application's id, and where Spark shows it or a word that is no address.
         """
         try:
             self.get_connection(submission.conn_id)
         except AirflowNotFoundException as error:
-            raise UsageError(
-                f"there is no connection {submission.conn_id!r}; add it (type spark, host local[*] or the master's "
-                "address) under Admin, Connections, or name another with conn_id="
-            ) from error
+            way_out = (
+                "add it (type spark, host local[*] or the master's address) under Admin, Connections, or name another "
+                "with conn_id="
+            )
+            raise ConnectionNotFoundError(submission.conn_id, way_out) from error
         super().__init__(
             conn_id=submission.conn_id,
             conf={**_DEFAULT_CONF, **submission.conf},

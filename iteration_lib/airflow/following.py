@@ -10,12 +10,11 @@ import logging
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from airflow.sdk import TaskInstanceState
-
 from iteration_lib.airflow.chain import Action, Progress, decide_action
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook
 from iteration_lib.airflow.interface import AirflowFailException
+from iteration_lib.airflow.task_state import OVER, find_task_state
 from iteration_lib.errors import RunNotFoundError
 from iteration_lib.store.seam import History
 
@@ -24,25 +23,12 @@ if TYPE_CHECKING:
 
     from iteration_lib.airflow.operators import FollowEpochsOperator
 
-OVER = tuple(
-    state.value
-    for state in (
-        TaskInstanceState.SUCCESS,
-        TaskInstanceState.FAILED,
-        TaskInstanceState.UPSTREAM_FAILED,
-        TaskInstanceState.SKIPPED,
-        TaskInstanceState.REMOVED,
-    )
-)  # a task in any other state will still run, or is running
-
 _logger = logging.getLogger(__name__)
 
 
 def is_driving_over(operator: FollowEpochsOperator, *, task_instance: RuntimeTaskInstanceProtocol) -> bool:
     """Tell whether the task that drives the run will do nothing more, unless somebody clears it."""
-    dag_run_id, driving = task_instance.run_id, operator.driving_task_id
-    states = task_instance.get_task_states(dag_id=task_instance.dag_id, task_ids=[driving], run_ids=[dag_run_id])
-    return states.get(dag_run_id, {}).get(driving) in OVER
+    return find_task_state(operator.driving_task_id, task_instance=task_instance) in OVER
 
 
 def follow_epochs(operator: FollowEpochsOperator, *, task_instance: RuntimeTaskInstanceProtocol) -> Action:

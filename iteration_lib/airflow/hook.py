@@ -1,9 +1,10 @@
 """Where is the iteration store, and where does state go, as Airflow knows it?
 
-The store: the connection that the DAG names, else the one named by `[iteration] store_conn_id` (`iteration_store` by
-default), else ITERATION_STORE_URL. Airflow's pages read it by the one named by `[iteration] store_read_conn_id`, if
-there is any: its login needs no more than the role iteration_reader. The state: what the DAG says, else
-`[iteration] state_uri`, else ITERATION_STATE_URI. No password reaches a log, a DAG file or a command line.
+The store: the connection that the DAG names, else the one named by `[iteration] store_conn_id`; where neither names
+another than `iteration_store` and that is not there, ITERATION_STORE_URL. Airflow's pages read it by the one named by
+`[iteration] store_read_conn_id`, if there is any: its login needs no more than the role iteration_reader. The state:
+what the DAG says, else `[iteration] state_uri`, else ITERATION_STATE_URI. No password reaches a log, a DAG file or a
+command line.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from airflow.sdk.log import mask_secret
 
 from iteration_lib.airflow.interface import AirflowNotFoundException, conf
 from iteration_lib.config import STATE_URI_VARIABLE, STORE_URL_VARIABLE
-from iteration_lib.errors import IterationError, UsageError
+from iteration_lib.errors import ConnectionNotFoundError, IterationError, UsageError
 from iteration_lib.store.postgres import PostgresStore
 
 _SECTION = "iteration"
@@ -36,17 +37,18 @@ class IterationStoreHook(BaseHook):
         self._named = store_conn_id
 
     def get_url(self, environ: Mapping[str, str] = os.environ) -> str:
-        """Return the store's address, password included; raises UsageError when nothing leads to it."""
+        """Return the store's address, password included; raises ConnectionNotFoundError when nothing leads to it."""
         conn_id = self._named or find_store_conn_id()
         try:
             return url_of_connection(self.get_connection(conn_id))
         except AirflowNotFoundException as error:
             url = environ.get(STORE_URL_VARIABLE)
-            if self._named is not None or not url:
-                raise UsageError(
-                    f"there is no connection {conn_id!r}; add it (type {self.conn_type} or postgres) under Admin, "
-                    f"Connections, or set {STORE_URL_VARIABLE} for Airflow's processes"
-                ) from error
+            if self._named is not None or conn_id != self.default_conn_name or not url:
+                way_out = (
+                    f"add it (type {self.conn_type} or postgres) under Admin, Connections, or name none and set "
+                    f"{STORE_URL_VARIABLE} for Airflow's processes"
+                )
+                raise ConnectionNotFoundError(conn_id, way_out) from error
         mask_secret(urlsplit(url).password)
         return url
 

@@ -169,8 +169,9 @@ class EpochsOperator(IterationOperator):
 class FollowEpochsOperator(EpochsOperator):
     """Succeeds when another task has made its epochs durable, and has no process while it waits for that.
 
-    Its first try only follows. A later one that begins when the driving task is over takes that task's place, and
-    drives the run to its end.
+    Its first try only follows, as long as nobody has cleared a task of its DAG run: a driving task that fails is not to
+    be tried once more by the next one of the chain. Any other that begins when the driving task is over takes that
+    task's place, and drives the run to its end where it has not come to it.
     """
 
     def __init__(
@@ -194,7 +195,9 @@ class FollowEpochsOperator(EpochsOperator):
         from iteration_lib.airflow import following  # noqa: PLC0415  (see the module's docstring)
 
         task_instance = context["ti"]
-        if task_instance.try_number > 1 and following.is_driving_over(self, task_instance=task_instance):
+        # One that was `upstream_failed` is cleared to its first try: marking a task as success does that, too.
+        is_again = task_instance.try_number > 1 or bool(context["dag_run"].clear_number)
+        if is_again and following.is_driving_over(self, task_instance=task_instance):
             super().execute(context)
         else:
             self.follow(context)
@@ -214,6 +217,7 @@ class FollowEpochsOperator(EpochsOperator):
                 dag_id=task_instance.dag_id,
                 dag_run_id=task_instance.run_id,
                 driving_task_id=self.driving_task_id,
+                ends_itself=bool(self.on_success_callback or self.outlets),
             )
             self.defer(trigger=waiting, method_name="follow")
         self._end(action)
@@ -224,7 +228,24 @@ def _group_of(task: EpochsOperator) -> str:
 
 
 class FinishRunOperator(IterationOperator):
-    """Publishes the outputs of a run that has terminated, and tells Airflow that its asset is new. Starts no Spark."""
+    """Publishes the outputs of a run that has terminated, and tells Airflow that its asset is new. Starts no Spark.
+
+    It is skipped where the task that opens the run was: the whole group was, by a branch of a larger DAG. What a Spark
+    Connect server keeps for the run ends with it.
+    """
+
+    template_fields: Sequence[str] = (*IterationOperator.template_fields, "connect_conn_id")
+
+    def __init__(
+        self,
+        *,
+        opening_task_id: str,
+        connect_conn_id: str | None = None,
+        **options: Any,  # noqa: ANN401  (IterationOperator's own)
+    ) -> None:
+        super().__init__(**options)
+        self.opening_task_id = opening_task_id
+        self.connect_conn_id = connect_conn_id
 
     def execute(self, context: Context) -> dict[str, JsonValue]:
         """Return what was published."""

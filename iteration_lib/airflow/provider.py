@@ -27,7 +27,7 @@ def get_provider_info() -> dict[str, object]:
                 "options": {
                     "store_conn_id": {
                         "description": "The connection that leads to the iteration store, a Postgres database. "
-                        "Where there is no such connection, ITERATION_STORE_URL is used.",
+                        "Where none is named here and there is no iteration_store, ITERATION_STORE_URL is used.",
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": None,

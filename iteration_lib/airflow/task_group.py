@@ -117,6 +117,8 @@ class IterationTasks:
         epochs = self._draw_epochs(driving)
         finish = FinishRunOperator(
             task_id="finish",
+            opening_task_id=opening.task_id,
+            connect_conn_id=self._spark_conn_id if self.run_epochs == "connect" else None,
             # NONE_FAILED: after an early stop the epoch before it is skipped, and it runs all the same. ALL_DONE: a
             # task of the chain may have taken the place of a failed `drive`; the store says whether the run has ended.
             trigger_rule=TriggerRule.ALL_DONE if self.run_epochs == "watch" else TriggerRule.NONE_FAILED,
@@ -143,7 +145,7 @@ class IterationTasks:
             first_epoch=part.first_epoch,
             end_epoch=part.end_epoch,
             runner="connect" if self.run_epochs == "connect" else self.runner,
-            conn_id=self.conn_id or CONNECTIONS[self.run_epochs],
+            conn_id=self._spark_conn_id,
             spark_conf=dict(self.spark_conf or {}),
             **own,
         )
@@ -151,6 +153,10 @@ class IterationTasks:
     @property
     def _whole(self) -> Slice:
         return Slice(first_epoch=0, end_epoch=self.slices[-1].end_epoch, name=DRIVE)
+
+    @property
+    def _spark_conn_id(self) -> str:
+        return self.conn_id or CONNECTIONS[self.run_epochs]
 
     @property
     def _shared(self) -> dict[str, Any]:  # Any: what the three operators take

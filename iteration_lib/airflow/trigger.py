@@ -15,17 +15,22 @@ from airflow.providers.standard.triggers.external_task import WorkflowTrigger
 from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 
 from iteration_lib.airflow.chain import Action
-from iteration_lib.airflow.following import OVER, look_up_action
+from iteration_lib.airflow.following import look_up_action
 from iteration_lib.airflow.hook import IterationStoreHook
+from iteration_lib.airflow.task_state import OVER
 
 _STORE_SECONDS = 1.0
 _AIRFLOW_SECONDS = 10.0  # each look writes a line into the waiting task's log
 
 
 class EpochsTrigger(BaseTrigger):
-    """Ends its task as a success when the task's epochs are durable; for anything else the task itself looks again."""
+    """Ends its task as a success when the task's epochs are durable; for anything else the task itself looks again.
 
-    def __init__(  # noqa: PLR0913  (what travels through Airflow's database: texts and numbers, by keyword)
+    So it does in any case where it `ends_itself`: Airflow calls a task's success callbacks, and tells of its assets,
+    in the task's process alone.
+    """
+
+    def __init__(  # noqa: PLR0913  (what travels through Airflow's database, by keyword)
         self,
         *,
         run_key: str,
@@ -35,6 +40,7 @@ class EpochsTrigger(BaseTrigger):
         dag_id: str,
         dag_run_id: str,
         driving_task_id: str,
+        ends_itself: bool,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's
         self.run_key = run_key
@@ -44,11 +50,12 @@ class EpochsTrigger(BaseTrigger):
         self.dag_id = dag_id
         self.dag_run_id = dag_run_id
         self.driving_task_id = driving_task_id
+        self.ends_itself = ends_itself
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what makes the same trigger elsewhere; the store's address is not among it."""
         names = ("run_key", "store_conn_id", "first_epoch", "end_epoch", "dag_id", "dag_run_id", "driving_task_id")
-        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
+        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in (*names, "ends_itself")}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait until the store calls for something, or the driving task is over."""
@@ -60,7 +67,8 @@ class EpochsTrigger(BaseTrigger):
         finally:
             durable.cancel()
             over.cancel()
-        yield TaskSuccessEvent() if Action.PASS in actions else TriggerEvent(None)  # type: ignore[no-untyped-call]  # Airflow's
+        is_success = Action.PASS in actions and not self.ends_itself
+        yield TaskSuccessEvent() if is_success else TriggerEvent(None)  # type: ignore[no-untyped-call]  # Airflow's
 
     async def _wait_for_store(self) -> Action:
         # Threads: both the connection's look-up and the database driver block.

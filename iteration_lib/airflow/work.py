@@ -12,19 +12,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
+from airflow.sdk import TaskInstanceState
+
 from iteration_lib.airflow.chain import Action, Progress, decide_action, first_epoch_of
 from iteration_lib.airflow.connect import find_connect_url, find_ui_address
 from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.airflow.hook import IterationStoreHook, find_state_uri
+from iteration_lib.airflow.interface import AirflowFailException, AirflowSkipException
 from iteration_lib.airflow.origin import begin_run
 from iteration_lib.airflow.parameter import MAX_EPOCHS
 from iteration_lib.airflow.spark_page import SparkPage
 from iteration_lib.airflow.stall import StallWatch
 from iteration_lib.airflow.submission import GRACE_SECONDS, TaskIdentity, make_submission
+from iteration_lib.airflow.task_state import find_task_state
 from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind, WarmEngine
-from iteration_lib.errors import ExecutionLostError, ParameterError, RunStoppedError, UsageError
+from iteration_lib.errors import ExecutionLostError, IterationError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.interrupt import end_in_order
 from iteration_lib.launch import Drive, Request, drive_run, find_run, is_cut_short, open_store
 from iteration_lib.process import this_holder
@@ -66,6 +70,7 @@ def open_run(
 
 def finish_run(operator: FinishRunOperator, *, task_instance: RuntimeTaskInstanceProtocol) -> dict[str, JsonValue]:
     """Publish the outputs and return what identifies them; repeating the call publishes nothing twice."""
+    _check_opened(operator, task_instance)
     with without_retry_of_mistakes(), _store_of(operator) as (store, settings):
         run = find_run(store, operator.run_key)
         if run.status is RunStatus.STOPPED:
@@ -82,6 +87,8 @@ def finish_run(operator: FinishRunOperator, *, task_instance: RuntimeTaskInstanc
             parallelism=_LOCAL.default_parallelism,
         )
         run = drive_run(store, settings, run, drive)
+    if operator.connect_conn_id is not None:
+        _end_session(operator.connect_conn_id, run)
     return {
         "run_id": run.run_id,
         "run_key": run.run_key,
@@ -91,6 +98,24 @@ def finish_run(operator: FinishRunOperator, *, task_instance: RuntimeTaskInstanc
         "state_digest": run.state_digest,
         "outputs": dict(run.outputs or {}),
     }
+
+
+def _check_opened(operator: FinishRunOperator, task_instance: RuntimeTaskInstanceProtocol) -> None:
+    """Raise what ends `finish` as the task that opens the run has ended, unless that has opened it."""
+    opening = operator.opening_task_id
+    state = find_task_state(opening, task_instance=task_instance)
+    if state == TaskInstanceState.SKIPPED:
+        raise AirflowSkipException(f"the task {opening} was skipped, so there is nothing to publish")
+    if state in (TaskInstanceState.FAILED, TaskInstanceState.UPSTREAM_FAILED):
+        raise AirflowFailException(f"the task {opening} has not opened the run, it is {state}: clear it")
+
+
+def _end_session(conn_id: str, run: RunRecord) -> None:
+    """End what its Spark Connect server keeps for a run; a server that is away keeps it until it finds it idle."""
+    try:
+        WarmEngine(server=find_connect_url(conn_id)).release(run)
+    except IterationError as error:
+        _logger.warning("event=session_left run_id=%s error=%s", run.run_id, error)
 
 
 class RunningEpochs:
@@ -153,9 +178,7 @@ class RunningEpochs:
                 until_epoch=run_begins_at + self._operator.until_epoch,
                 publish=False,
             )
-            driven = drive_run(store, settings, run, drive)
-            if isinstance(engine, WarmEngine) and driven.terminated_by is not None:
-                engine.release(run)
+            drive_run(store, settings, run, drive)
             return
         submission = make_submission(
             self._operator,
@@ -186,8 +209,10 @@ def watch_for_stall(operator: EpochsOperator, context: Context) -> Iterator[None
     if alert is None:
         yield
         return
+    with without_retry_of_mistakes():
+        opened = IterationStoreHook(operator.store_conn_id).get_conn()
     with (
-        closing(IterationStoreHook(operator.store_conn_id).get_conn()) as store,
+        closing(opened) as store,
         StallWatch(
             read_epoch=lambda: find_run(store, operator.run_key).last_durable_epoch,
             alert=lambda reason: alert.callback(cast("Context", {**context, "reason": reason})),

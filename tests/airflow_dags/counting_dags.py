@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG, Context
+from airflow.sdk import DAG, Context, TriggerRule, task
 
 from iteration_lib.airflow import StallAlert, iteration_dag, iteration_task_group
 
@@ -15,6 +15,12 @@ def tell(context: Context) -> None:
     """Write down why the run stalls."""
     with (Path(context["params"]["trace"]) / "stalled").open("a") as file:
         file.write(f"{context['reason']}\n")
+
+
+def congratulate(context: Context) -> None:
+    """Write down which task has succeeded."""
+    with (Path(context["params"]["trace"]) / "succeeded").open("a") as file:
+        file.write(f"{context['ti'].task_id}\n")
 
 
 counting = iteration_dag(
@@ -74,6 +80,28 @@ with DAG("counting_in_two_groups", schedule=None, params={"trace": ""}, default_
         runner="local",
     )
     coarse >> fine
+with DAG("counting_in_one_arm", schedule=None, params={"trace": ""}, default_args={"retries": 0}):
+
+    @task.branch
+    def choose() -> str:
+        """Have nothing trained."""
+        return "leave_it"
+
+    @task
+    def leave_it() -> None:
+        """Stand for the arm that is taken."""
+
+    @task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
+    def report() -> None:
+        """Stand for what comes behind both."""
+
+    given = {"trace": "{{ params.trace }}"}
+    arms = [
+        iteration_task_group(way, REFERENCE, params=given, max_epochs=2, runner="local", run_epochs=way)
+        for way in ("submit", "watch")
+    ]
+    arms.append(leave_it())
+    choose() >> arms >> report()
 watched = iteration_dag(
     REFERENCE,
     dag_id="counting_watched",
@@ -89,6 +117,15 @@ watched_in_one_slot = iteration_dag(
     run_epochs="watch",
     runner="local",
     epoch_options={"pool": "one_slot"},
+    default_args={"retries": 0},
+)
+watched_with_callbacks = iteration_dag(
+    REFERENCE,
+    dag_id="counting_watched_with_callbacks",
+    params=PARAMS,
+    run_epochs="watch",
+    runner="local",
+    epoch_options={"on_success_callback": congratulate},
     default_args={"retries": 0},
 )
 watched_on_spark = iteration_dag(

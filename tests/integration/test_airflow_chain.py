@@ -160,6 +160,22 @@ def test_groups_of_a_larger_dag_run_one_after_the_other_each_with_epochs_of_its_
     assert [f"added {epoch}" for epoch in range(4)] == [line for line in _bodies(tmp_path) if line != "largest"]
 
 
+def test_groups_that_a_branch_does_not_take_are_skipped_whole_and_what_comes_behind_goes_on(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    ended = airflow.run("counting_in_one_arm", trace=str(tmp_path))
+
+    skipped = ("open_run", "epochs.e000", "epochs.e001", "finish")
+    assert "success" == ended.state
+    assert {
+        "choose": "success",
+        "leave_it": "success",
+        **{f"submit.{name}": "skipped" for name in skipped},
+        **{f"watch.{name}": "skipped" for name in (*skipped, "drive")},
+        "report": "success",
+    } == ended.tasks
+
+
 def test_more_epochs_than_the_chain_has_are_refused_at_the_trigger(airflow: AirflowSite, tmp_path: Path) -> None:
     with pytest.raises(AirflowApiError, match="max_epochs: 9 is greater than the maximum of 8") as refused:
         airflow.trigger("counting", trace=str(tmp_path), max_epochs=9)

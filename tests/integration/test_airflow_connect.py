@@ -14,7 +14,7 @@ import pytest
 from tests.command_line import PROJECT
 from tests.failover.driven import wait_until
 from tests.failover.test_airflow_kill import bodies
-from tests.fixture.airflow import CONNECT_PAGE, AirflowSite
+from tests.fixture.airflow import CONNECT_PAGE, DAGS, AirflowSite
 from tests.fixture.spark import SPARK_VARIABLE
 from tests.integration.test_airflow_watch import WHOLE, state_digest
 
@@ -23,9 +23,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.spark]
 CONNECTED = "counting_connected"
 
 
-@pytest.mark.usefixtures("spark_connect")
 def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bits_of_every_other_way(
-    airflow: AirflowSite, tmp_path: Path
+    airflow: AirflowSite, spark_connect: str, tmp_path: Path
 ) -> None:
     for name in ("submitted", "connected"):
         (tmp_path / name).mkdir()
@@ -45,6 +44,20 @@ def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bit
     assert ("success", 2) == (ended.state, ended.tries["epochs.e004"])
     assert WHOLE + Counter(["added 5"]) == bodies(tmp_path / "connected")
     assert state_digest(airflow, submitted) == state_digest(airflow, ended)
+    assert not has_session(airflow, spark_connect, ended.run_key)
+
+
+def has_session(airflow: AirflowSite, server: str, run_key: str) -> bool:
+    """Tell whether the server would let the run go on in a session that was not ended."""
+    run = airflow.store.find_run(run_key)
+    assert run is not None
+    asking = f"import sys, uuid\nsys.path.append({str(DAGS)!r})\n"
+    asking += "from iteration_lib.runner.code_shipping import digest_code as digest\n"
+    asking += "from iteration_lib.runner.spark_session import open_warm_session as warm\n"
+    asking += f"key = {run.run_id!r} + '/' + digest({run.reference!r})\n"
+    asking += f"spark = warm({server!r}, 'tests', key=key)\n"
+    asking += "print(spark.session_id == str(uuid.uuid5(uuid.NAMESPACE_OID, key)))"
+    return ask(asking) == ["True"]
 
 
 def test_session_with_a_key_is_there_for_the_next_process_until_it_is_stopped(spark_connect: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from iteration_lib.airflow import StallAlert
 from iteration_lib.airflow.chain import Action
@@ -151,10 +151,32 @@ def test_task_that_is_stopped_inside_its_epochs_halts_behind_the_one_in_progress
 
 def test_finish_of_a_run_that_was_stopped_is_skipped(here: Here) -> None:
     request_stop(here.store, here.run, kind=StopKind.STOP, by="ann")
-    finish = FinishRunOperator(task_id="finish", reference=here.run.reference, run_key=here.run.run_key)
 
     with pytest.raises(AirflowSkipException, match=r"is stopped; `iteration resume .*` lets it go on, then clear this"):
-        finish.execute({"ti": IDENTITY})
+        finish(here, opening="success")
+
+
+def test_finish_of_a_group_that_was_skipped_is_skipped_and_tells_of_no_older_run(here: Here) -> None:
+    """The key may have a run: the DAG run took this arm before it was cleared."""
+    here.drive()
+
+    with pytest.raises(AirflowSkipException, match=r"the task train\.open_run was skipped"):
+        finish(here, opening="skipped")
+
+
+@pytest.mark.parametrize("opening", ["failed", "upstream_failed"])
+def test_finish_of_a_run_that_was_not_opened_names_the_task_to_clear(here: Here, opening: str) -> None:
+    with pytest.raises(AirflowFailException, match=rf"open_run has not opened the run, it is {opening}: clear it"):
+        finish(here, opening=opening)
+
+
+def finish(here: Here, *, opening: str) -> None:
+    """Do what the last task does while the one that opens the run is in a state."""
+    task_instance = SimpleNamespace(**vars(IDENTITY), get_task_states=lambda **_: {"one": {"train.open_run": opening}})
+    last = FinishRunOperator(
+        task_id="finish", reference=here.run.reference, run_key=here.run.run_key, opening_task_id="train.open_run"
+    )
+    last.execute({"ti": task_instance})
 
 
 def test_task_tells_whom_it_is_to_tell_when_no_epoch_becomes_durable_and_goes_on(here: Here) -> None:
@@ -172,6 +194,18 @@ def test_task_tells_whom_it_is_to_tell_when_no_epoch_becomes_durable_and_goes_on
 
     assert ["one: no epoch has become durable for 0 s; the last one is -1"] == told[:1]
     assert 1 == here.found.epochs
+
+
+@pytest.mark.parametrize("alert", [None, StallAlert(interval=timedelta(minutes=1), callback=print)])
+def test_store_that_a_person_has_to_upgrade_fails_the_task_for_good_whether_or_not_it_looks_for_stalls(
+    here: Here, empty_store: str, monkeypatch: pytest.MonkeyPatch, alert: StallAlert | None
+) -> None:
+    monkeypatch.setenv("ITERATION_STORE_URL", empty_store)
+    owner = epochs_operator(here)
+    owner.stall_alert = alert
+
+    with pytest.raises(AirflowFailException, match="run `iteration db upgrade`"):
+        owner.execute({"ti": IDENTITY})
 
 
 def test_task_takes_the_run_from_another_task_of_its_dag_run_and_from_nobody_else(here: Here) -> None:

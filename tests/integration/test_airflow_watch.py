@@ -169,16 +169,45 @@ def test_epoch_that_is_cleared_under_its_driver_leaves_it_alone(airflow: Airflow
     assert ["drive/1", "finish/1"] == drivers(airflow, ended)
 
 
-def test_driver_that_is_marked_as_success_fakes_no_epoch_and_the_cleared_epoch_drives_the_rest(
+def test_failed_epoch_that_is_marked_as_success_has_the_next_one_drive_its_epoch_and_the_rest(
     airflow: AirflowSite, tmp_path: Path
+) -> None:
+    """Airflow clears those behind it: none of them has run before."""
+    failed = airflow.run(WATCHED, trace=str(tmp_path), fails_in=2)
+    (tmp_path / "mended").touch()
+
+    path = f"dags/{WATCHED}/dagRuns/{failed.dag_run_id}/taskInstances/{EPOCHS[2]}"
+    airflow.api.call("PATCH", path, json={"new_state": "success"})
+    ended = airflow.wait(WATCHED, failed.dag_run_id)
+
+    assert {**failed.tasks, **dict.fromkeys((*EPOCHS[2:], "finish"), "success")} == ended.tasks
+    assert ("success", 1) == (ended.state, ended.tries[EPOCHS[3]])
+    assert WHOLE + Counter(["added 2"]) == bodies(tmp_path)
+    assert ["drive/1", "epochs.e003/1", "finish/2"] == drivers(airflow, ended)
+
+
+def test_success_callback_is_called_for_every_epoch(airflow: AirflowSite, tmp_path: Path) -> None:
+    """Also for one whose task has no process while it waits."""
+    dag_run_id = hold(airflow, "counting_watched_with_callbacks", tmp_path, epoch=3)
+    (tmp_path / "released").touch()
+
+    ended = airflow.wait("counting_watched_with_callbacks", dag_run_id)
+
+    assert "success" == ended.state
+    assert sorted(["drive", *EPOCHS]) == sorted((tmp_path / "succeeded").read_text().split())
+
+
+@pytest.mark.parametrize("state", ["success", "failed"])
+def test_driver_that_is_marked_fakes_no_epoch_and_the_cleared_epoch_drives_the_rest(
+    airflow: AirflowSite, tmp_path: Path, state: str
 ) -> None:
     dag_run_id = hold(airflow, WATCHED, tmp_path, epoch=5)
     path = f"dags/{WATCHED}/dagRuns/{dag_run_id}/taskInstances"
 
-    airflow.api.call("PATCH", f"{path}/drive", json={"new_state": "success"})
+    airflow.api.call("PATCH", f"{path}/drive", json={"new_state": state})
     marked = airflow.wait(WATCHED, dag_run_id)
 
-    assert ("failed", "success", "failed") == (marked.state, marked.tasks["drive"], marked.tasks[EPOCHS[5]])
+    assert ("failed", state, "failed") == (marked.state, marked.tasks["drive"], marked.tasks[EPOCHS[5]])
     run = airflow.store.find_run(marked.run_key)
     assert run is not None
     assert 5 == run.epochs

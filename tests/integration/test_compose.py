@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,8 +12,12 @@ from pathlib import Path
 import fsspec
 import pytest
 import yaml
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ProgrammingError
 
 from iteration_lib.store.embedded import EmbeddedPostgres
+from iteration_lib.store.postgres import open_engine
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -29,7 +34,7 @@ def test_compose_file_is_one_by_the_specifications_schema(tmp_path: Path) -> Non
 
 @pytest.mark.airflow
 @pytest.mark.postgres
-def test_setup_writes_the_login_makes_the_bucket_and_migrates_both_databases_and_may_be_repeated(
+def test_setup_writes_the_logins_makes_the_bucket_and_migrates_both_databases_and_may_be_repeated(
     postgres_server: EmbeddedPostgres, s3: str, tmp_path: Path
 ) -> None:
     for name in ("compose_airflow", "compose_iteration"):
@@ -51,6 +56,15 @@ def test_setup_writes_the_login_makes_the_bucket_and_migrates_both_databases_and
     assert "iterations" in fsspec.filesystem("s3").ls("")
     assert [True, True] == ["applied" in said[0].stdout, "the store's schema is up to date" in said[1].stdout]
     assert [True, True] == ["Database migration done!" in answer.stdout for answer in said]
+
+    pages = json.loads(environment["AIRFLOW_CONN_ITERATION_STORE_READ"])
+    url = make_url(environment["ITERATION_STORE_URL"]).set(username=pages["login"], password=pages["password"])
+    engine = open_engine(url.render_as_string(hide_password=False))
+    with engine.connect() as connection:
+        assert 0 == connection.scalar(text("SELECT count(*) FROM runs"))
+        with pytest.raises(ProgrammingError, match="permission denied"):
+            connection.execute(text("DELETE FROM runs"))
+    engine.dispose()
 
 
 def validate(path: Path) -> int:

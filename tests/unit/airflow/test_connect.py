@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iteration_lib.airflow.connect import find_connect_url
-from iteration_lib.errors import UsageError
+from iteration_lib.errors import ConnectionNotFoundError
 
 pytestmark = pytest.mark.airflow
 
@@ -17,6 +17,6 @@ def test_address_is_that_of_the_connection_with_its_token(monkeypatch: pytest.Mo
     assert "sc://spark.example.org:15002/;token=word" == find_connect_url("warm")
 
 
-def test_missing_connection_is_the_users_mistake() -> None:
-    with pytest.raises(UsageError, match=r"there is no connection 'warm'; add it \(type spark_connect, "):
+def test_missing_connection_is_named() -> None:
+    with pytest.raises(ConnectionNotFoundError, match=r"no connection 'warm', .*; add it \(type spark_connect, "):
         find_connect_url("warm")

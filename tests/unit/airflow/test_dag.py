@@ -72,6 +72,8 @@ def test_chain_on_a_connect_server_is_that_of_applications_through_a_connection_
     assert drawn[0] == drawn[1]
     tasks = [dag.get_task("epochs.e010") for dag in (submitting, connecting)]
     assert [("spark", "spark_default"), ("connect", "spark_connect_default")] == [(t.runner, t.conn_id) for t in tasks]
+    ending = [dag.get_task("finish").connect_conn_id for dag in (submitting, connecting)]
+    assert [None, "spark_connect_default"] == ending
 
 
 def test_epoch_task_skips_those_behind_it_and_never_finish() -> None:

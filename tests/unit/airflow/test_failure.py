@@ -7,6 +7,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from iteration_lib.airflow.failure import without_retry_of_mistakes
 from iteration_lib.errors import (
+    ConnectionNotFoundError,
     ExecutionLostError,
     InputError,
     IterationError,
@@ -24,6 +25,7 @@ from iteration_lib.errors import (
         pytest.param(StateLocationError("x", "full", is_passing=True), StateLocationError, id="a full disk: yes"),
         pytest.param(StateCorruptedError("x", "is gone"), AirflowFailException, id="a file that was changed: never"),
         pytest.param(StateCorruptedError("x", "?", is_unreadable=True), StateCorruptedError, id="an unread file: yes"),
+        pytest.param(ConnectionNotFoundError("x", "add it"), ConnectionNotFoundError, id="a silent vault: yes"),
         pytest.param(StoreUnavailableError("x", "refused"), StoreUnavailableError, id="a store that restarts: yes"),
         pytest.param(ExecutionLostError("the JVM is gone"), ExecutionLostError, id="a lost driver: yes"),
     ],

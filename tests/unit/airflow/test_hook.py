@@ -10,7 +10,7 @@ from airflow.sdk import Connection
 from iteration_lib.airflow.hook import IterationStoreHook, find_read_conn_id, find_state_uri, url_of_connection
 from iteration_lib.airflow.provider import get_provider_info
 from iteration_lib.airflow.standalone.settings import connection_of_url
-from iteration_lib.errors import StoreUnavailableError, UsageError
+from iteration_lib.errors import ConnectionNotFoundError, StoreUnavailableError, UsageError
 
 pytestmark = pytest.mark.airflow
 URL = "postgresql+psycopg2://some%40one:p%2Fw%3A%40rd@db.example.org:5433/iteration?sslmode=require"
@@ -49,6 +49,14 @@ def test_configured_connection_is_the_one_that_is_used(monkeypatch: pytest.Monke
     assert URL == IterationStoreHook().get_url({})
 
 
+def test_connection_that_somebody_has_named_is_the_only_way_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a secrets backend that does not answer for a moment would turn a task to another store."""
+    monkeypatch.setenv("AIRFLOW__ITERATION__STORE_CONN_ID", "other_store")
+
+    with pytest.raises(ConnectionNotFoundError, match="no connection 'other_store'"):
+        IterationStoreHook().get_url({"ITERATION_STORE_URL": "postgresql://elsewhere/db"})
+
+
 def test_pages_read_by_the_stores_own_connection_unless_another_one_is_configured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -61,7 +69,7 @@ def test_pages_read_by_the_stores_own_connection_unless_another_one_is_configure
 
 @pytest.mark.parametrize(("named", "environ"), [(None, {}), ("mine", {"ITERATION_STORE_URL": "postgresql://h/d"})])
 def test_nothing_leads_to_the_store_says_what_to_add(named: str | None, environ: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match=f"no connection '{named or 'iteration_store'}'; add it"):
+    with pytest.raises(ConnectionNotFoundError, match=f"no connection '{named or 'iteration_store'}', .*; add it"):
         IterationStoreHook(named).get_url(environ)
 
 

@@ -15,7 +15,7 @@ from iteration_lib.airflow.driver_process import DriverProcess, spark_environmen
 from iteration_lib.airflow.operators import EpochsOperator
 from iteration_lib.airflow.submission import Submission, TaskIdentity, make_submission
 from iteration_lib.airflow.work import RunningEpochs
-from iteration_lib.errors import ExecutionLostError, UsageError
+from iteration_lib.errors import ConnectionNotFoundError, ExecutionLostError, UsageError
 from tests.failover.driven import wait_until
 from tests.unit.plugin.test_page import RUN
 
@@ -88,8 +88,8 @@ def test_driver_finds_the_modules_that_the_task_does(tmp_path: Path, monkeypatch
     assert not [folder for folder in folders if folder.endswith("site-packages")]
 
 
-def test_missing_spark_connection_is_the_users_mistake_and_never_means_yarn() -> None:
-    with pytest.raises(UsageError, match="there is no connection 'spark_default'; add it"):
+def test_missing_spark_connection_is_named_and_never_means_yarn() -> None:
+    with pytest.raises(ConnectionNotFoundError, match=r"no connection 'spark_default', .*; add it"):
         DriverProcess(_submission())
 
 
