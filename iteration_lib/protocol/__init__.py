@@ -62,8 +62,8 @@ I20  While a person asks a run to stop, an attempt opens no epoch after another 
      step that lets it go; a STOPPED run has nothing that is not durable, and nobody drives or changes it until a person
      resumes it.
 I21  A run falls back to an older checkpoint only before its attempt opens an epoch, and only where no listener has
-     heard of an epoch after it, no sink publishes any, and neither a branch nor a person pins a newer checkpoint: these are discarded,
-     those voided, in that step.
+     heard of an epoch after it, no sink publishes any, and neither a branch nor a person pins a newer checkpoint: these
+     are discarded, those voided, in that step.
 
 Sources: Flink FLIP-176 (iterations, epochs, termination), FLIP-147 (checkpoints after tasks finished), FLIP-76
 (unaligned checkpoints), FLIP-193 (who owns what a run starts from), FLIP-143 (committables). Where we differ: the

@@ -203,12 +203,14 @@ def _is_refused_rightly(run: SimulatedRun, request: BranchRequest, error: BaseEx
 def _check_branch(run: SimulatedRun, request: BranchRequest, made: RunRecord, seen: Seen) -> None:
     """See that a branch is what was asked for, and that it may be."""
     branch = run.world.run_of(made.run_id)
-    if run.world.file is not None and branch.maker is not current_fiber():
-        return  # it was there, of another version by now
+    was_there = branch.maker is not current_fiber()
+    if run.world.file is not None and was_there:
+        return  # of another version by now
     row = branch.rows.branch or {}
     asked = [known["checkpoint_id"] for known in run.rows.checkpoints.values() if _is_meant(run, request, known)]
     may_be_kept = seen.may_be_kept(branch.lineage.programs[0], request, row["origin_checkpoint_id"])
     keeps = [() if request.data == "new" else known for known in may_be_kept]
+    keeps += [row.get("keeps", ())] if was_there and request.data is None else []
     wanted = [(run.run_id, request.mode.value, known) for known in keeps]
     found = (row.get("origin_run_id"), row.get("mode"), row.get("keeps"))
     may_be_newest_since = bool(run.rows.fallbacks)  # an older one became it, which was claimed by then, or about to be
