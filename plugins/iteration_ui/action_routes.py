@@ -23,7 +23,6 @@ from iteration_ui.lookup import RunOfDagRun
 from iteration_ui.stores import open_history, open_store, reading_url
 
 router = APIRouter(
-    prefix="/dags/{dag_id}/runs/{dag_run_id}",
     default_response_class=HTMLResponse,
     dependencies=[Depends(guard.change), Depends(guard.one_dag), Depends(guard.same_origin)],
 )

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from iteration_lib.errors import IterationError
 from iteration_ui import action_routes, routes
+from iteration_ui.address import DAG_RUN, GROUP
 from iteration_ui.answer import answer_error
 
 
@@ -13,6 +14,7 @@ def make_app() -> FastAPI:
     """Return the application; nothing of it is open that no guard stands before."""
     app = FastAPI(title="Iterations", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(IterationError, answer_error)
-    for router in (routes.router, routes.dag_run_router, action_routes.router):
-        app.include_router(router)
+    app.include_router(routes.router)
+    for address in (DAG_RUN, GROUP):
+        app.include_router(action_routes.router, prefix=address)
     return app

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import Depends
+from fastapi import Depends, Request
 
 from iteration_lib.errors import IterationError
 from iteration_lib.store.record import RunRecord
@@ -16,12 +16,19 @@ class NothingToShowError(IterationError):
     """There is no run at this address, or none yet."""
 
 
-def run_of_dag_run(dag_id: str, dag_run_id: str) -> RunRecord:
-    """Return the run of a DAG run, by its key alone: what was asked for may be another run's id."""
-    run_key = f"{dag_id}/{dag_run_id}"
+def run_of_dag_run(request: Request, dag_id: str, dag_run_id: str) -> RunRecord:
+    """Return the run of a DAG run, or of the task group that the address names.
+
+    It is found by its key alone: what was asked for may be another run's id.
+    """
+    group = request.path_params.get("group")
+    run_key = "/".join([dag_id, dag_run_id, *([group] if group is not None else [])])
     run = open_history().find_run(run_key)
     if run is None or run.run_key != run_key:
-        raise NothingToShowError("This DAG run has opened no iteration yet; its first task does.")
+        raise NothingToShowError(
+            "This DAG run has opened no iteration yet; its task open_run does. One to which the DAG gives a key or a "
+            "store of its own has no page here."
+        )
     return run
 
 

@@ -10,6 +10,7 @@ from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus, RunStatus
 from iteration_lib.store.overview import Span
 from iteration_lib.store.record import EpochRecord, RunRecord
+from iteration_ui.address import page_of_dag_run
 from iteration_ui.button import Button, buttons_of
 from iteration_ui.chart import Chart, Mark, Point, draw_chart
 from iteration_ui.grid import Grid, make_grid
@@ -49,11 +50,13 @@ class Progress:
 class RunPage:
     """One run. `refresh_seconds` is None once nothing changes any more; newest rows come first.
 
-    The tasks of a chain count the run's own epochs, the first of which is `first_epoch`.
+    The tasks of a chain count the run's own epochs, the first of which is `first_epoch`. `dag_run_page` is empty but
+    for the run of a task group.
     """
 
     run_id: str
     run_key: str
+    dag_run_page: str
     reference: str
     status: str
     summary: str
@@ -83,6 +86,7 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
     return RunPage(
         run_id=run.run_id,
         run_key=run.run_key,
+        dag_run_page=page_of_dag_run(run.run_key),
         reference=run.reference,
         status=run.status.value,
         summary=_summary(run),

@@ -20,24 +20,20 @@ from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.listing import RunFilter
 from iteration_lib.store.record import RunRecord
 from iteration_ui import guard
-from iteration_ui.address import run_page, site_path
+from iteration_ui.address import DAG_RUN, GROUP, run_page, site_path
 from iteration_ui.answer import answer_page
-from iteration_ui.lookup import RunOfDagRun, run_without_dag
+from iteration_ui.groups_page import make_groups_page
+from iteration_ui.lookup import NothingToShowError, RunOfDagRun, run_of_dag_run, run_without_dag
 from iteration_ui.page import make_run_page
 from iteration_ui.reading import read_run
 from iteration_ui.runs_page import make_runs_page
-from iteration_ui.runs_reading import RunsQuery, read_runs
+from iteration_ui.runs_reading import RunsQuery, read_groups, read_runs
 from iteration_ui.start_form import make_start_form
 from iteration_ui.stores import open_history
 
 _STATUSES = {status.value: status for status in RunStatus}
 
 router = APIRouter(default_response_class=HTMLResponse)
-dag_run_router = APIRouter(
-    prefix="/dags/{dag_id}/runs/{dag_run_id}",
-    default_response_class=HTMLResponse,
-    dependencies=[Depends(guard.one_dag)],
-)
 
 
 @router.get("/runs", dependencies=[Depends(guard.read)])
@@ -63,11 +59,24 @@ def list_runs(
     return answer_page("runs.html", page=shown, title="Iterations")
 
 
-@dag_run_router.get("", dependencies=[Depends(guard.read)])
-def show_dag_run(run: RunOfDagRun, request: Request, user: GetUserDep) -> HTMLResponse:
-    """Show the iteration's run of a DAG run, with what the viewer may do to it."""
+@router.get(DAG_RUN, dependencies=[Depends(guard.read), Depends(guard.one_dag)])
+def show_dag_run(dag_id: str, dag_run_id: str, request: Request, user: GetUserDep) -> HTMLResponse:
+    """Show the iteration's run of a DAG run with what the viewer may do to it, or the runs of its task groups."""
+    try:
+        run = run_of_dag_run(request, dag_id, dag_run_id)
+    except NothingToShowError:
+        page = make_groups_page(dag_id, dag_run_id, read_groups(open_history(), dag_id, dag_run_id))
+        if not page.rows:
+            raise
+        return answer_page("groups.html", page=page, title=dag_run_id, refresh=page.refresh_seconds)
     may_change, may_trigger = guard.may(guard.change, request, user), guard.may(guard.trigger, request, user)
     return _show(run, may_change=may_change, may_trigger=may_trigger)
+
+
+@router.get(GROUP, dependencies=[Depends(guard.read), Depends(guard.one_dag)])
+def show_group(run: RunOfDagRun, request: Request, user: GetUserDep) -> HTMLResponse:
+    """Show the run of a task group; the form of its DAG is not the run's, so that it starts none from a checkpoint."""
+    return _show(run, may_change=guard.may(guard.change, request, user))
 
 
 @router.get("/runs/{run_id}", dependencies=[Depends(guard.read_store)])
@@ -76,7 +85,9 @@ def show_run(run_id: UUID) -> HTMLResponse:
     return _show(run_without_dag(run_id))
 
 
-@dag_run_router.get("/checkpoints/{checkpoint_id}/start", dependencies=[Depends(guard.trigger)])
+@router.get(
+    f"{DAG_RUN}/checkpoints/{{checkpoint_id}}/start", dependencies=[Depends(guard.trigger), Depends(guard.one_dag)]
+)
 def show_start_form(run: RunOfDagRun, checkpoint_id: int) -> HTMLResponse:
     """Show the form that starts a run from a checkpoint: the browser sends it to Airflow, as the viewer himself."""
     found = open_history().list_checkpoints(run.run_id, [checkpoint_id])

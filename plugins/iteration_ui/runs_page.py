@@ -61,12 +61,12 @@ def make_runs_page(query: RunsQuery, reading: RunsReading) -> RunsPage:
         query=query,
         dag_ids=tuple(reading.dag_ids),
         statuses=tuple(status.value for status in RunStatus),
-        rows=tuple(_row(run, is_compared=run.run_id in chosen) for run in reading.listing.runs),
+        rows=tuple(make_row(run, is_compared=run.run_id in chosen) for run in reading.listing.runs),
         total=total,
         pages=pages,
         newer=_address(query, query.page - 1) if query.page > 1 else "",
         older=_address(query, query.page + 1) if query.page < pages else "",
-        compared=tuple(_row(run, is_compared=True) for run in reading.compared),
+        compared=tuple(make_row(run, is_compared=True) for run in reading.compared),
         charts=tuple(_charts(reading.compared, reading.spans)),
     )
 
@@ -78,7 +78,8 @@ def _address(query: RunsQuery, page: int) -> str:
     return "?" + urlencode([*shown, *(("compare", run_id) for run_id in query.compare), ("page", str(page))])
 
 
-def _row(run: ListedRun, *, is_compared: bool) -> RunRow:
+def make_row(run: ListedRun, *, is_compared: bool = False) -> RunRow:
+    """Return the row of a run."""
     dag_id, separator, dag_run_id = run.run_key.partition("/")
     lasted = (run.finished_at - run.created_at).total_seconds() if run.finished_at else None
     return RunRow(

@@ -170,6 +170,7 @@ WITH RECURSIVE matching AS (
         END
         AND (status = CAST(:status AS text) OR CAST(:status AS text) IS NULL AND status <> 'DELETED')
         AND strpos(lower(run_key), lower(CAST(:key_part AS text))) > 0
+        AND starts_with(run_key, CAST(:below AS text))
         AND (CAST(:run_ids AS uuid[]) IS NULL OR run_id = ANY (CAST(:run_ids AS uuid[])))
 ), forest AS (
     SELECT matching.run_id, matching.created_at, matching.run_id AS tree, 0 AS depth, ARRAY[matching.place] AS path

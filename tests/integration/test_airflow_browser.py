@@ -278,6 +278,23 @@ def test_epoch_task_links_to_its_epoch_in_the_tab(airflow: AirflowSite, open_pag
     expect(run.locator("tr.wanted td").first).to_have_text("4")
 
 
+def test_task_of_a_group_links_to_its_groups_epoch_and_the_group_leads_back_to_the_others(
+    airflow: AirflowSite, open_page: Open, tmp_path: Path
+) -> None:
+    ended = airflow.run("counting_in_two_groups", trace=str(tmp_path), until=1)
+    link = airflow.links(ended.dag_id, ended.dag_run_id, "coarse.epochs.e001")["Epoch"]
+    assert link is not None
+
+    run = framed(open_page(link.removeprefix(f"{BASE_PATH}/")))
+
+    expect(run.locator("tr.wanted td").first).to_have_text("1")
+    run.get_by_role("link", name="The DAG run's iterations").click()
+    expect(run.locator("a[data-group]")).to_have_text(["coarse", "fine"])
+    run.get_by_role("link", name="fine").click()
+    expect(run.get_by_role("heading", name="FINISHED")).to_be_visible()
+    expect(run.locator("tr.wanted")).to_have_count(0)
+
+
 def framed(page: Page) -> FrameLocator:
     """Return our page inside Airflow's."""
     return page.frame_locator("iframe")

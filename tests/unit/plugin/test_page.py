@@ -170,6 +170,16 @@ def test_run_that_is_asked_to_stop_or_has_stopped_says_so(
     assert (f"2 durable epochs of at most 50; {said}", refresh_seconds) == (page.summary, page.refresh_seconds)
 
 
+@pytest.mark.parametrize(
+    ("run_key", "dag_run_page"),
+    [("first", ""), ("kmeans/manual", ""), ("kmeans/manual/train", "dags/kmeans/runs/manual")],
+)
+def test_run_of_a_task_group_leads_back_to_its_dag_run(run_key: str, dag_run_page: str) -> None:
+    page = make_run_page(RunReading(run=replace(RUN, run_key=run_key)), now=NOW)
+
+    assert dag_run_page == page.dag_run_page
+
+
 def test_epochs_without_a_metric_leave_its_column_empty_and_newest_come_first() -> None:
     first = replace(EPOCH, epoch=0, metrics={})
     second = replace(EPOCH, epoch=1, metrics={"inertia": 2.0, "shift": 0.125})

@@ -12,7 +12,7 @@ from airflow import plugins_manager
 from airflow.sdk._shared.plugins_manager import plugins_manager as shared
 from fastapi.routing import APIRoute
 
-from iteration_lib.airflow.operators import EpochsOperator
+from iteration_lib.airflow.task_group import RUN_KEY
 from iteration_ui import IterationPlugin, guard
 from iteration_ui.address import page_path
 from iteration_ui.app import make_app
@@ -83,15 +83,28 @@ def test_request_of_another_site_is_told_from_our_own(headers: dict[str, str], *
 
 
 @pytest.mark.parametrize(
-    ("task_id", "fragment"),
-    [("epochs.e007", "#epoch-7"), ("training.epochs.e0120", "#epoch-120"), ("e000", "#epoch-0"), ("finish", "")],
+    ("run_key", "task_id", "fragment"),
+    [
+        (RUN_KEY, "epochs.e007", "#epoch-7"),
+        (RUN_KEY, "e000", "#epoch-0"),
+        (RUN_KEY, "drive", ""),
+        (f"{RUN_KEY}/training", "outer.training.epochs.e0120", "#training/epoch-120"),
+        (f"{RUN_KEY}/training", "training.drive", "#training"),
+    ],
 )
-def test_epoch_task_links_to_its_first_epoch_in_the_tab(task_id: str, fragment: str) -> None:
+def test_epoch_task_links_to_its_group_and_first_epoch_in_the_tab(run_key: str, task_id: str, fragment: str) -> None:
     key = SimpleNamespace(dag_id="kmeans", run_id="manual__2026-03-01T00:00:00+00:00", task_id=task_id)
 
-    link = EpochLink().get_link(EpochsOperator, ti_key=key)
+    link = EpochLink().get_link(SimpleNamespace(run_key=run_key), ti_key=key)
 
     assert f"/dags/kmeans/runs/manual__2026-03-01T00%3A00%3A00%2B00%3A00/plugin/iteration{fragment}" == link
+
+
+@pytest.mark.parametrize("run_key", ["kmeans/{{ ds }}", f"{RUN_KEY}-again", "{{ run_id }}"])
+def test_epoch_task_whose_run_no_tab_shows_links_nowhere(run_key: str) -> None:
+    key = SimpleNamespace(dag_id="kmeans", run_id="manual__1", task_id="epochs.e007")
+
+    assert "" == EpochLink().get_link(SimpleNamespace(run_key=run_key), ti_key=key)
 
 
 def _no_entry_points(**_selected: str) -> EntryPoints:

@@ -72,10 +72,22 @@ def test_deleted_run_has_no_page() -> None:
     assert ("", "manual__1") == (row.link, row.name)
 
 
-def test_name_that_a_user_chose_stays_one_part_of_an_address() -> None:
-    (row,) = page_of(replace(RUN, run_key="k m/a?b/../c#d"))
+@pytest.mark.parametrize(
+    ("run_key", "link"),
+    [
+        ("k m/a?b", "dags/k%20m/runs/a%3Fb"),
+        ("kmeans/manual__1/train", "dags/kmeans/runs/manual__1/train"),
+        ("k/a/c#d", "dags/k/runs/a/c%23d"),
+        ("k/a/b/c", ""),
+        ("k/../c", ""),
+        ("k//c", ""),
+        ("/a", ""),
+    ],
+)
+def test_run_has_a_page_where_an_address_can_say_its_key(run_key: str, link: str) -> None:
+    (row,) = page_of(replace(RUN, run_key=run_key))
 
-    assert "dags/k%20m/runs/a%3Fb%2F..%2Fc%23d" == row.link
+    assert (link, run_key.partition("/")[2]) == (row.link, row.name)
 
 
 @pytest.mark.parametrize(
