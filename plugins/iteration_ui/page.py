@@ -14,7 +14,8 @@ from iteration_ui.address import page_of_dag_run
 from iteration_ui.button import Button, buttons_of
 from iteration_ui.chart import Chart, Mark, Point, draw_chart
 from iteration_ui.grid import Grid, make_grid
-from iteration_ui.reading import RunReading
+from iteration_ui.paging import Pages, pages_of
+from iteration_ui.reading import RATED_EPOCHS, RunReading
 from iteration_ui.show import show_rate, show_seconds
 from iteration_ui.tables import (
     AttemptRow,
@@ -33,7 +34,6 @@ _REASONS = {
     "max_epochs": "it reached max_epochs",
     "drained": "somebody asked it to drain",
 }
-_RATED_EPOCHS = 20  # the newest, by which the rate is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +72,10 @@ class RunPage:
     grid: Grid
     metric_names: tuple[str, ...]
     epochs: tuple[EpochRow, ...]
-    epochs_left_out: int
+    epoch_pages: Pages
     attempts: tuple[AttemptRow, ...]
     checkpoints: tuple[CheckpointRow, ...]
-    checkpoints_left_out: int
+    checkpoint_pages: Pages
     buttons: tuple[Button, ...]
 
 
@@ -90,7 +90,7 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         reference=run.reference,
         status=run.status.value,
         summary=_summary(run),
-        progress=_progress(run, reading.epochs),
+        progress=_progress(run, reading.newest),
         refresh_seconds=LIVE_SECONDS if run.status in _LIVE else None,
         origin=_origin(reading),
         first_epoch=reading.branch.first_epoch if reading.branch is not None else 0,
@@ -104,10 +104,10 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         ),
         metric_names=metric_names,
         epochs=epoch_rows(reading.epochs, metric_names),
-        epochs_left_out=min((epoch.epoch for epoch in reading.epochs), default=0),
+        epoch_pages=pages_of(reading.epoch_window, reading.query, "epochs"),
         attempts=attempt_rows(reading.attempts, reading.attempt_spans, now),
         checkpoints=checkpoint_rows(reading.checkpoints, now),
-        checkpoints_left_out=min((known.checkpoint_id for known in reading.checkpoints), default=1) - 1,
+        checkpoint_pages=pages_of(reading.checkpoint_window, reading.query, "checkpoints"),
         buttons=buttons_of(run, has_checkpoint=any(known.has_files for known in reading.checkpoints)),
     )
 
@@ -125,7 +125,7 @@ def _summary(run: RunRecord) -> str:
 def _progress(run: RunRecord, epochs: Sequence[EpochRecord]) -> Progress:
     """Tell the rate by the newest durable epochs of one attempt: between two attempts nothing goes on."""
     durable = [epoch for epoch in epochs if epoch.status is EpochStatus.DURABLE]
-    newest = [epoch for epoch in durable if epoch.fencing_token == durable[-1].fencing_token][-_RATED_EPOCHS:]
+    newest = [epoch for epoch in durable if epoch.fencing_token == durable[-1].fencing_token][-RATED_EPOCHS:]
     times = [epoch.aligned_at for epoch in newest if epoch.aligned_at is not None]
     seconds = (times[-1] - times[0]).total_seconds() if times else 0.0
     rate = (len(times) - 1) / seconds if seconds > 0 else None

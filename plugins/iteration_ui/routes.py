@@ -25,6 +25,7 @@ from iteration_ui.answer import answer_page
 from iteration_ui.groups_page import make_groups_page
 from iteration_ui.lookup import NothingToShowError, RunOfDagRun, run_of_dag_run, run_without_dag
 from iteration_ui.page import make_run_page
+from iteration_ui.paging import TableQuery
 from iteration_ui.reading import read_run
 from iteration_ui.runs_page import make_runs_page
 from iteration_ui.runs_reading import RunsQuery, read_groups, read_runs
@@ -32,6 +33,14 @@ from iteration_ui.start_form import make_start_form
 from iteration_ui.stores import open_history
 
 _STATUSES = {status.value: status for status in RunStatus}
+
+
+def tables(epochs_to: int | None = None, checkpoints_to: int | None = None) -> TableQuery:
+    """Return which rows of a run's tables are asked for."""
+    return TableQuery(epochs_to=epochs_to, checkpoints_to=checkpoints_to)
+
+
+Tables = Annotated[TableQuery, Depends(tables)]
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -60,7 +69,7 @@ def list_runs(
 
 
 @router.get(DAG_RUN, dependencies=[Depends(guard.read), Depends(guard.one_dag)])
-def show_dag_run(dag_id: str, dag_run_id: str, request: Request, user: GetUserDep) -> HTMLResponse:
+def show_dag_run(dag_id: str, dag_run_id: str, query: Tables, request: Request, user: GetUserDep) -> HTMLResponse:
     """Show the iteration's run of a DAG run with what the viewer may do to it, or the runs of its task groups."""
     try:
         run = run_of_dag_run(request, dag_id, dag_run_id)
@@ -70,19 +79,19 @@ def show_dag_run(dag_id: str, dag_run_id: str, request: Request, user: GetUserDe
             raise
         return answer_page("groups.html", page=page, title=dag_run_id, refresh=page.refresh_seconds)
     may_change, may_trigger = guard.may(guard.change, request, user), guard.may(guard.trigger, request, user)
-    return _show(run, may_change=may_change, may_trigger=may_trigger)
+    return _show(run, query, may_change=may_change, may_trigger=may_trigger)
 
 
 @router.get(GROUP, dependencies=[Depends(guard.read), Depends(guard.one_dag)])
-def show_group(run: RunOfDagRun, request: Request, user: GetUserDep) -> HTMLResponse:
+def show_group(run: RunOfDagRun, query: Tables, request: Request, user: GetUserDep) -> HTMLResponse:
     """Show the run of a task group; the form of its DAG is not the run's, so that it starts none from a checkpoint."""
-    return _show(run, may_change=guard.may(guard.change, request, user))
+    return _show(run, query, may_change=guard.may(guard.change, request, user))
 
 
 @router.get("/runs/{run_id}", dependencies=[Depends(guard.read_store)])
-def show_run(run_id: UUID) -> HTMLResponse:
+def show_run(run_id: UUID, query: Tables) -> HTMLResponse:
     """Show a run that no DAG started; one that a DAG did has its page there."""
-    return _show(run_without_dag(run_id))
+    return _show(run_without_dag(run_id), query)
 
 
 @router.get(
@@ -98,8 +107,8 @@ def show_start_form(run: RunOfDagRun, checkpoint_id: int) -> HTMLResponse:
     return answer_page("start.html", form=form, back=back, site=site_path(), title="Start from a checkpoint")
 
 
-def _show(run: RunRecord, *, may_change: bool = False, may_trigger: bool = False) -> HTMLResponse:
-    page = make_run_page(read_run(open_history(), run), now=datetime.now(tz=UTC))
+def _show(run: RunRecord, query: TableQuery, *, may_change: bool = False, may_trigger: bool = False) -> HTMLResponse:
+    page = make_run_page(read_run(open_history(), run, query), now=datetime.now(tz=UTC))
     here = run_page(page.run_id, page.run_key)
     may = {"may_change": may_change, "may_trigger": may_trigger}
     return answer_page("run.html", page=page, here=here, **may, title=page.run_key, refresh=page.refresh_seconds)

@@ -84,6 +84,12 @@ def family_of_runs(airflow: AirflowSite) -> tuple[str, ...]:
     return ("baseline", "slower", "slower-still", "faster")
 
 
+@pytest.fixture(scope="module")
+def long(airflow: AirflowSite) -> Trained:
+    """A run with more epochs than a table shows."""
+    return train(airflow.store, "long", rate=0.99, epochs=250)
+
+
 def train(
     store: PostgresStore,
     name: str,
@@ -276,6 +282,18 @@ def test_epoch_task_links_to_its_epoch_in_the_tab(airflow: AirflowSite, open_pag
     run = framed(open_page(link.removeprefix(f"{BASE_PATH}/")))
 
     expect(run.locator("tr.wanted td").first).to_have_text("4")
+
+
+def test_link_to_an_epoch_that_is_not_among_the_newest_leads_to_it(
+    airflow: AirflowSite, open_page: Open, long: Trained
+) -> None:
+    tab = f"dags/{DAG_ID}/runs/long/plugin/iteration"
+
+    run = framed(open_page(f"{tab}#epoch-7"))
+
+    expect(run.locator("tr.wanted td").first).to_have_text("7")
+    run.get_by_role("link", name="newer").click()
+    expect(run.locator("#epoch-table tr[data-own-epoch]").first.locator("td").first).to_have_text("249")
 
 
 def test_task_of_a_group_links_to_its_groups_epoch_and_the_group_leads_back_to_the_others(
