@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from iteration_lib.store.listing import ListedRun
-from iteration_ui.page import LIVE_SECONDS
+from iteration_ui.page import WAITING_SECONDS, refresh_seconds_of
 from iteration_ui.runs_page import RunRow, make_row
 
 
@@ -17,7 +17,7 @@ class GroupsPage:
     dag_id: str
     dag_run_id: str
     rows: tuple[RunRow, ...]
-    refresh_seconds: int = LIVE_SECONDS
+    refresh_seconds: int
 
 
 def make_groups_page(dag_id: str, dag_run_id: str, runs: Sequence[ListedRun]) -> GroupsPage:
@@ -27,4 +27,7 @@ def make_groups_page(dag_id: str, dag_run_id: str, runs: Sequence[ListedRun]) ->
         dag_id=dag_id,
         dag_run_id=dag_run_id,
         rows=tuple(replace(row, name=row.name.removeprefix(f"{dag_run_id}/")) for row in rows),
+        refresh_seconds=min(
+            (refresh_seconds_of(run.status) or WAITING_SECONDS for run in runs), default=WAITING_SECONDS
+        ),
     )

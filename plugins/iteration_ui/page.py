@@ -27,7 +27,13 @@ from iteration_ui.tables import (
 )
 
 LIVE_SECONDS = 3
-_LIVE = (RunStatus.RUNNING, RunStatus.TERMINATING)
+WAITING_SECONDS = 10
+_REFRESH_SECONDS = {
+    RunStatus.RUNNING: LIVE_SECONDS,
+    RunStatus.TERMINATING: LIVE_SECONDS,
+    RunStatus.FAILED: WAITING_SECONDS,  # a retry, or a person, may let it go on
+    RunStatus.STOPPED: WAITING_SECONDS,
+}
 _REASONS = {
     "criteria": "its criteria were met",
     "empty_feedback": "a variable fed back nothing",
@@ -91,7 +97,7 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         status=run.status.value,
         summary=_summary(run),
         progress=_progress(run, reading.newest),
-        refresh_seconds=LIVE_SECONDS if run.status in _LIVE else None,
+        refresh_seconds=refresh_seconds_of(run.status),
         origin=_origin(reading),
         first_epoch=reading.branch.first_epoch if reading.branch is not None else 0,
         params=tuple((name, str(value)) for name, value in run.params.items()),
@@ -110,6 +116,11 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         checkpoint_pages=pages_of(reading.checkpoint_window, reading.query, "checkpoints"),
         buttons=buttons_of(run, has_checkpoint=any(known.has_files for known in reading.checkpoints)),
     )
+
+
+def refresh_seconds_of(status: RunStatus) -> int | None:
+    """Return after how many seconds a run is looked at again; None where nothing changes any more."""
+    return _REFRESH_SECONDS.get(status)
 
 
 def _summary(run: RunRecord) -> str:

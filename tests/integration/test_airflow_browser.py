@@ -284,6 +284,24 @@ def test_epoch_task_links_to_its_epoch_in_the_tab(airflow: AirflowSite, open_pag
     expect(run.locator("tr.wanted td").first).to_have_text("4")
 
 
+def test_tab_of_a_run_that_fails_follows_it_until_it_has_finished(
+    airflow: AirflowSite, open_page: Open, tmp_path: Path
+) -> None:
+    failed = airflow.run(DAG_ID, trace=str(tmp_path), until=2, fails_in=1)
+    run = framed(open_page(tab_of(failed), user="viewer"))
+    expect(run.get_by_role("heading", name="FAILED")).to_be_visible()
+    expect(run.locator("table.grid td:has(span.failed)")).to_have_attribute(
+        "title", "added, epoch 1: failed in epoch 1"
+    )
+    run.locator("body").evaluate("body => body.dataset.page = 'the first'")
+
+    (tmp_path / "mended").touch()
+    airflow.api.clear(DAG_ID, failed.dag_run_id, task_ids=("epochs.e000",))
+    expect(run.get_by_role("heading", name="FINISHED")).to_be_visible(timeout=60_000)
+
+    assert "the first" == run.locator("body").get_attribute("data-page")
+
+
 def test_link_to_an_epoch_that_is_not_among_the_newest_leads_to_it(
     airflow: AirflowSite, open_page: Open, long: Trained
 ) -> None:

@@ -93,6 +93,23 @@ READING = RunReading(
 )
 
 
+@pytest.mark.parametrize(
+    ("status", "refresh_seconds"),
+    [
+        (RunStatus.RUNNING, 3),
+        (RunStatus.TERMINATING, 3),
+        (RunStatus.FAILED, 10),  # a try that fails is followed by another one
+        (RunStatus.STOPPED, 10),
+        (RunStatus.FINISHED, None),
+        (RunStatus.DELETED, None),
+    ],
+)
+def test_page_is_looked_at_again_as_long_as_the_run_may_go_on(status: RunStatus, refresh_seconds: int | None) -> None:
+    page = make_run_page(replace(READING, run=replace(RUN, status=status)), now=NOW)
+
+    assert refresh_seconds == page.refresh_seconds
+
+
 def test_live_run_refreshes_and_says_how_far_it_is() -> None:
     page = make_run_page(READING, now=NOW)
 
@@ -157,7 +174,7 @@ def test_finished_run_says_why_it_terminated_and_stays_as_it_is(terminated_by: T
     ("status", "said", "refresh_seconds"),
     [
         (RunStatus.RUNNING, "asked to stop after this epoch", 3),
-        (RunStatus.STOPPED, "stopped until somebody resumes it", None),
+        (RunStatus.STOPPED, "stopped until somebody resumes it", 10),
     ],
 )
 def test_run_that_is_asked_to_stop_or_has_stopped_says_so(
