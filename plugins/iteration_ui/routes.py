@@ -102,7 +102,14 @@ def show_start_form(run: RunOfDagRun, checkpoint_id: int) -> HTMLResponse:
     found = open_history().list_checkpoints(run.run_id, [checkpoint_id])
     if not found or not found[0].has_files:
         raise CheckpointNotFoundError(run.run_id, checkpoint_id, last=run.last_checkpoint_id)
-    form = make_start_form(run.run_key, run.params, checkpoint_id=checkpoint_id, epoch=found[0].epoch)
+    branch = open_history().find_branch(run.run_id)
+    form = make_start_form(
+        run.run_key,
+        run.params,
+        checkpoint_id=checkpoint_id,
+        epoch=found[0].epoch,
+        first_epoch=branch.first_epoch if branch is not None else 0,
+    )
     back = run_page(run.run_id, run.run_key)
     return answer_page("start.html", form=form, back=back, site=site_path(), title="Start from a checkpoint")
 

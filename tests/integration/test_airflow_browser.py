@@ -187,6 +187,9 @@ def test_run_is_started_from_a_checkpoint_with_other_parameters(
     inner = page.locator("iframe").element_handle().content_frame()
     assert inner is not None
     inner.wait_for_url(lambda url: unquote(url).endswith(f"/runs/{dag_run_id}"))
+    airflow.wait(DAG_ID, dag_run_id)
+    run.get_by_role("button", name="Start from here").first.click()
+    expect(run.get_by_label("max_epochs")).to_have_value("8")  # which the run counts from epoch 0 on
 
 
 def test_form_says_what_airflow_refuses(airflow: AirflowSite, open_page: Open, ended: DagRun) -> None:
