@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus, RunStatus
@@ -189,11 +190,13 @@ def _point(span: Span, name: str) -> Point:
 
 
 def _marks(reading: RunReading) -> Iterator[Mark]:
-    """Mark where attempts after the first began, and where the run fell back."""
+    """Mark where something was lost: an attempt was cut short, or epochs were opened again. A task's end is no loss."""
+    cut_short = {attempt.fencing_token for attempt in reading.attempts if attempt.was_cut_short}
     fallen = {fell.fencing_token: fell for fell in reading.fallbacks}
-    for opened in reading.attempt_spans[1:]:
+    for before, opened in pairwise(reading.attempt_spans):
         fell = fallen.get(opened.attempt)
-        what = f", fell back to checkpoint {fell.to_checkpoint_id}" if fell is not None else ""
-        yield Mark(
-            epoch=opened.first_epoch, label=f"attempt {opened.attempt} began with epoch {opened.first_epoch}{what}"
-        )
+        is_again = opened.first_epoch <= before.last_epoch
+        if is_again or fell is not None or not cut_short.isdisjoint(range(before.attempt, opened.attempt)):
+            what = f", fell back to checkpoint {fell.to_checkpoint_id}" if fell is not None else ""
+            label = f"attempt {opened.attempt} began again with epoch {opened.first_epoch}{what}"
+            yield Mark(epoch=opened.first_epoch, label=label)

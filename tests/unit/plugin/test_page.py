@@ -297,27 +297,77 @@ def span(first: int, last: int, **metrics: float) -> Span:
     )
 
 
-def test_each_metric_has_a_chart_and_attempts_and_fallbacks_are_marked_in_it() -> None:
+RELEASED = replace(ATTEMPT, ended_at=NOW, outcome=AttemptOutcome.RELEASED)
+
+
+def attempts_of(*changes: dict[str, object]) -> list[AttemptRecord]:
+    """Return attempts that ended as planned, but for these changes, and a live one."""
+    ended = [replace(RELEASED, fencing_token=token, **changed) for token, changed in enumerate(changes, 1)]
+    return [*ended, replace(ATTEMPT, fencing_token=len(ended) + 1)]
+
+
+def opened(*first_epochs: int | None) -> list[AttemptSpan]:
+    """Return the epochs that attempts opened, one each; None for an attempt that opened none."""
+    return [
+        AttemptSpan(attempt=token, first_epoch=epoch, last_epoch=epoch, durable=1)
+        for token, epoch in enumerate(first_epochs, 1)
+        if epoch is not None
+    ]
+
+
+def marks_of(reading: RunReading) -> list[str]:
+    """Return what is marked in the chart of a metric; each metric has one, and the same marks."""
+    page = make_run_page(reading, now=NOW)
+    assert ["cost", "shift"] == [chart.name for chart in page.charts]
+    (marks,) = {tuple(mark.label for mark in chart.marks) for chart in page.charts}
+    return list(marks)
+
+
+MEASURED = [span(0, 0, cost=3.0), span(1, 1, cost=2.0, shift=0.5), span(2, 2, cost=1.0)]
+
+
+def test_chain_whose_tasks_end_as_planned_has_a_chart_of_each_metric_and_no_mark() -> None:
+    reading = RunReading(run=RUN, spans=MEASURED, attempts=attempts_of({}, {}), attempt_spans=opened(0, 1, 2))
+
+    assert [] == marks_of(reading)
+
+
+@pytest.mark.parametrize(
+    ("changes", "first_epochs", "marks"),
+    [
+        ({"outcome": AttemptOutcome.FAILED}, (0, 1), ["attempt 2 began again with epoch 1"]),
+        ({"outcome": AttemptOutcome.SUPERSEDED}, (0, 1), ["attempt 2 began again with epoch 1"]),
+        ({"reason": "told to end"}, (0, 1), ["attempt 2 began again with epoch 1"]),
+        ({}, (1, 1), ["attempt 2 began again with epoch 1"]),
+        ({}, (2, 1), ["attempt 2 began again with epoch 1"]),
+    ],
+    ids=["failed", "died", "was told to end", "opened its epoch in vain", "opened more in vain"],
+)
+def test_attempt_behind_one_that_was_cut_short_or_opened_epochs_in_vain_is_marked(
+    changes: dict[str, object], first_epochs: tuple[int, ...], marks: list[str]
+) -> None:
+    reading = RunReading(run=RUN, spans=MEASURED, attempts=attempts_of(changes), attempt_spans=opened(*first_epochs))
+
+    assert marks == marks_of(reading)
+
+
+def test_attempt_behind_one_that_died_before_its_first_epoch_is_marked() -> None:
+    attempts = attempts_of({}, {"outcome": AttemptOutcome.SUPERSEDED})
+
+    reading = RunReading(run=RUN, spans=MEASURED, attempts=attempts, attempt_spans=opened(0, None, 1))
+
+    assert ["attempt 3 began again with epoch 1"] == marks_of(reading)
+
+
+def test_fallback_is_marked_where_the_run_went_on() -> None:
     fell = FallbackRecord(
-        fencing_token=3, from_checkpoint_id=4, to_checkpoint_id=2, epoch=1, reason="a file is missing", fell_back_at=NOW
+        fencing_token=2, from_checkpoint_id=4, to_checkpoint_id=2, epoch=1, reason="a file is missing", fell_back_at=NOW
     )
     reading = RunReading(
-        run=RUN,
-        spans=[span(0, 0, cost=3.0), span(1, 1, cost=2.0, shift=0.5), span(2, 2, cost=1.0)],
-        attempt_spans=[
-            AttemptSpan(attempt=number, first_epoch=first, last_epoch=2, durable=1)
-            for number, first in ((1, 0), (2, 1), (3, 2))
-        ],
-        fallbacks=[fell],
+        run=RUN, spans=MEASURED, attempts=attempts_of({}), attempt_spans=opened(0, 2), fallbacks=[fell]
     )
 
-    page = make_run_page(reading, now=NOW)
-
-    assert ["cost", "shift"] == [chart.name for chart in page.charts]
-    assert [
-        "attempt 2 began with epoch 1",
-        "attempt 3 began with epoch 2, fell back to checkpoint 2",
-    ] == [mark.label for mark in page.charts[0].marks]
+    assert ["attempt 2 began again with epoch 2, fell back to checkpoint 2"] == marks_of(reading)
 
 
 @pytest.mark.parametrize(("epoch", "where"), [(2, "epoch 2"), (NO_EPOCH, "epoch 2")], ids=["in an epoch", "before it"])
