@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.postgres import PostgresStore
@@ -37,6 +38,21 @@ class Span:
     first_attempt: int
     last_attempt: int
     metrics: Mapping[str, MetricSpan]
+
+    @classmethod
+    def empty(cls, epoch: int) -> Self:
+        """Return the span of one epoch that no attempt has opened."""
+        return cls(
+            first_epoch=epoch,
+            last_epoch=epoch,
+            durable=0,
+            going_on=0,
+            voided=0,
+            seconds=0.0,
+            first_attempt=0,
+            last_attempt=0,
+            metrics={},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -370,18 +370,22 @@ def test_fallback_is_marked_where_the_run_went_on() -> None:
     assert ["attempt 2 began again with epoch 2, fell back to checkpoint 2"] == marks_of(reading)
 
 
-@pytest.mark.parametrize(("epoch", "where"), [(2, "epoch 2"), (NO_EPOCH, "epoch 2")], ids=["in an epoch", "before it"])
-def test_operator_that_ended_the_newest_attempt_is_marked_where_it_failed(epoch: int, where: str) -> None:
+@pytest.mark.parametrize(
+    ("epoch", "spans"),
+    [(2, [span(0, 0), span(1, 1), span(2, 2)]), (NO_EPOCH, [span(0, 0), span(1, 1)])],
+    ids=["in an epoch", "before it was opened"],
+)
+def test_operator_that_ended_the_newest_attempt_is_marked_where_it_failed(epoch: int, spans: list[Span]) -> None:
     failed = FailedOperator(operator_id="a", epoch=epoch)
     attempt = replace(ATTEMPT, ended_at=NOW, outcome=AttemptOutcome.FAILED, failed=failed)
     operator = OperatorRecord(
         operator_id="a", name="a", role="operator", kind="value", finished_epoch=None, output=None
     )
-    reading = RunReading(run=RUN, attempts=[attempt], operators=[operator], spans=[span(0, 0), span(1, 1), span(2, 2)])
+    reading = RunReading(run=RUN, attempts=[attempt], operators=[operator], spans=spans)
 
     page = make_run_page(reading, now=NOW)
 
-    assert [f"a, {where}: failed in epoch 2"] == [c.title for c in page.grid.rows[0].cells if c.kind is CellKind.FAILED]
+    assert ["a, epoch 2: failed in epoch 2"] == [c.title for c in page.grid.rows[0].cells if c.kind is CellKind.FAILED]
 
 
 def test_checkpoint_that_nobody_needs_says_so_and_one_that_is_needed_says_by_whom() -> None:

@@ -1,4 +1,4 @@
-"""What can be reached on the tab of a run that has more rows than its tables show? On a real store."""
+"""What does the tab show of a run that is longer than its tables, or has not begun? On a real store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.state import NO_EPOCH, FailedOperator, RunId
 from iteration_lib.store.overview import read_kept_checkpoints
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import NewRun, RunRecord
@@ -19,7 +19,8 @@ from iteration_ui.answer import answer_page
 from iteration_ui.page import RunPage, make_run_page
 from iteration_ui.paging import NEWEST, ROWS_SHOWN, TableQuery
 from iteration_ui.reading import read_run
-from tests.store_script import a_run, an_origin
+from tests.protocol_script import Sender, claim
+from tests.store_script import a_run, an_origin, new_family
 
 pytestmark = pytest.mark.postgres
 EPOCHS = ROWS_SHOWN + 10
@@ -93,6 +94,19 @@ def test_page_says_which_rows_it_shows_and_leads_to_the_others(store: PostgresSt
     assert 'href="?epochs_to=9#epochs" rel="next"' in text
     assert f"11 to {EPOCHS} of 1 to {EPOCHS}, and what else a run can start from" in text
     assert 'data-first-row="10"' in text
+
+
+def test_operator_that_fails_before_the_first_epoch_is_shown_as_failed(store: PostgresStore) -> None:
+    run, one = a_run(), Sender(1, 1, new_family())
+    assert store.add_run(run)
+    failed = FailedOperator(operator_id="scaled", epoch=NO_EPOCH)
+
+    Coordinator(store).apply(run.run_id, claim(family=one.family))
+    Coordinator(store).apply(run.run_id, one.fails("told to fail", failed=failed))
+
+    page = page_of(store, run)
+    text = bytes(answer_page("run.html", page=page, here="x", title="t").body).decode()
+    assert '<td title="scaled, epoch 0: failed in epoch 0"><span class="failed">' in text
 
 
 def found(store: PostgresStore, run_id: RunId) -> RunRecord:
