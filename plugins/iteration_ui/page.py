@@ -10,12 +10,12 @@ from itertools import pairwise
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus, RunStatus
 from iteration_lib.store.overview import Span
-from iteration_lib.store.record import EpochRecord, RunRecord
+from iteration_lib.store.record import EpochRecord, RunRecord, StopRecord
 from iteration_ui.address import page_of_dag_run
 from iteration_ui.button import Button, buttons_of
 from iteration_ui.chart import Chart, Mark, Point, draw_chart
 from iteration_ui.grid import Grid, make_grid
-from iteration_ui.paging import Pages, pages_of
+from iteration_ui.paging import Pages, pages_of, window_of
 from iteration_ui.reading import RATED_EPOCHS, RunReading
 from iteration_ui.show import show_rate, show_seconds
 from iteration_ui.tables import (
@@ -81,6 +81,7 @@ class RunPage:
     epochs: tuple[EpochRow, ...]
     epoch_pages: Pages
     attempts: tuple[AttemptRow, ...]
+    attempt_pages: Pages
     checkpoints: tuple[CheckpointRow, ...]
     checkpoint_pages: Pages
     buttons: tuple[Button, ...]
@@ -89,6 +90,7 @@ class RunPage:
 def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
     """Return the page of a run as it is now."""
     run = reading.run
+    attempts = window_of(1, reading.attempts[-1].fencing_token if reading.attempts else 0, reading.query.attempts_to)
     metric_names = tuple(dict.fromkeys(name for epoch in reading.epochs for name in epoch.metrics))
     return RunPage(
         run_id=run.run_id,
@@ -96,7 +98,7 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         dag_run_page=page_of_dag_run(run.run_key),
         reference=run.reference,
         status=run.status.value,
-        summary=_summary(run),
+        summary=_summary(run, reading.stops),
         progress=_progress(run, reading.newest),
         refresh_seconds=refresh_seconds_of(run.status),
         origin=_origin(reading),
@@ -112,7 +114,10 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         metric_names=metric_names,
         epochs=epoch_rows(reading.epochs, metric_names),
         epoch_pages=pages_of(reading.epoch_window, reading.query, "epochs"),
-        attempts=attempt_rows(reading.attempts, reading.attempt_spans, now),
+        attempts=attempt_rows(
+            [known for known in reading.attempts if known.fencing_token in attempts.numbers], reading.attempt_spans, now
+        ),
+        attempt_pages=pages_of(attempts, reading.query, "attempts"),
         checkpoints=checkpoint_rows(reading.checkpoints, now),
         checkpoint_pages=pages_of(reading.checkpoint_window, reading.query, "checkpoints"),
         buttons=buttons_of(run, has_checkpoint=any(known.has_files for known in reading.checkpoints)),
@@ -124,14 +129,15 @@ def refresh_seconds_of(status: RunStatus) -> int | None:
     return _REFRESH_SECONDS.get(status)
 
 
-def _summary(run: RunRecord) -> str:
+def _summary(run: RunRecord, stops: Sequence[StopRecord]) -> str:
     epochs = f"{run.epochs} durable epoch{'' if run.epochs == 1 else 's'}"
     if run.terminated_by is not None:
         return f"{epochs}; terminated because {_REASONS[run.terminated_by.value]}"
     planned = f"{epochs} of at most {run.max_epochs}" if run.max_epochs is not None else epochs
+    by = next((f" by {stop.requested_by}" for stop in stops if stop.is_in_force), "")
     if run.status is RunStatus.STOPPED:
-        return f"{planned}; stopped until somebody resumes it"
-    return planned if run.asked_to is None else f"{planned}; asked to {run.asked_to.value.lower()} after this epoch"
+        return f"{planned}; stopped{by} until somebody resumes it"
+    return planned if run.asked_to is None else f"{planned}; asked{by} to {run.asked_to.value.lower()} after this epoch"
 
 
 def _progress(run: RunRecord, epochs: Sequence[EpochRecord]) -> Progress:

@@ -14,6 +14,7 @@ class TableQuery:
 
     epochs_to: int | None = None
     checkpoints_to: int | None = None
+    attempts_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from iteration_lib.store.record import (
     FallbackRecord,
     OperatorRecord,
     RunRecord,
+    StopRecord,
 )
 from iteration_ui.grid import width_for
 from iteration_ui.paging import NEWEST, NO_ROWS, ROWS_SHOWN, TableQuery, Window, window_of
@@ -49,6 +50,7 @@ class RunReading:
     checkpoints: Sequence[CheckpointRecord] = ()
     operators: Sequence[OperatorRecord] = ()
     fallbacks: Sequence[FallbackRecord] = ()
+    stops: Sequence[StopRecord] = ()
     branch: BranchRecord | None = None
     width: int = 1
     spans: Sequence[Span] = ()
@@ -74,6 +76,7 @@ def read_run(store: PostgresStore, run: RunRecord, query: TableQuery = NEWEST) -
         checkpoints=_read_checkpoints(store, run, checkpoints),
         operators=store.list_operators(run.run_id),
         fallbacks=store.list_fallbacks(run.run_id),
+        stops=store.list_stops(run.run_id),
         branch=store.find_branch(run.run_id),
         width=width,
         spans=spans,

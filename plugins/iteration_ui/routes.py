@@ -14,7 +14,6 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
-from iteration_lib.errors import CheckpointNotFoundError
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.listing import RunFilter
@@ -23,7 +22,7 @@ from iteration_ui import guard
 from iteration_ui.address import DAG_RUN, GROUP, run_page, site_path
 from iteration_ui.answer import answer_page
 from iteration_ui.groups_page import make_groups_page
-from iteration_ui.lookup import NothingToShowError, RunOfDagRun, run_of_dag_run, run_without_dag
+from iteration_ui.lookup import KnownCheckpoint, NothingToShowError, RunOfDagRun, run_of_dag_run, run_without_dag
 from iteration_ui.page import make_run_page
 from iteration_ui.paging import TableQuery
 from iteration_ui.reading import read_run
@@ -35,9 +34,11 @@ from iteration_ui.stores import open_history
 _STATUSES = {status.value: status for status in RunStatus}
 
 
-def tables(epochs_to: int | None = None, checkpoints_to: int | None = None) -> TableQuery:
+def tables(
+    epochs_to: int | None = None, checkpoints_to: int | None = None, attempts_to: int | None = None
+) -> TableQuery:
     """Return which rows of a run's tables are asked for."""
-    return TableQuery(epochs_to=epochs_to, checkpoints_to=checkpoints_to)
+    return TableQuery(epochs_to=epochs_to, checkpoints_to=checkpoints_to, attempts_to=attempts_to)
 
 
 Tables = Annotated[TableQuery, Depends(tables)]
@@ -72,7 +73,7 @@ def list_runs(
 def show_dag_run(dag_id: str, dag_run_id: str, query: Tables, request: Request, user: GetUserDep) -> HTMLResponse:
     """Show the iteration's run of a DAG run with what the viewer may do to it, or the runs of its task groups."""
     try:
-        run = run_of_dag_run(request, dag_id, dag_run_id)
+        run = run_of_dag_run(request)
     except NothingToShowError:
         page = make_groups_page(dag_id, dag_run_id, read_groups(open_history(), dag_id, dag_run_id))
         if not page.rows:
@@ -97,17 +98,17 @@ def show_run(run_id: UUID, query: Tables) -> HTMLResponse:
 @router.get(
     f"{DAG_RUN}/checkpoints/{{checkpoint_id}}/start", dependencies=[Depends(guard.trigger), Depends(guard.one_dag)]
 )
-def show_start_form(run: RunOfDagRun, checkpoint_id: int) -> HTMLResponse:
+def show_start_form(run: RunOfDagRun, checkpoint_id: KnownCheckpoint) -> HTMLResponse:
     """Show the form that starts a run from a checkpoint: the browser sends it to Airflow, as the viewer himself."""
-    found = open_history().list_checkpoints(run.run_id, [checkpoint_id])
-    if not found or not found[0].has_files:
-        raise CheckpointNotFoundError(run.run_id, checkpoint_id, last=run.last_checkpoint_id)
+    (found,) = open_history().list_checkpoints(run.run_id, [checkpoint_id])
+    if not found.has_files:
+        raise NothingToShowError(f"Checkpoint {checkpoint_id} is {found.status.value}: it has no files any more.")
     branch = open_history().find_branch(run.run_id)
     form = make_start_form(
         run.run_key,
         run.params,
         checkpoint_id=checkpoint_id,
-        epoch=found[0].epoch,
+        epoch=found.epoch,
         first_epoch=branch.first_epoch if branch is not None else 0,
     )
     back = run_page(run.run_id, run.run_key)

@@ -104,7 +104,26 @@ def test_run_that_is_not_there_gets_a_page_that_says_so(airflow: AirflowSite, pa
     answer = _get(airflow, path)
 
     assert httpx.codes.NOT_FOUND == answer.status_code
-    assert "No run to show" in answer.text
+    assert "Nothing to show" in answer.text
+
+
+@pytest.mark.parametrize("path", ["runs?name=%00", "runs?dag_id=%00", "dags/counting/runs/%00", "dags/%00/runs/1"])
+def test_name_that_no_database_holds_is_nobodys(airflow: AirflowSite, path: str) -> None:
+    assert httpx.codes.NOT_FOUND == _get(airflow, path).status_code
+
+
+@pytest.mark.parametrize("checkpoint_id", ["0", "-1", "999", "9" * 20])
+def test_checkpoint_that_was_never_there_is_refused(airflow: AirflowSite, ended: DagRun, checkpoint_id: str) -> None:
+    there = f"dags/{ended.dag_id}/runs/{ended.dag_run_id}/checkpoints/{checkpoint_id}"
+
+    form = _get(airflow, f"{there}/start")
+    answers = [_post(airflow, f"{there}/{what}", user="user") for what in ("savepoint", "pin", "release")]
+
+    assert httpx.codes.NOT_FOUND == form.status_code
+    assert [httpx.codes.NOT_FOUND] * 3 == [answer.status_code for answer in answers]
+    for answer in answers:
+        assert "<h1>This was not done</h1>" in answer.text
+        assert f"has no checkpoint {checkpoint_id}; its checkpoints are 1 to" in answer.text
 
 
 @pytest.mark.parametrize("path", ["docs", "openapi.json", "redoc", ""])

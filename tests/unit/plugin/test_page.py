@@ -27,10 +27,12 @@ from iteration_lib.store.record import (
     FallbackRecord,
     OperatorRecord,
     RunRecord,
+    StopRecord,
 )
 from iteration_ui.answer import answer_page
 from iteration_ui.grid import CellKind
 from iteration_ui.page import Progress, make_run_page
+from iteration_ui.paging import TableQuery
 from iteration_ui.reading import RunReading
 from iteration_ui.show import show_bytes, show_rate, show_seconds
 from iteration_ui.tables import AttemptRow, CheckpointRow, EpochRow
@@ -173,16 +175,26 @@ def test_finished_run_says_why_it_terminated_and_stays_as_it_is(terminated_by: T
 @pytest.mark.parametrize(
     ("status", "said", "refresh_seconds"),
     [
-        (RunStatus.RUNNING, "asked to stop after this epoch", 3),
-        (RunStatus.STOPPED, "stopped until somebody resumes it", 10),
+        (RunStatus.RUNNING, "asked by ann to stop after this epoch", 3),
+        (RunStatus.STOPPED, "stopped by ann until somebody resumes it", 10),
     ],
 )
-def test_run_that_is_asked_to_stop_or_has_stopped_says_so(
+def test_run_that_is_asked_to_stop_or_has_stopped_says_by_whom(
     status: RunStatus, said: str, refresh_seconds: int | None
 ) -> None:
     run = replace(RUN, status=status, asked_to=StopKind.STOP)
+    resumed = StopRecord(
+        stop_id="1",
+        kind=StopKind.STOP,
+        requested_by="bob",
+        requested_at=NOW,
+        stopped_at=NOW,
+        resumed_by="bob",
+        resumed_at=NOW,
+    )
+    in_force = replace(resumed, stop_id="2", requested_by="ann", resumed_by=None, resumed_at=None)
 
-    page = make_run_page(RunReading(run=run), now=NOW)
+    page = make_run_page(RunReading(run=run, stops=[resumed, in_force]), now=NOW)
 
     assert (f"2 durable epochs of at most 50; {said}", refresh_seconds) == (page.summary, page.refresh_seconds)
 
@@ -205,6 +217,17 @@ def test_epochs_without_a_metric_leave_its_column_empty_and_newest_come_first() 
 
     assert ("inertia", "shift") == page.metric_names
     assert [(1, ("2", "0.125")), (0, ("", ""))] == [(row.epoch, row.metrics) for row in page.epochs]
+
+
+def test_newest_attempts_are_shown_and_the_others_on_pages_of_their_own() -> None:
+    attempts = [replace(ATTEMPT, fencing_token=token) for token in range(1, 502)]
+
+    newest = make_run_page(RunReading(run=RUN, attempts=attempts), now=NOW)
+    oldest = make_run_page(RunReading(run=RUN, attempts=attempts, query=TableQuery(attempts_to=100)), now=NOW)
+
+    assert list(range(501, 301, -1)) == [row.attempt for row in newest.attempts]
+    assert ("?attempts_to=301#attempts", "") == (newest.attempt_pages.older, newest.attempt_pages.newer)
+    assert list(range(200, 0, -1)) == [row.attempt for row in oldest.attempts]
 
 
 def test_superseded_attempt_says_why_it_ended() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -10,14 +11,24 @@ from types import SimpleNamespace
 import pytest
 from airflow import plugins_manager
 from airflow.sdk._shared.plugins_manager import plugins_manager as shared
+from fastapi import Request
 from fastapi.routing import APIRoute
 
 from iteration_lib.airflow.task_group import RUN_KEY
+from iteration_lib.errors import (
+    CheckpointNotFoundError,
+    IterationError,
+    OutcomeUnknownError,
+    RunFinishedError,
+    RunLockedError,
+)
 from iteration_ui import IterationPlugin, guard
 from iteration_ui.address import page_path
+from iteration_ui.answer import answer_error
 from iteration_ui.app import make_app
 from iteration_ui.late_app import LateApp
 from iteration_ui.link import EpochLink
+from iteration_ui.lookup import NothingToShowError
 
 pytestmark = pytest.mark.airflow
 PLUGINS = Path(__file__).parents[3] / "plugins"
@@ -59,6 +70,31 @@ def test_every_route_carries_one_of_our_guards_and_what_acts_comes_from_our_own_
 
     assert 1 == len(found & {guard.read, guard.change, guard.trigger, guard.read_store})
     assert ({"GET"} != route.methods) == (guard.same_origin in found)
+
+
+@pytest.mark.parametrize(
+    ("error", "method", "heading", "status"),
+    [
+        (NothingToShowError("none"), "GET", "Nothing to show", 404),
+        (CheckpointNotFoundError("1", 9, last=3), "GET", "Nothing to show", 404),
+        (OutcomeUnknownError("cut"), "GET", "This cannot be shown now", 503),
+        (CheckpointNotFoundError("1", 9, last=3), "POST", "This was not done", 404),
+        (RunFinishedError("1"), "POST", "This was not done", 409),
+        (RunLockedError("held"), "POST", "This was not done", 503),
+        (OutcomeUnknownError("cut"), "POST", "Nobody can tell whether this was done", 503),
+    ],
+)
+def test_page_of_a_problem_says_what_has_become_of_what_was_asked_for_and_leads_back_from_an_action(
+    error: IterationError, method: str, heading: str, status: int
+) -> None:
+    named = {"dag_id": "k", "dag_run_id": "m", "group": "train", "checkpoint_id": "9"}
+    request = Request({"type": "http", "method": method, "path_params": named})
+
+    answer = asyncio.run(answer_error(request, error))
+
+    text = bytes(answer.body).decode()
+    assert (status, True) == (answer.status_code, f"<h1>{heading}</h1>" in text)
+    assert (method == "POST") == ('/iterations/dags/k/runs/m/train">Back to the run</a>' in text)
 
 
 @pytest.mark.parametrize(
