@@ -35,9 +35,13 @@ def live_attempt(store: History, run: RunRecord) -> AttemptRecord | None:
 
 
 def is_driven(store: History, run: RunRecord) -> bool:
-    """Whether an attempt has not ended whose process is not proved to be gone."""
+    """Whether an attempt has not ended whose lease holds, and whose process is not proved to be gone.
+
+    A lease ends by the store's clock; by another one it may seem to end early or late, and whoever relies on it asks
+    the store in the end.
+    """
     live = live_attempt(store, run)
-    return live is not None and not is_gone(live.holder)
+    return live is not None and live.lease_expires_at > SystemClock().now() and not is_gone(live.holder)
 
 
 def request_stop(store: StoreWithHistory, run: RunRecord, *, kind: StopKind, by: str) -> StopRecord:
@@ -97,8 +101,7 @@ def _ask(store: StoreWithHistory, run: RunRecord, *, stop_id: str, kind: StopKin
 
 def _ask_again(store: StoreWithHistory, run: RunRecord, asked: StopRecord) -> None:
     """Ask again where nobody seems to hear it: the store knows whether the attempt is really dead."""
-    live = live_attempt(store, run)
-    if live is None or is_gone(live.holder) or live.lease_expires_at <= SystemClock().now():
+    if not is_driven(store, run):
         _ask(store, run, stop_id=asked.stop_id, kind=asked.kind, by=asked.requested_by)
 
 

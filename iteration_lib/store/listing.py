@@ -20,13 +20,15 @@ from iteration_lib.store.row import Row
 class RunFilter:
     """Which runs are meant: those of some prefixes, `with_unprefixed` those of none too.
 
-    `status` None means every run that is not deleted; `name` is a part of the key, in letters of either case.
+    `status` None means every run that is not deleted; `name` is a part of the key, in letters of either case; `below`
+    is what the key begins with.
     """
 
     prefixes: Sequence[str]
     with_unprefixed: bool = False
     status: RunStatus | None = None
     name: str = ""
+    below: str = ""
     run_ids: Sequence[RunId] | None = None
 
 
@@ -79,6 +81,7 @@ def read_listing(store: PostgresStore, wanted: RunFilter, *, size: int, skip: in
         with_unprefixed=wanted.with_unprefixed,
         status=wanted.status.value if wanted.status is not None else None,
         key_part=wanted.name,
+        below=wanted.below,
         run_ids=list(wanted.run_ids) if wanted.run_ids is not None else None,
         size=size,
         skip=skip,

@@ -1,13 +1,15 @@
-"""What does a page show of a run that has more epochs than it has room for? Spans of epochs, counted by the server."""
+"""What does a page show of a run that has more epochs than it has room for? Some rows, and spans that are counted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.postgres import PostgresStore
-from iteration_lib.store.row import Row
+from iteration_lib.store.record import CheckpointRecord, EpochRecord
+from iteration_lib.store.row import Row, checkpoint_record, epoch_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,21 @@ class Span:
     first_attempt: int
     last_attempt: int
     metrics: Mapping[str, MetricSpan]
+
+    @classmethod
+    def empty(cls, epoch: int) -> Self:
+        """Return the span of one epoch that no attempt has opened."""
+        return cls(
+            first_epoch=epoch,
+            last_epoch=epoch,
+            durable=0,
+            going_on=0,
+            voided=0,
+            seconds=0.0,
+            first_attempt=0,
+            last_attempt=0,
+            metrics={},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +91,18 @@ def read_edge_spans(store: PostgresStore, run_id: RunId, *, width: int) -> tuple
 def read_attempt_spans(store: PostgresStore, run_id: RunId) -> tuple[AttemptSpan, ...]:
     """Return which epochs each attempt opened; one that opened none is left out."""
     return store.read("list_attempt_spans", lambda row: AttemptSpan(**row), run_id=run_id)
+
+
+def read_epochs(store: PostgresStore, run_id: RunId, epochs: range) -> tuple[EpochRecord, ...]:
+    """Return some epochs of a run, voided ones too, by epoch and token."""
+    return store.read(
+        "list_epochs_between", epoch_record, run_id=run_id, first_epoch=epochs.start, last_epoch=epochs.stop - 1
+    )
+
+
+def read_kept_checkpoints(store: PostgresStore, run_id: RunId, *, size: int) -> tuple[CheckpointRecord, ...]:
+    """Return checkpoints that something can start from, by id; of too many the pinned ones, then the newest."""
+    return store.read("list_kept_checkpoints", checkpoint_record, run_id=run_id, size=size)
 
 
 def _span(row: Row) -> Span:

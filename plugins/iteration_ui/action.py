@@ -13,7 +13,7 @@ from iteration_lib.protocol.event import CheckpointReleased
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus, StopKind
 from iteration_lib.requesting import find_answer, request_checkpoint
 from iteration_lib.saving import Saved, save_run
-from iteration_lib.stopping import is_driven, live_attempt, request_stop, resume_run
+from iteration_lib.stopping import is_driven, request_stop, resume_run
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
@@ -36,7 +36,7 @@ def resume(store: StoreWithHistory, run: RunRecord, *, by: str) -> str:
 def checkpoint(store: StoreWithHistory, run: RunRecord, *, by: str) -> str:
     """Ask for a checkpoint of the next epoch that aligns."""
     request_checkpoint(store, run, by=by)
-    when = "" if live_attempt(store, run) is not None else ", once somebody drives the run"
+    when = "" if is_driven(store, run) else ", once somebody drives the run"
     return f"The next epoch that aligns gets a checkpoint{when}."
 
 

@@ -19,11 +19,10 @@ from iteration_ui import action, guard
 from iteration_ui.address import run_page
 from iteration_ui.answer import answer_page
 from iteration_ui.dry_run import plan_of
-from iteration_ui.lookup import RunOfDagRun
+from iteration_ui.lookup import KnownCheckpoint, RunOfDagRun
 from iteration_ui.stores import open_history, open_store, reading_url
 
 router = APIRouter(
-    prefix="/dags/{dag_id}/runs/{dag_run_id}",
     default_response_class=HTMLResponse,
     dependencies=[Depends(guard.change), Depends(guard.one_dag), Depends(guard.same_origin)],
 )
@@ -60,20 +59,20 @@ def savepoint_now(run: RunOfDagRun, user: GetUserDep, request_id: UUID | None = 
 
 
 @router.post("/checkpoints/{checkpoint_id}/savepoint")
-def savepoint(run: RunOfDagRun, checkpoint_id: int, user: GetUserDep) -> HTMLResponse:
+def savepoint(run: RunOfDagRun, checkpoint_id: KnownCheckpoint, user: GetUserDep) -> HTMLResponse:
     """Copy a checkpoint to a folder of its own."""
     return _done(run, user.get_name(), "savepoint", action.savepoint(open_history(), run, checkpoint_id))
 
 
 @router.post("/checkpoints/{checkpoint_id}/pin")
-def pin(run: RunOfDagRun, checkpoint_id: int, user: GetUserDep) -> HTMLResponse:
+def pin(run: RunOfDagRun, checkpoint_id: KnownCheckpoint, user: GetUserDep) -> HTMLResponse:
     """Keep a checkpoint."""
     said = action.pin(open_store(), run, checkpoint_id, by=user.get_name())
     return _done(run, user.get_name(), "pin", said)
 
 
 @router.post("/checkpoints/{checkpoint_id}/release")
-def release(run: RunOfDagRun, checkpoint_id: int, user: GetUserDep) -> HTMLResponse:
+def release(run: RunOfDagRun, checkpoint_id: KnownCheckpoint, user: GetUserDep) -> HTMLResponse:
     """Keep a checkpoint no longer."""
     return _done(run, user.get_name(), "release", action.release(open_store(), run, checkpoint_id))
 

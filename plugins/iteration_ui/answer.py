@@ -12,12 +12,13 @@ from jinja2 import Environment, FileSystemLoader
 from iteration_lib.errors import (
     CheckpointNotFoundError,
     OutcomeUnknownError,
+    RunLockedError,
     RunNotFoundError,
     StoreUnavailableError,
     StoreVersionError,
 )
-from iteration_ui.address import page_path
-from iteration_ui.lookup import NothingToShowError
+from iteration_ui.address import page_path, run_page
+from iteration_ui.lookup import NothingToShowError, run_key_of
 
 PROBLEM_SECONDS = 5
 _MISSING = (NothingToShowError, RunNotFoundError, CheckpointNotFoundError)
@@ -49,4 +50,14 @@ async def answer_error(request: Request, error: Exception) -> HTMLResponse:
     is_page = request.method == "GET"
     status = 404 if isinstance(error, _MISSING) else 503 if is_page or isinstance(error, _UNAVAILABLE) else 409
     refresh = PROBLEM_SECONDS if is_page else None
-    return answer_page("problem.html", status=status, message=str(error), title="Iteration", refresh=refresh)
+    heading = _heading(error, is_page=is_page)
+    back = run_page("", run_key_of(request)) if not is_page else ""
+    page = {"heading": heading, "message": str(error), "back": back}
+    return answer_page("problem.html", status=status, **page, title="Iteration", refresh=refresh)
+
+
+def _heading(error: Exception, *, is_page: bool) -> str:
+    if is_page:
+        return "Nothing to show" if isinstance(error, _MISSING) else "This cannot be shown now"
+    is_known = isinstance(error, RunLockedError) or not isinstance(error, OutcomeUnknownError)
+    return "This was not done" if is_known else "Nobody can tell whether this was done"

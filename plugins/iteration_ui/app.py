@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from iteration_lib.errors import IterationError
-from iteration_ui import action_routes, routes
+from iteration_ui import action_routes, guard, routes
+from iteration_ui.address import DAG_RUN, GROUP
 from iteration_ui.answer import answer_error
 
 
 def make_app() -> FastAPI:
     """Return the application; nothing of it is open that no guard stands before."""
-    app = FastAPI(title="Iterations", docs_url=None, redoc_url=None, openapi_url=None)
+    no_nul = Depends(guard.no_nul)
+    app = FastAPI(title="Iterations", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[no_nul])
     app.add_exception_handler(IterationError, answer_error)
-    for router in (routes.router, routes.dag_run_router, action_routes.router):
-        app.include_router(router)
+    app.include_router(routes.router)
+    for address in (DAG_RUN, GROUP):
+        app.include_router(action_routes.router, prefix=address)
     return app

@@ -30,7 +30,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something that happened before an epoch: an attempt began with it, or the run fell back to it."""
+    """Something that happened before an epoch: an attempt began again with it, or the run fell back to it."""
 
     epoch: int
     label: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iteration_lib.store.overview import EdgeSpan, Span
 from iteration_lib.store.record import OperatorRecord
@@ -71,6 +71,7 @@ def make_grid(
     failed: tuple[str, int] | None = None,
 ) -> Grid:
     """Return the grid of a run; `failed` is the operator that ended its newest attempt, and in which epoch."""
+    spans = _with_failed(spans, failed[1], width=width) if failed is not None else spans
     left = {(edge.first_epoch, edge.operator_id): edge for edge in edges}
     rows = [
         GridRow(
@@ -81,6 +82,15 @@ def make_grid(
         if operator.role == "operator"
     ]
     return Grid(width=width, columns=tuple(_column(span) for span in spans), rows=tuple(rows))
+
+
+def _with_failed(spans: Sequence[Span], epoch: int, *, width: int) -> Sequence[Span]:
+    """Return spans among which the failed epoch has its place: it fails before it is opened where its input does."""
+    if spans and epoch <= spans[-1].last_epoch:
+        return spans
+    if spans and epoch // width == spans[-1].first_epoch // width:
+        return [*spans[:-1], replace(spans[-1], last_epoch=epoch)]
+    return [*spans, Span.empty(epoch)]
 
 
 def _cell(
@@ -104,7 +114,8 @@ def _cell(
         return Cell(kind=CellKind.SKIPPED, title=f"{where}: skipped, finished in epoch {operator.finished_epoch}")
     if span.durable or span.going_on:
         return Cell(kind=CellKind.RUN, title=f"{where}: run")
-    return Cell(kind=CellKind.NONE, title=f"{where}: given up, not run again yet")
+    what = "given up, not run again yet" if span.voided else "not run yet"
+    return Cell(kind=CellKind.NONE, title=f"{where}: {what}")
 
 
 def _of(count: int, width: int) -> str:

@@ -43,6 +43,12 @@ def one_dag(dag_id: str) -> None:
         raise NothingToShowError("There is no such DAG.")
 
 
+def no_nul(request: Request) -> None:
+    """Refuse the one character that no text in a database has."""
+    if any("\0" in str(given) for given in (*request.path_params.values(), *request.query_params.values())):
+        raise NothingToShowError("No name has such a character.")
+
+
 def same_origin(request: Request) -> None:
     """Refuse what another site made a viewer's browser send; a caller with a token of its own is no browser."""
     if not is_same_origin(request.headers, base_url=conf.get("api", "base_url", fallback="")):

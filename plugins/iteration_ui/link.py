@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
 from iteration_lib.airflow.operators import EpochsOperator, FollowEpochsOperator
+from iteration_lib.airflow.task_group import RUN_KEY
 from iteration_ui.address import tab_path
 
 if TYPE_CHECKING:
@@ -29,12 +30,19 @@ class EpochLink(BaseOperatorLink):
         """What the link is called."""
         return "Epoch"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002  (Airflow's signature)
-        """Return the tab's address, with the task's first epoch as its fragment."""
-        return epoch_path(ti_key.dag_id, ti_key.run_id, ti_key.task_id)
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Return the tab's address, with the task's group and first epoch as its fragment."""
+        return epoch_path(ti_key.dag_id, ti_key.run_id, ti_key.task_id, run_key=getattr(operator, "run_key", RUN_KEY))
 
 
-def epoch_path(dag_id: str, dag_run_id: str, task_id: str) -> str:
-    """Return where a task's epoch is shown; the tasks of a branch count from its own first one."""
+def epoch_path(dag_id: str, dag_run_id: str, task_id: str, *, run_key: str) -> str:
+    """Return where a task's epoch is shown; the tasks of a branch count from its own first one.
+
+    `run_key` is the DAG's template: that of a task group ends with its id, and no page shows a run of any other one.
+    """
+    if not f"{run_key}/".startswith(f"{RUN_KEY}/"):
+        return ""
     named = _FIRST_EPOCH.search(task_id)
-    return tab_path(dag_id, dag_run_id) + (f"#epoch-{int(named[1])}" if named else "")
+    group = run_key.removeprefix(RUN_KEY).removeprefix("/")
+    fragment = "/".join([*([group] if group else []), *([f"epoch-{int(named[1])}"] if named else [])])
+    return tab_path(dag_id, dag_run_id) + (f"#{fragment}" if fragment else "")

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus, RunStatus
 from iteration_lib.store.overview import Span
-from iteration_lib.store.record import EpochRecord, RunRecord
+from iteration_lib.store.record import EpochRecord, RunRecord, StopRecord
+from iteration_ui.address import page_of_dag_run
 from iteration_ui.button import Button, buttons_of
 from iteration_ui.chart import Chart, Mark, Point, draw_chart
 from iteration_ui.grid import Grid, make_grid
-from iteration_ui.reading import RunReading
+from iteration_ui.paging import Pages, pages_of, window_of
+from iteration_ui.reading import RATED_EPOCHS, RunReading
 from iteration_ui.show import show_rate, show_seconds
 from iteration_ui.tables import (
     AttemptRow,
@@ -25,14 +28,19 @@ from iteration_ui.tables import (
 )
 
 LIVE_SECONDS = 3
-_LIVE = (RunStatus.RUNNING, RunStatus.TERMINATING)
+WAITING_SECONDS = 10
+_REFRESH_SECONDS = {
+    RunStatus.RUNNING: LIVE_SECONDS,
+    RunStatus.TERMINATING: LIVE_SECONDS,
+    RunStatus.FAILED: WAITING_SECONDS,  # a retry, or a person, may let it go on
+    RunStatus.STOPPED: WAITING_SECONDS,
+}
 _REASONS = {
     "criteria": "its criteria were met",
     "empty_feedback": "a variable fed back nothing",
     "max_epochs": "it reached max_epochs",
     "drained": "somebody asked it to drain",
 }
-_RATED_EPOCHS = 20  # the newest, by which the rate is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +57,13 @@ class Progress:
 class RunPage:
     """One run. `refresh_seconds` is None once nothing changes any more; newest rows come first.
 
-    The tasks of a chain count the run's own epochs, the first of which is `first_epoch`.
+    The tasks of a chain count the run's own epochs, the first of which is `first_epoch`. `dag_run_page` is empty but
+    for the run of a task group.
     """
 
     run_id: str
     run_key: str
+    dag_run_page: str
     reference: str
     status: str
     summary: str
@@ -69,25 +79,28 @@ class RunPage:
     grid: Grid
     metric_names: tuple[str, ...]
     epochs: tuple[EpochRow, ...]
-    epochs_left_out: int
+    epoch_pages: Pages
     attempts: tuple[AttemptRow, ...]
+    attempt_pages: Pages
     checkpoints: tuple[CheckpointRow, ...]
-    checkpoints_left_out: int
+    checkpoint_pages: Pages
     buttons: tuple[Button, ...]
 
 
 def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
     """Return the page of a run as it is now."""
     run = reading.run
+    attempts = window_of(1, reading.attempts[-1].fencing_token if reading.attempts else 0, reading.query.attempts_to)
     metric_names = tuple(dict.fromkeys(name for epoch in reading.epochs for name in epoch.metrics))
     return RunPage(
         run_id=run.run_id,
         run_key=run.run_key,
+        dag_run_page=page_of_dag_run(run.run_key),
         reference=run.reference,
         status=run.status.value,
-        summary=_summary(run),
-        progress=_progress(run, reading.epochs),
-        refresh_seconds=LIVE_SECONDS if run.status in _LIVE else None,
+        summary=_summary(run, reading.stops),
+        progress=_progress(run, reading.newest),
+        refresh_seconds=refresh_seconds_of(run.status),
         origin=_origin(reading),
         first_epoch=reading.branch.first_epoch if reading.branch is not None else 0,
         params=tuple((name, str(value)) for name, value in run.params.items()),
@@ -100,28 +113,37 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         ),
         metric_names=metric_names,
         epochs=epoch_rows(reading.epochs, metric_names),
-        epochs_left_out=min((epoch.epoch for epoch in reading.epochs), default=0),
-        attempts=attempt_rows(reading.attempts, reading.attempt_spans, now),
+        epoch_pages=pages_of(reading.epoch_window, reading.query, "epochs"),
+        attempts=attempt_rows(
+            [known for known in reading.attempts if known.fencing_token in attempts.numbers], reading.attempt_spans, now
+        ),
+        attempt_pages=pages_of(attempts, reading.query, "attempts"),
         checkpoints=checkpoint_rows(reading.checkpoints, now),
-        checkpoints_left_out=min((known.checkpoint_id for known in reading.checkpoints), default=1) - 1,
+        checkpoint_pages=pages_of(reading.checkpoint_window, reading.query, "checkpoints"),
         buttons=buttons_of(run, has_checkpoint=any(known.has_files for known in reading.checkpoints)),
     )
 
 
-def _summary(run: RunRecord) -> str:
+def refresh_seconds_of(status: RunStatus) -> int | None:
+    """Return after how many seconds a run is looked at again; None where nothing changes any more."""
+    return _REFRESH_SECONDS.get(status)
+
+
+def _summary(run: RunRecord, stops: Sequence[StopRecord]) -> str:
     epochs = f"{run.epochs} durable epoch{'' if run.epochs == 1 else 's'}"
     if run.terminated_by is not None:
         return f"{epochs}; terminated because {_REASONS[run.terminated_by.value]}"
     planned = f"{epochs} of at most {run.max_epochs}" if run.max_epochs is not None else epochs
+    by = next((f" by {stop.requested_by}" for stop in stops if stop.is_in_force), "")
     if run.status is RunStatus.STOPPED:
-        return f"{planned}; stopped until somebody resumes it"
-    return planned if run.asked_to is None else f"{planned}; asked to {run.asked_to.value.lower()} after this epoch"
+        return f"{planned}; stopped{by} until somebody resumes it"
+    return planned if run.asked_to is None else f"{planned}; asked{by} to {run.asked_to.value.lower()} after this epoch"
 
 
 def _progress(run: RunRecord, epochs: Sequence[EpochRecord]) -> Progress:
     """Tell the rate by the newest durable epochs of one attempt: between two attempts nothing goes on."""
     durable = [epoch for epoch in epochs if epoch.status is EpochStatus.DURABLE]
-    newest = [epoch for epoch in durable if epoch.fencing_token == durable[-1].fencing_token][-_RATED_EPOCHS:]
+    newest = [epoch for epoch in durable if epoch.fencing_token == durable[-1].fencing_token][-RATED_EPOCHS:]
     times = [epoch.aligned_at for epoch in newest if epoch.aligned_at is not None]
     seconds = (times[-1] - times[0]).total_seconds() if times else 0.0
     rate = (len(times) - 1) / seconds if seconds > 0 else None
@@ -174,11 +196,13 @@ def _point(span: Span, name: str) -> Point:
 
 
 def _marks(reading: RunReading) -> Iterator[Mark]:
-    """Mark where attempts after the first began, and where the run fell back."""
+    """Mark where something was lost: an attempt was cut short, or epochs were opened again. A task's end is no loss."""
+    cut_short = {attempt.fencing_token for attempt in reading.attempts if attempt.was_cut_short}
     fallen = {fell.fencing_token: fell for fell in reading.fallbacks}
-    for opened in reading.attempt_spans[1:]:
+    for before, opened in pairwise(reading.attempt_spans):
         fell = fallen.get(opened.attempt)
-        what = f", fell back to checkpoint {fell.to_checkpoint_id}" if fell is not None else ""
-        yield Mark(
-            epoch=opened.first_epoch, label=f"attempt {opened.attempt} began with epoch {opened.first_epoch}{what}"
-        )
+        is_again = opened.first_epoch <= before.last_epoch
+        if is_again or fell is not None or not cut_short.isdisjoint(range(before.attempt, opened.attempt)):
+            what = f", fell back to checkpoint {fell.to_checkpoint_id}" if fell is not None else ""
+            label = f"attempt {opened.attempt} began again with epoch {opened.first_epoch}{what}"
+            yield Mark(epoch=opened.first_epoch, label=label)

@@ -1,4 +1,4 @@
-"""What is read of a run for its tab? Its newest rows, and all of its epochs counted together."""
+"""What is read of a run for its tab? Some of its rows, what can be started from, and all epochs counted together."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from iteration_lib.store.overview import (
     Span,
     read_attempt_spans,
     read_edge_spans,
+    read_epochs,
+    read_kept_checkpoints,
     read_spans,
 )
 from iteration_lib.store.postgres import PostgresStore
@@ -22,22 +24,33 @@ from iteration_lib.store.record import (
     FallbackRecord,
     OperatorRecord,
     RunRecord,
+    StopRecord,
 )
 from iteration_ui.grid import width_for
+from iteration_ui.paging import NEWEST, NO_ROWS, ROWS_SHOWN, TableQuery, Window, window_of
 
-ROWS_SHOWN = 200
+RATED_EPOCHS = 20  # the newest, by which the rate is told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReading:
-    """A run as it was read; `epochs` and `checkpoints` are the newest ones, a span has `width` epochs."""
+    """A run as it was read; a span has `width` epochs.
+
+    `epochs` are those of a window, and `newest` those that tell how fast it goes. `checkpoints` are those of a window
+    and, whatever it is, those that something can start from.
+    """
 
     run: RunRecord
+    query: TableQuery = NEWEST
+    epoch_window: Window = NO_ROWS
+    checkpoint_window: Window = NO_ROWS
     epochs: Sequence[EpochRecord] = ()
+    newest: Sequence[EpochRecord] = ()
     attempts: Sequence[AttemptRecord] = ()
     checkpoints: Sequence[CheckpointRecord] = ()
     operators: Sequence[OperatorRecord] = ()
     fallbacks: Sequence[FallbackRecord] = ()
+    stops: Sequence[StopRecord] = ()
     branch: BranchRecord | None = None
     width: int = 1
     spans: Sequence[Span] = ()
@@ -45,19 +58,35 @@ class RunReading:
     attempt_spans: Sequence[AttemptSpan] = ()
 
 
-def read_run(store: PostgresStore, run: RunRecord) -> RunReading:
+def read_run(store: PostgresStore, run: RunRecord, query: TableQuery = NEWEST) -> RunReading:
     """Read what the page of a run shows."""
-    width, newest = width_for(run.last_durable_epoch + 2), run.last_checkpoint_id
+    width = width_for(run.last_durable_epoch + 2)
+    spans = read_spans(store, run.run_id, width=width)
+    reached = (spans[0].first_epoch, spans[-1].last_epoch) if spans else (0, -1)
+    epochs = window_of(*reached, query.epochs_to)
+    checkpoints = window_of(1, run.last_checkpoint_id, query.checkpoints_to)
     return RunReading(
         run=run,
-        epochs=store.list_epochs(run.run_id, max(0, run.last_durable_epoch + 1 - ROWS_SHOWN)),
+        query=query,
+        epoch_window=epochs,
+        checkpoint_window=checkpoints,
+        epochs=read_epochs(store, run.run_id, epochs.numbers),
+        newest=store.list_epochs(run.run_id, run.last_durable_epoch + 1 - RATED_EPOCHS),
         attempts=store.list_attempts(run.run_id),
-        checkpoints=store.list_checkpoints(run.run_id, range(max(1, newest - ROWS_SHOWN + 1), newest + 1)),
+        checkpoints=_read_checkpoints(store, run, checkpoints),
         operators=store.list_operators(run.run_id),
         fallbacks=store.list_fallbacks(run.run_id),
+        stops=store.list_stops(run.run_id),
         branch=store.find_branch(run.run_id),
         width=width,
-        spans=read_spans(store, run.run_id, width=width),
+        spans=spans,
         edge_spans=read_edge_spans(store, run.run_id, width=width),
         attempt_spans=read_attempt_spans(store, run.run_id),
     )
+
+
+def _read_checkpoints(store: PostgresStore, run: RunRecord, window: Window) -> Sequence[CheckpointRecord]:
+    shown = store.list_checkpoints(run.run_id, window.numbers)
+    kept = read_kept_checkpoints(store, run.run_id, size=ROWS_SHOWN)
+    found = {known.checkpoint_id: known for known in (*kept, *shown)}
+    return [found[checkpoint_id] for checkpoint_id in sorted(found)]

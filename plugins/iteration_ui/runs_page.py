@@ -12,7 +12,7 @@ from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.listing import ListedRun, RunMetricSpan
 from iteration_ui.address import run_page
 from iteration_ui.chart import Chart, Point, draw_chart, show_number
-from iteration_ui.runs_reading import PAGE_SIZE, RunsQuery, RunsReading
+from iteration_ui.runs_reading import MAX_COMPARED, PAGE_SIZE, RunsQuery, RunsReading
 from iteration_ui.show import show_seconds, show_time
 
 
@@ -38,7 +38,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsPage:
-    """Some of all runs, and those that are compared in `charts`, each in the colour of its place."""
+    """Some of all runs, and those that are compared in `charts`, each in the colour of its place.
+
+    `too_many` is how many more were chosen than have a colour.
+    """
 
     query: RunsQuery
     dag_ids: tuple[str, ...]
@@ -49,6 +52,7 @@ class RunsPage:
     newer: str
     older: str
     compared: tuple[RunRow, ...]
+    too_many: int
     charts: tuple[Chart, ...]
 
 
@@ -61,12 +65,13 @@ def make_runs_page(query: RunsQuery, reading: RunsReading) -> RunsPage:
         query=query,
         dag_ids=tuple(reading.dag_ids),
         statuses=tuple(status.value for status in RunStatus),
-        rows=tuple(_row(run, is_compared=run.run_id in chosen) for run in reading.listing.runs),
+        rows=tuple(make_row(run, is_compared=run.run_id in chosen) for run in reading.listing.runs),
         total=total,
         pages=pages,
         newer=_address(query, query.page - 1) if query.page > 1 else "",
         older=_address(query, query.page + 1) if query.page < pages else "",
-        compared=tuple(_row(run, is_compared=True) for run in reading.compared),
+        compared=tuple(make_row(run, is_compared=True) for run in reading.compared),
+        too_many=max(0, len(query.compare) - MAX_COMPARED),
         charts=tuple(_charts(reading.compared, reading.spans)),
     )
 
@@ -78,7 +83,8 @@ def _address(query: RunsQuery, page: int) -> str:
     return "?" + urlencode([*shown, *(("compare", run_id) for run_id in query.compare), ("page", str(page))])
 
 
-def _row(run: ListedRun, *, is_compared: bool) -> RunRow:
+def make_row(run: ListedRun, *, is_compared: bool = False) -> RunRow:
+    """Return the row of a run."""
     dag_id, separator, dag_run_id = run.run_key.partition("/")
     lasted = (run.finished_at - run.created_at).total_seconds() if run.finished_at else None
     return RunRow(

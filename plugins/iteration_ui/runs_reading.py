@@ -21,6 +21,7 @@ from iteration_lib.store.postgres import PostgresStore
 from iteration_ui.grid import width_for
 
 PAGE_SIZE = 50
+MAX_GROUPS = 200
 MAX_COMPARED = 8  # so many colours are told apart
 
 
@@ -43,6 +44,12 @@ class RunsReading:
     dag_ids: Sequence[str] = ()
     compared: Sequence[ListedRun] = ()
     spans: Sequence[RunMetricSpan] = field(default=())
+
+
+def read_groups(store: PostgresStore, dag_id: str, dag_run_id: str) -> Sequence[ListedRun]:
+    """Read the runs of a DAG run's task groups."""
+    wanted = RunFilter(prefixes=[dag_id], below=f"{dag_id}/{dag_run_id}/")
+    return read_listing(store, wanted, size=MAX_GROUPS).runs
 
 
 def read_runs(store: PostgresStore, query: RunsQuery, *, readable: RunFilter) -> RunsReading:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from iteration_lib.airflow.parameter import MAX_EPOCHS, START_FROM
 from iteration_lib.model.params import Scalar
 
-START_FROM = "start_from"
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -31,17 +31,23 @@ class StartForm:
     fields: tuple[Field, ...]
 
 
-def make_start_form(run_key: str, params: Mapping[str, Scalar], *, checkpoint_id: int, epoch: int) -> StartForm:
-    """Return the form for a checkpoint of a run of a DAG."""
+def make_start_form(
+    run_key: str, params: Mapping[str, Scalar], *, checkpoint_id: int, epoch: int, first_epoch: int = 0
+) -> StartForm:
+    """Return the form for a checkpoint of a run of a DAG, which began with `first_epoch`.
+
+    A run's max_epochs counts from epoch 0 on, and the form's counts those of the run itself.
+    """
+    asked = {name: value for name, value in params.items() if name != START_FROM}
+    if isinstance(max_epochs := asked.get(MAX_EPOCHS), int):
+        asked[MAX_EPOCHS] = max_epochs - first_epoch
     return StartForm(
         dag_id=run_key.partition("/")[0],
         checkpoint_id=checkpoint_id,
         epoch=epoch,
         start_from=f"{run_key}@{checkpoint_id}",
         fields=tuple(
-            Field(name=name, kind=_KINDS.get(type(value), "null"), value=_text(value))
-            for name, value in params.items()
-            if name != START_FROM
+            Field(name=name, kind=_KINDS.get(type(value), "null"), value=_text(value)) for name, value in asked.items()
         ),
     )
 

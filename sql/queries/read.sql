@@ -122,6 +122,13 @@ SELECT epochs.epoch, epochs.fencing_token, epochs.status, epochs.decision, epoch
 FROM epochs WHERE run_id = :run_id AND epoch >= :first_epoch
 ORDER BY epochs.epoch, epochs.fencing_token;
 
+-- list_epochs_between: the epochs of a run from one to another, as list_epochs has them
+SELECT epochs.epoch, epochs.fencing_token, epochs.status, epochs.decision, epochs.metrics, epochs.seconds,
+    epochs.opened_at, epochs.held_at, epochs.aligned_at, epochs.durable_at, epochs.unaligned_by, epochs.unaligned_at,
+    epochs.records
+FROM epochs WHERE run_id = :run_id AND epoch BETWEEN :first_epoch AND :last_epoch
+ORDER BY epochs.epoch, epochs.fencing_token;
+
 -- list_spans: the epochs of a run counted together, so many at a time; a metric as [least, greatest, last]
 SELECT counted.first_epoch, counted.last_epoch, counted.durable, counted.going_on, counted.voided, counted.seconds,
     counted.first_attempt, counted.last_attempt, coalesce(measured.metrics, '{}') AS metrics
@@ -170,6 +177,7 @@ WITH RECURSIVE matching AS (
         END
         AND (status = CAST(:status AS text) OR CAST(:status AS text) IS NULL AND status <> 'DELETED')
         AND strpos(lower(run_key), lower(CAST(:key_part AS text))) > 0
+        AND starts_with(run_key, CAST(:below AS text))
         AND (CAST(:run_ids AS uuid[]) IS NULL OR run_id = ANY (CAST(:run_ids AS uuid[])))
 ), forest AS (
     SELECT matching.run_id, matching.created_at, matching.run_id AS tree, 0 AS depth, ARRAY[matching.place] AS path
@@ -227,6 +235,20 @@ FROM checkpoints JOIN checkpoint_needs USING (run_id, checkpoint_id)
 WHERE checkpoints.run_id = :run_id
     AND (CAST(:ids AS bigint[]) IS NULL OR checkpoints.checkpoint_id = ANY (CAST(:ids AS bigint[])))
 ORDER BY checkpoints.checkpoint_id;
+
+-- list_kept_checkpoints: the newest checkpoints of a run that something can start from, before them those that a person pins
+SELECT kept.checkpoint_id, kept.epoch, kept.fencing_token, kept.kind, kept.status, kept.manifest_path,
+    kept.manifest_sha256, kept.size_bytes, kept.failure, kept.reason, kept.triggered_at, kept.ended_at,
+    checkpoint_needs.by_branches, checkpoint_needs.by_person, checkpoint_needs.safe_to_delete
+FROM (
+    SELECT checkpoints.run_id, checkpoints.checkpoint_id, checkpoints.epoch, checkpoints.fencing_token,
+        checkpoints.kind, checkpoints.status, checkpoints.manifest_path, checkpoints.manifest_sha256,
+        checkpoints.size_bytes, checkpoints.failure, checkpoints.reason, checkpoints.triggered_at, checkpoints.ended_at
+    FROM checkpoints LEFT JOIN checkpoint_pins USING (run_id, checkpoint_id)
+    WHERE checkpoints.run_id = :run_id AND checkpoints.status IN ('COMPLETED', 'SUBSUMED')
+    ORDER BY checkpoint_pins.pinned_by IS NULL, checkpoints.checkpoint_id DESC LIMIT :size
+) AS kept JOIN checkpoint_needs USING (run_id, checkpoint_id)
+ORDER BY kept.checkpoint_id;
 
 -- list_retained: the checkpoints of a run that were completed and are not discarded, with one metric of their epochs
 SELECT checkpoints.checkpoint_id, checkpoints.epoch,

@@ -77,6 +77,15 @@ def test_branches_are_listed_behind_their_origin_and_the_tree_with_the_newest_ru
     assert 2 == next(run for run in found.runs if run.run_id == child.run_id).epochs
 
 
+def test_runs_below_a_key_are_those_whose_keys_begin_so(store: PostgresStore, prefix: str) -> None:
+    for name in ("one/a", "one/b", "one", "One/c", "one_more/d", f"two/{prefix}/one/e"):
+        add(store, f"{prefix}/{name}")
+
+    found = listed(store, prefix, below=f"{prefix}/one/")
+
+    assert (["one/a", "one/b"], 2) == (sorted(name for _, name in shape(found)), found.total)
+
+
 def test_branch_of_a_branch_lies_one_deeper(store: PostgresStore, prefix: str) -> None:
     first = add_origin(store, f"{prefix}/first")
     second = add(store, f"{prefix}/second", origin_of(first, checkpoint_id=1, epoch=0))

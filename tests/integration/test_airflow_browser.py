@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,12 +14,13 @@ import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol.state import FailedOperator
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.savepoint import open_savepoint
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import NewRun
 from tests.fixture.airflow import BASE_PATH, AirflowSite, DagRun, wait_for
-from tests.protocol_script import Sender, claim
+from tests.protocol_script import Sender, claim, part
 from tests.store_script import a_run, new_family, origin_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.browser]
@@ -28,6 +30,22 @@ POLICY = "Content Security Policy"
 PICTURES_VARIABLE = "ITERATION_TEST_PICTURES"  # a folder, such as docs/pictures, that keeps what the tests see
 Theme = Literal["light", "dark"]
 FINISHED_COLOURS = {"light": "rgb(21, 128, 61)", "dark": "rgb(74, 222, 128)"}
+CELL_COLOURS = {
+    "light": {
+        "run": "rgb(134, 183, 242)",
+        "skipped": "rgb(217, 217, 222)",
+        "edge": "rgb(240, 185, 91)",
+        "restored": "rgb(88, 180, 124)",
+        "failed": "rgb(185, 28, 28)",
+    },
+    "dark": {
+        "run": "rgb(47, 108, 179)",
+        "skipped": "rgb(74, 74, 82)",
+        "edge": "rgb(176, 122, 31)",
+        "restored": "rgb(47, 138, 85)",
+        "failed": "rgb(248, 113, 113)",
+    },
+}
 Open = Callable[..., Page]
 
 
@@ -61,8 +79,13 @@ def open_page(airflow: AirflowSite, chromium: Browser) -> Iterator[Open]:
 
 @pytest.fixture(scope="module")
 def ended(airflow: AirflowSite, tmp_path_factory: pytest.TempPathFactory) -> DagRun:
-    """A run of seven epochs in two tasks."""
-    return airflow.run(DAG_ID, trace=str(tmp_path_factory.mktemp("trace")), until=6)
+    """A run of seven epochs in two tasks; the second one fails once, in epoch 5."""
+    trace = tmp_path_factory.mktemp("trace")
+    dag_run_id = airflow.trigger(DAG_ID, trace=str(trace), until=6, fails_in=5)
+    attempts = functools.partial(airflow.attempts, f"{DAG_ID}/{dag_run_id}")
+    wait_for(lambda: any(known.was_cut_short for known in attempts()) or None, what="an attempt that fails")
+    (trace / "mended").touch()
+    return airflow.wait(DAG_ID, dag_run_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +105,12 @@ def family_of_runs(airflow: AirflowSite) -> tuple[str, ...]:
     train(airflow.store, "faster", rate=0.6, epochs=10, origin=(baseline, 6))
     train(airflow.store, "slower-still", rate=0.93, epochs=8, origin=(slower, 5), is_live=True)
     return ("baseline", "slower", "slower-still", "faster")
+
+
+@pytest.fixture(scope="module")
+def long(airflow: AirflowSite) -> Trained:
+    """A run with more epochs than a table shows."""
+    return train(airflow.store, "long", rate=0.99, epochs=250)
 
 
 def train(
@@ -143,9 +172,36 @@ def test_tab_shows_a_run_with_what_may_be_done(open_page: Open, ended: DagRun, t
     expect(run.get_by_role("heading", name="FINISHED")).to_be_visible()
     expect(run.locator(".status")).to_have_css("color", FINISHED_COLOURS[theme])
     expect(run.locator("svg path.line")).to_have_count(1)
+    expect(run.locator("svg .mark title")).to_have_text(["attempt 3 began again with epoch 5"])
     expect(run.get_by_role("button", name="Start from here")).not_to_have_count(0)
     run.locator("dl").evaluate("folders => folders.remove()")  # those of this machine are none of the docs' business
     take_picture(page, f"run-{theme}")
+
+
+def test_grid_has_a_colour_for_whatever_became_of_an_operator(
+    airflow: AirflowSite, open_page: Open, theme: Theme
+) -> None:
+    run, family = a_run(f"{DAG_ID}/cells-{theme}"), new_family()
+    one, two = Sender(1, 1, family), Sender(2, 2, family)
+    assert airflow.store.add_run(run)
+    failed = FailedOperator(operator_id="y", epoch=2)
+    for events in (
+        (claim(1, family=family), one.finishes("scaled"), *one.passes(0, 1)),
+        (one.opens(1), one.switches(1), one.marks(1, part("x")), one.fails()),
+        (claim(2, family=family), two.opens(1), two.reports(1), two.triggers(1), two.completes(2)),
+        (two.opens(2), two.switches(2), two.marks(2, part("x")), two.fails("told to fail", failed=failed)),
+    ):
+        Coordinator(airflow.store).apply(run.run_id, *events)
+
+    grid = framed(open_page(f"dags/{DAG_ID}/runs/cells-{theme}/plugin/iteration", theme=theme)).locator("table.grid")
+
+    expect(grid).to_be_visible()
+    rows = [row.locator("td span") for row in grid.locator("tr:has(span)").all()]
+    shown = [[cell.get_attribute("class") for cell in row.all()] for row in rows]
+    assert [["run", "skipped", "skipped"], ["run", "restored", "edge"], ["run", "run", "failed"]] == shown
+    cells = {str(cell.get_attribute("class")): cell for row in rows for cell in row.all()}
+    colours = {name: cell.evaluate("cell => getComputedStyle(cell).backgroundColor") for name, cell in cells.items()}
+    assert CELL_COLOURS[theme] == colours
 
 
 def test_viewer_sees_the_tab_and_no_button(open_page: Open, ended: DagRun) -> None:
@@ -177,10 +233,13 @@ def test_run_is_started_from_a_checkpoint_with_other_parameters(
     (dag_run_id,) = dag_runs(airflow).keys() - before.keys()
     conf = dag_runs(airflow)[dag_run_id]
     assert f"{ended.run_key}@{checkpoint_id}" == conf["start_from"]
-    assert (7, 8, -1) == (conf["until"], conf["max_epochs"], conf["fails_in"])
+    assert (7, 8, 5) == (conf["until"], conf["max_epochs"], conf["fails_in"])
     inner = page.locator("iframe").element_handle().content_frame()
     assert inner is not None
     inner.wait_for_url(lambda url: unquote(url).endswith(f"/runs/{dag_run_id}"))
+    airflow.wait(DAG_ID, dag_run_id)
+    run.get_by_role("button", name="Start from here").first.click()
+    expect(run.get_by_label("max_epochs")).to_have_value("8")  # which the run counts from epoch 0 on
 
 
 def test_form_says_what_airflow_refuses(airflow: AirflowSite, open_page: Open, ended: DagRun) -> None:
@@ -195,8 +254,8 @@ def test_form_says_what_airflow_refuses(airflow: AirflowSite, open_page: Open, e
     assert before == dag_runs(airflow)
 
 
-def test_checkpoint_is_pinned_and_released(open_page: Open, ended: DagRun) -> None:
-    run = framed(open_page(tab_of(ended), user="user"))
+def test_checkpoint_is_pinned_and_released(open_page: Open, ended: DagRun, theme: Theme) -> None:
+    run = framed(open_page(tab_of(ended), user="user", theme=theme))
 
     run.get_by_role("button", name="Pin").first.click()
     expect(run.get_by_role("heading", name="is kept until somebody releases it")).to_be_visible()
@@ -209,8 +268,8 @@ def test_checkpoint_is_pinned_and_released(open_page: Open, ended: DagRun) -> No
     expect(run.get_by_role("cell", name="user, who pinned it")).to_have_count(0)
 
 
-def test_checkpoint_is_saved_in_a_folder_of_its_own(open_page: Open, ended: DagRun) -> None:
-    run = framed(open_page(tab_of(ended), user="user"))
+def test_checkpoint_is_saved_in_a_folder_of_its_own(open_page: Open, ended: DagRun, theme: Theme) -> None:
+    run = framed(open_page(tab_of(ended), user="user", theme=theme))
 
     run.get_by_role("button", name="Savepoint now").click()
 
@@ -219,11 +278,11 @@ def test_checkpoint_is_saved_in_a_folder_of_its_own(open_page: Open, ended: DagR
 
 
 def test_live_run_is_checkpointed_stopped_planned_and_resumed(
-    airflow: AirflowSite, open_page: Open, tmp_path: Path
+    airflow: AirflowSite, open_page: Open, tmp_path: Path, theme: Theme
 ) -> None:
     dag_run_id = airflow.trigger(DAG_ID, trace=str(tmp_path), until=20, holds_in=1)
     wait_for(lambda: (tmp_path / "held").exists() or None, what="epoch 1")
-    page = open_page(f"dags/{DAG_ID}/runs/{dag_run_id}/plugin/iteration", user="user")
+    page = open_page(f"dags/{DAG_ID}/runs/{dag_run_id}/plugin/iteration", user="user", theme=theme)
     run = framed(page)
 
     run.get_by_role("button", name="Checkpoint now").click()
@@ -238,7 +297,7 @@ def test_live_run_is_checkpointed_stopped_planned_and_resumed(
     run.get_by_role("link", name="Back to the run").click()
     run.get_by_role("button", name="Dry-run a resume").click()
     expect(run.get_by_role("heading", name="The next attempt would")).to_be_visible()
-    take_picture(page, "plan-light")
+    take_picture(page, f"plan-{theme}")
     run.get_by_role("link", name="Back to the run").click()
     run.get_by_role("button", name="Resume", exact=True).click()
     expect(run.get_by_role("heading", name="The run may go on with epoch 2")).to_be_visible()
@@ -276,6 +335,53 @@ def test_epoch_task_links_to_its_epoch_in_the_tab(airflow: AirflowSite, open_pag
     run = framed(open_page(link.removeprefix(f"{BASE_PATH}/")))
 
     expect(run.locator("tr.wanted td").first).to_have_text("4")
+
+
+def test_tab_of_a_run_that_fails_follows_it_until_it_has_finished(
+    airflow: AirflowSite, open_page: Open, tmp_path: Path
+) -> None:
+    failed = airflow.run(DAG_ID, trace=str(tmp_path), until=2, fails_in=1)
+    run = framed(open_page(tab_of(failed), user="viewer"))
+    expect(run.get_by_role("heading", name="FAILED")).to_be_visible()
+    expect(run.locator("table.grid td:has(span.failed)")).to_have_attribute(
+        "title", "added, epoch 1: failed in epoch 1"
+    )
+    run.locator("body").evaluate("body => body.dataset.page = 'the first'")
+
+    (tmp_path / "mended").touch()
+    airflow.api.clear(DAG_ID, failed.dag_run_id, task_ids=("epochs.e000",))
+    expect(run.get_by_role("heading", name="FINISHED")).to_be_visible(timeout=60_000)
+
+    assert "the first" == run.locator("body").get_attribute("data-page")
+
+
+def test_link_to_an_epoch_that_is_not_among_the_newest_leads_to_it(
+    airflow: AirflowSite, open_page: Open, long: Trained
+) -> None:
+    tab = f"dags/{DAG_ID}/runs/long/plugin/iteration"
+
+    run = framed(open_page(f"{tab}#epoch-7"))
+
+    expect(run.locator("tr.wanted td").first).to_have_text("7")
+    run.get_by_role("link", name="newer").click()
+    expect(run.locator("#epoch-table tr[data-own-epoch]").first.locator("td").first).to_have_text("249")
+
+
+def test_task_of_a_group_links_to_its_groups_epoch_and_the_group_leads_back_to_the_others(
+    airflow: AirflowSite, open_page: Open, tmp_path: Path
+) -> None:
+    ended = airflow.run("counting_in_two_groups", trace=str(tmp_path), until=1)
+    link = airflow.links(ended.dag_id, ended.dag_run_id, "coarse.epochs.e001")["Epoch"]
+    assert link is not None
+
+    run = framed(open_page(link.removeprefix(f"{BASE_PATH}/")))
+
+    expect(run.locator("tr.wanted td").first).to_have_text("1")
+    run.get_by_role("link", name="The DAG run's iterations").click()
+    expect(run.locator("a[data-group]")).to_have_text(["coarse", "fine"])
+    run.get_by_role("link", name="fine").click()
+    expect(run.get_by_role("heading", name="FINISHED")).to_be_visible()
+    expect(run.locator("tr.wanted")).to_have_count(0)
 
 
 def framed(page: Page) -> FrameLocator:

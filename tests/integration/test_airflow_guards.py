@@ -21,19 +21,24 @@ PEOPLE = (ANONYMOUS, "only_counting_retried", "viewer", "user", "op", "admin")
 LOGGED_IN = PEOPLE[1:]
 VIEWERS, USERS, OPERATORS = PEOPLE[2:], PEOPLE[3:], PEOPLE[4:]
 RUN = "/dags/{dag_id}/runs/{dag_run_id}"
+GROUP = f"{RUN}/{{group}}"
+ACTIONS = (
+    "stop",
+    "resume",
+    "checkpoint",
+    "savepoint",
+    "checkpoints/{checkpoint_id}/savepoint",
+    "checkpoints/{checkpoint_id}/pin",
+    "checkpoints/{checkpoint_id}/release",
+    "plan",
+)
 LET_IN = {
     ("GET", "/runs"): LOGGED_IN,  # each of them sees the runs of his own DAGs
     ("GET", "/runs/{run_id}"): OPERATORS,
     ("GET", RUN): VIEWERS,
+    ("GET", GROUP): VIEWERS,
     ("GET", f"{RUN}/checkpoints/{{checkpoint_id}}/start"): USERS,
-    ("POST", f"{RUN}/stop"): USERS,
-    ("POST", f"{RUN}/resume"): USERS,
-    ("POST", f"{RUN}/checkpoint"): USERS,
-    ("POST", f"{RUN}/savepoint"): USERS,
-    ("POST", f"{RUN}/checkpoints/{{checkpoint_id}}/savepoint"): USERS,
-    ("POST", f"{RUN}/checkpoints/{{checkpoint_id}}/pin"): USERS,
-    ("POST", f"{RUN}/checkpoints/{{checkpoint_id}}/release"): USERS,
-    ("POST", f"{RUN}/plan"): USERS,
+    **{("POST", f"{place}/{action}"): USERS for place in (RUN, GROUP) for action in ACTIONS},
 }
 ROUTES = [(method, route) for route in make_app().routes if isinstance(route, APIRoute) for method in route.methods]
 
@@ -56,7 +61,15 @@ def by_hand(airflow: AirflowSite) -> NewRun:
 def test_route_lets_in_whom_airflow_lets_in_and_nobody_else(
     airflow: AirflowSite, ended: DagRun, by_hand: NewRun, method: str, route: APIRoute
 ) -> None:
-    names = {"dag_id": ended.dag_id, "dag_run_id": ended.dag_run_id, "run_id": by_hand.run_id, "checkpoint_id": "1"}
+    if "group" in route.path:
+        airflow.store.add_run(a_run(f"{ended.run_key}/its-group"))
+    names = {
+        "dag_id": ended.dag_id,
+        "dag_run_id": ended.dag_run_id,
+        "group": "its-group",
+        "run_id": by_hand.run_id,
+        "checkpoint_id": "1",
+    }
     path = re.sub(r"{(\w+)}", lambda found: names[found[1]], route.path)
 
     answers = {person: ask(airflow, method, path, person=person) for person in PEOPLE}

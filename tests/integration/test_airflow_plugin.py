@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
 import httpx
 import pytest
 
@@ -52,6 +56,29 @@ def test_tab_shows_the_run_to_those_who_may_see_the_dag(airflow: AirflowSite, en
         assert drawn in answer.text
 
 
+def test_dag_run_with_task_groups_lists_them_and_each_has_a_page_and_actions(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
+    ended = airflow.run("counting_in_two_groups", trace=str(tmp_path), until=1)
+    here = f"dags/{ended.dag_id}/runs/{ended.dag_run_id}"
+
+    tab = _get(airflow, here, user="viewer")
+    pages = {group: _get(airflow, f"{here}/{group}", user="user") for group in ("coarse", "fine")}
+    saved = _post(airflow, f"{here}/coarse/savepoint", user="user")
+    link = airflow.links(ended.dag_id, ended.dag_run_id, "fine.epochs.e000")["Epoch"]
+
+    assert httpx.codes.OK == tab.status_code
+    assert ["coarse", "fine"] == re.findall(r'data-group="([\w-]+)"', tab.text)
+    for group, page in pages.items():
+        run = airflow.store.find_run(f"{ended.run_key}/{group}")
+        assert run is not None
+        assert (httpx.codes.OK, True) == (page.status_code, run.run_id in page.text)
+        assert f"/iterations/{here}/{group}/savepoint" in unquote(page.text)
+        assert "Start from here" not in page.text
+    assert (httpx.codes.OK, True) == (saved.status_code, "is saved in" in saved.text)
+    assert str(link).endswith("/plugin/iteration#fine/epoch-0")
+
+
 def test_names_that_a_user_chose_are_escaped(airflow: AirflowSite, ended: DagRun) -> None:
     answer = _get(airflow, f"dags/{ended.dag_id}/runs/{ended.dag_run_id}")
 
@@ -77,12 +104,36 @@ def test_run_that_is_not_there_gets_a_page_that_says_so(airflow: AirflowSite, pa
     answer = _get(airflow, path)
 
     assert httpx.codes.NOT_FOUND == answer.status_code
-    assert "No run to show" in answer.text
+    assert "Nothing to show" in answer.text
+
+
+@pytest.mark.parametrize("path", ["runs?name=%00", "runs?dag_id=%00", "dags/counting/runs/%00", "dags/%00/runs/1"])
+def test_name_that_no_database_holds_is_nobodys(airflow: AirflowSite, path: str) -> None:
+    assert httpx.codes.NOT_FOUND == _get(airflow, path).status_code
+
+
+@pytest.mark.parametrize("checkpoint_id", ["0", "-1", "999", "9" * 20])
+def test_checkpoint_that_was_never_there_is_refused(airflow: AirflowSite, ended: DagRun, checkpoint_id: str) -> None:
+    there = f"dags/{ended.dag_id}/runs/{ended.dag_run_id}/checkpoints/{checkpoint_id}"
+
+    form = _get(airflow, f"{there}/start")
+    answers = [_post(airflow, f"{there}/{what}", user="user") for what in ("savepoint", "pin", "release")]
+
+    assert httpx.codes.NOT_FOUND == form.status_code
+    assert [httpx.codes.NOT_FOUND] * 3 == [answer.status_code for answer in answers]
+    for answer in answers:
+        assert "<h1>This was not done</h1>" in answer.text
+        assert f"has no checkpoint {checkpoint_id}; its checkpoints are 1 to" in answer.text
 
 
 @pytest.mark.parametrize("path", ["docs", "openapi.json", "redoc", ""])
 def test_nothing_else_is_served(airflow: AirflowSite, path: str) -> None:
     assert httpx.codes.NOT_FOUND == _get(airflow, path).status_code
+
+
+def _post(airflow: AirflowSite, path: str, *, user: str) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {airflow.processes.api(user).token}"}
+    return httpx.post(f"{airflow.processes.url}/iterations/{path}", headers=headers, timeout=60)
 
 
 def _get(airflow: AirflowSite, path: str, *, user: str = "admin") -> httpx.Response:

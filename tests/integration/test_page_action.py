@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from sqlalchemy import event
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import CheckpointNotFoundError, RunNotStoppedError
 from iteration_lib.protocol.policy import CheckpointPolicy
-from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.state import Holder, RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.savepoint import open_savepoint
 from iteration_lib.store.listing import RunFilter
@@ -150,6 +151,25 @@ def test_savepoint_now_of_a_run_that_nobody_drives_is_of_its_newest_checkpoint(
 
     assert 1 == open_savepoint(str(said).rpartition(" ")[2]).manifest.epoch
     assert () == tuple(store.list_requests(here.run.run_id))
+
+
+def test_run_whose_driver_died_on_another_machine_is_saved_from_its_newest_checkpoint(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    """Nobody here can see that the process is gone; that its lease has run out, everybody can."""
+    here = Here.begin(store, tmp_path, told)
+    here.drive(until_epoch=2)
+    elsewhere = Holder(host="another-machine", pid=7, process_started="1")
+    dead = dataclasses.replace(claim(2, family=new_family()), holder=elsewhere, lease_ttl_seconds=0.0)
+    Coordinator(store).apply(here.run.run_id, dead)
+
+    said = action.savepoint_now(store, here.found, by="ann", request_id=str(uuid.uuid4()))
+    asked = store.list_requests(here.run.run_id)
+    checkpoint = action.checkpoint(store, here.found, by="ann")
+
+    assert 1 == open_savepoint(str(said).rpartition(" ")[2]).manifest.epoch
+    assert () == tuple(asked)
+    assert "The next epoch that aligns gets a checkpoint, once somebody drives the run." == checkpoint
 
 
 def test_dry_run_says_what_the_command_says_and_starts_nothing(

@@ -55,10 +55,29 @@ def test_operator_that_failed_is_shown_where_it_did() -> None:
     assert CellKind.FAILED is grid.rows[1].cells[1].kind
 
 
+@pytest.mark.parametrize(
+    ("spans", "width", "failed_epoch", "columns", "cells"),
+    [
+        ([], 1, 0, ["epoch 0"], [["none"], ["failed"]]),
+        ([span(0, 0)], 1, 1, ["epoch 0", "epoch 1"], [["run", "none"], ["run", "failed"]]),
+        ([span(0, 9), span(10, 12)], 10, 13, ["epochs 0 to 9", "epochs 10 to 13"], [["run", "run"], ["run", "failed"]]),
+        ([span(0, 9)], 10, 10, ["epochs 0 to 9", "epoch 10"], [["run", "none"], ["run", "failed"]]),
+    ],
+    ids=["before the first epoch", "before the next one", "in a span that goes on", "in a span of its own"],
+)
+def test_operator_that_failed_before_its_epoch_was_opened_is_shown_in_that_epoch(
+    spans: list[Span], width: int, failed_epoch: int, columns: list[str], cells: list[list[str]]
+) -> None:
+    grid = make_grid([operator("a"), operator("b")], spans, [], width=width, failed=("b", failed_epoch))
+
+    assert (columns, cells) == (list(grid.columns), kinds(grid))
+
+
 def test_epoch_that_was_given_up_is_empty_until_it_is_run_again() -> None:
     grid = make_grid([operator("a")], [span(0, 0, durable=0, voided=2)], [], width=1)
 
     assert [["none"]] == kinds(grid)
+    assert "a, epoch 0: given up, not run again yet" == grid.rows[0].cells[0].title
 
 
 def test_span_of_epochs_says_in_how_many() -> None:

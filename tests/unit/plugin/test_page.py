@@ -27,10 +27,12 @@ from iteration_lib.store.record import (
     FallbackRecord,
     OperatorRecord,
     RunRecord,
+    StopRecord,
 )
 from iteration_ui.answer import answer_page
 from iteration_ui.grid import CellKind
 from iteration_ui.page import Progress, make_run_page
+from iteration_ui.paging import TableQuery
 from iteration_ui.reading import RunReading
 from iteration_ui.show import show_bytes, show_rate, show_seconds
 from iteration_ui.tables import AttemptRow, CheckpointRow, EpochRow
@@ -91,6 +93,23 @@ READING = RunReading(
     checkpoints=[CHECKPOINT],
     attempt_spans=[AttemptSpan(attempt=2, first_epoch=0, last_epoch=1, durable=2)],
 )
+
+
+@pytest.mark.parametrize(
+    ("status", "refresh_seconds"),
+    [
+        (RunStatus.RUNNING, 3),
+        (RunStatus.TERMINATING, 3),
+        (RunStatus.FAILED, 10),  # a try that fails is followed by another one
+        (RunStatus.STOPPED, 10),
+        (RunStatus.FINISHED, None),
+        (RunStatus.DELETED, None),
+    ],
+)
+def test_page_is_looked_at_again_as_long_as_the_run_may_go_on(status: RunStatus, refresh_seconds: int | None) -> None:
+    page = make_run_page(replace(READING, run=replace(RUN, status=status)), now=NOW)
+
+    assert refresh_seconds == page.refresh_seconds
 
 
 def test_live_run_refreshes_and_says_how_far_it_is() -> None:
@@ -156,18 +175,38 @@ def test_finished_run_says_why_it_terminated_and_stays_as_it_is(terminated_by: T
 @pytest.mark.parametrize(
     ("status", "said", "refresh_seconds"),
     [
-        (RunStatus.RUNNING, "asked to stop after this epoch", 3),
-        (RunStatus.STOPPED, "stopped until somebody resumes it", None),
+        (RunStatus.RUNNING, "asked by ann to stop after this epoch", 3),
+        (RunStatus.STOPPED, "stopped by ann until somebody resumes it", 10),
     ],
 )
-def test_run_that_is_asked_to_stop_or_has_stopped_says_so(
+def test_run_that_is_asked_to_stop_or_has_stopped_says_by_whom(
     status: RunStatus, said: str, refresh_seconds: int | None
 ) -> None:
     run = replace(RUN, status=status, asked_to=StopKind.STOP)
+    resumed = StopRecord(
+        stop_id="1",
+        kind=StopKind.STOP,
+        requested_by="bob",
+        requested_at=NOW,
+        stopped_at=NOW,
+        resumed_by="bob",
+        resumed_at=NOW,
+    )
+    in_force = replace(resumed, stop_id="2", requested_by="ann", resumed_by=None, resumed_at=None)
 
-    page = make_run_page(RunReading(run=run), now=NOW)
+    page = make_run_page(RunReading(run=run, stops=[resumed, in_force]), now=NOW)
 
     assert (f"2 durable epochs of at most 50; {said}", refresh_seconds) == (page.summary, page.refresh_seconds)
+
+
+@pytest.mark.parametrize(
+    ("run_key", "dag_run_page"),
+    [("first", ""), ("kmeans/manual", ""), ("kmeans/manual/train", "dags/kmeans/runs/manual")],
+)
+def test_run_of_a_task_group_leads_back_to_its_dag_run(run_key: str, dag_run_page: str) -> None:
+    page = make_run_page(RunReading(run=replace(RUN, run_key=run_key)), now=NOW)
+
+    assert dag_run_page == page.dag_run_page
 
 
 def test_epochs_without_a_metric_leave_its_column_empty_and_newest_come_first() -> None:
@@ -178,6 +217,17 @@ def test_epochs_without_a_metric_leave_its_column_empty_and_newest_come_first() 
 
     assert ("inertia", "shift") == page.metric_names
     assert [(1, ("2", "0.125")), (0, ("", ""))] == [(row.epoch, row.metrics) for row in page.epochs]
+
+
+def test_newest_attempts_are_shown_and_the_others_on_pages_of_their_own() -> None:
+    attempts = [replace(ATTEMPT, fencing_token=token) for token in range(1, 502)]
+
+    newest = make_run_page(RunReading(run=RUN, attempts=attempts), now=NOW)
+    oldest = make_run_page(RunReading(run=RUN, attempts=attempts, query=TableQuery(attempts_to=100)), now=NOW)
+
+    assert list(range(501, 301, -1)) == [row.attempt for row in newest.attempts]
+    assert ("?attempts_to=301#attempts", "") == (newest.attempt_pages.older, newest.attempt_pages.newer)
+    assert list(range(200, 0, -1)) == [row.attempt for row in oldest.attempts]
 
 
 def test_superseded_attempt_says_why_it_ended() -> None:
@@ -225,14 +275,14 @@ def test_rate_is_that_of_the_newest_attempt_and_tells_how_long_the_rest_takes_at
         for epoch, token, seconds in ((0, 1, 0), (1, 1, 1), (2, 2, 3600), (3, 2, 3630), (4, 2, 3660))
     ]
 
-    page = make_run_page(RunReading(run=run, epochs=epochs), now=NOW)
+    page = make_run_page(RunReading(run=run, newest=epochs), now=NOW)
 
     assert Progress(durable=5, of=14, rate="2 epochs/min", left="4 min 30 s") == page.progress
 
 
 @pytest.mark.parametrize("epochs", [[], [EPOCH]], ids=["none", "one"])
 def test_rate_is_not_told_before_there_are_two_epochs(epochs: list[EpochRecord]) -> None:
-    page = make_run_page(RunReading(run=RUN, epochs=epochs), now=NOW)
+    page = make_run_page(RunReading(run=RUN, newest=epochs), now=NOW)
 
     assert ("", "") == (page.progress.rate, page.progress.left)
 
@@ -240,7 +290,7 @@ def test_rate_is_not_told_before_there_are_two_epochs(epochs: list[EpochRecord])
 def test_open_ended_run_has_a_rate_and_no_end() -> None:
     epochs = [replace(EPOCH, epoch=epoch, aligned_at=NOW + timedelta(seconds=epoch / 4)) for epoch in range(5)]
 
-    page = make_run_page(RunReading(run=replace(RUN, max_epochs=None), epochs=epochs), now=NOW)
+    page = make_run_page(RunReading(run=replace(RUN, max_epochs=None), newest=epochs), now=NOW)
 
     assert Progress(durable=2, of=None, rate="4 epochs/s", left="") == page.progress
 
@@ -270,41 +320,95 @@ def span(first: int, last: int, **metrics: float) -> Span:
     )
 
 
-def test_each_metric_has_a_chart_and_attempts_and_fallbacks_are_marked_in_it() -> None:
+RELEASED = replace(ATTEMPT, ended_at=NOW, outcome=AttemptOutcome.RELEASED)
+
+
+def attempts_of(*changes: dict[str, object]) -> list[AttemptRecord]:
+    """Return attempts that ended as planned, but for these changes, and a live one."""
+    ended = [replace(RELEASED, fencing_token=token, **changed) for token, changed in enumerate(changes, 1)]
+    return [*ended, replace(ATTEMPT, fencing_token=len(ended) + 1)]
+
+
+def opened(*first_epochs: int | None) -> list[AttemptSpan]:
+    """Return the epochs that attempts opened, one each; None for an attempt that opened none."""
+    return [
+        AttemptSpan(attempt=token, first_epoch=epoch, last_epoch=epoch, durable=1)
+        for token, epoch in enumerate(first_epochs, 1)
+        if epoch is not None
+    ]
+
+
+def marks_of(reading: RunReading) -> list[str]:
+    """Return what is marked in the chart of a metric; each metric has one, and the same marks."""
+    page = make_run_page(reading, now=NOW)
+    assert ["cost", "shift"] == [chart.name for chart in page.charts]
+    (marks,) = {tuple(mark.label for mark in chart.marks) for chart in page.charts}
+    return list(marks)
+
+
+MEASURED = [span(0, 0, cost=3.0), span(1, 1, cost=2.0, shift=0.5), span(2, 2, cost=1.0)]
+
+
+def test_chain_whose_tasks_end_as_planned_has_a_chart_of_each_metric_and_no_mark() -> None:
+    reading = RunReading(run=RUN, spans=MEASURED, attempts=attempts_of({}, {}), attempt_spans=opened(0, 1, 2))
+
+    assert [] == marks_of(reading)
+
+
+@pytest.mark.parametrize(
+    ("changes", "first_epochs", "marks"),
+    [
+        ({"outcome": AttemptOutcome.FAILED}, (0, 1), ["attempt 2 began again with epoch 1"]),
+        ({"outcome": AttemptOutcome.SUPERSEDED}, (0, 1), ["attempt 2 began again with epoch 1"]),
+        ({"reason": "told to end"}, (0, 1), ["attempt 2 began again with epoch 1"]),
+        ({}, (1, 1), ["attempt 2 began again with epoch 1"]),
+        ({}, (2, 1), ["attempt 2 began again with epoch 1"]),
+    ],
+    ids=["failed", "died", "was told to end", "opened its epoch in vain", "opened more in vain"],
+)
+def test_attempt_behind_one_that_was_cut_short_or_opened_epochs_in_vain_is_marked(
+    changes: dict[str, object], first_epochs: tuple[int, ...], marks: list[str]
+) -> None:
+    reading = RunReading(run=RUN, spans=MEASURED, attempts=attempts_of(changes), attempt_spans=opened(*first_epochs))
+
+    assert marks == marks_of(reading)
+
+
+def test_attempt_behind_one_that_died_before_its_first_epoch_is_marked() -> None:
+    attempts = attempts_of({}, {"outcome": AttemptOutcome.SUPERSEDED})
+
+    reading = RunReading(run=RUN, spans=MEASURED, attempts=attempts, attempt_spans=opened(0, None, 1))
+
+    assert ["attempt 3 began again with epoch 1"] == marks_of(reading)
+
+
+def test_fallback_is_marked_where_the_run_went_on() -> None:
     fell = FallbackRecord(
-        fencing_token=3, from_checkpoint_id=4, to_checkpoint_id=2, epoch=1, reason="a file is missing", fell_back_at=NOW
+        fencing_token=2, from_checkpoint_id=4, to_checkpoint_id=2, epoch=1, reason="a file is missing", fell_back_at=NOW
     )
     reading = RunReading(
-        run=RUN,
-        spans=[span(0, 0, cost=3.0), span(1, 1, cost=2.0, shift=0.5), span(2, 2, cost=1.0)],
-        attempt_spans=[
-            AttemptSpan(attempt=number, first_epoch=first, last_epoch=2, durable=1)
-            for number, first in ((1, 0), (2, 1), (3, 2))
-        ],
-        fallbacks=[fell],
+        run=RUN, spans=MEASURED, attempts=attempts_of({}), attempt_spans=opened(0, 2), fallbacks=[fell]
     )
 
-    page = make_run_page(reading, now=NOW)
-
-    assert ["cost", "shift"] == [chart.name for chart in page.charts]
-    assert [
-        "attempt 2 began with epoch 1",
-        "attempt 3 began with epoch 2, fell back to checkpoint 2",
-    ] == [mark.label for mark in page.charts[0].marks]
+    assert ["attempt 2 began again with epoch 2, fell back to checkpoint 2"] == marks_of(reading)
 
 
-@pytest.mark.parametrize(("epoch", "where"), [(2, "epoch 2"), (NO_EPOCH, "epoch 2")], ids=["in an epoch", "before it"])
-def test_operator_that_ended_the_newest_attempt_is_marked_where_it_failed(epoch: int, where: str) -> None:
+@pytest.mark.parametrize(
+    ("epoch", "spans"),
+    [(2, [span(0, 0), span(1, 1), span(2, 2)]), (NO_EPOCH, [span(0, 0), span(1, 1)])],
+    ids=["in an epoch", "before it was opened"],
+)
+def test_operator_that_ended_the_newest_attempt_is_marked_where_it_failed(epoch: int, spans: list[Span]) -> None:
     failed = FailedOperator(operator_id="a", epoch=epoch)
     attempt = replace(ATTEMPT, ended_at=NOW, outcome=AttemptOutcome.FAILED, failed=failed)
     operator = OperatorRecord(
         operator_id="a", name="a", role="operator", kind="value", finished_epoch=None, output=None
     )
-    reading = RunReading(run=RUN, attempts=[attempt], operators=[operator], spans=[span(0, 0), span(1, 1), span(2, 2)])
+    reading = RunReading(run=RUN, attempts=[attempt], operators=[operator], spans=spans)
 
     page = make_run_page(reading, now=NOW)
 
-    assert [f"a, {where}: failed in epoch 2"] == [c.title for c in page.grid.rows[0].cells if c.kind is CellKind.FAILED]
+    assert ["a, epoch 2: failed in epoch 2"] == [c.title for c in page.grid.rows[0].cells if c.kind is CellKind.FAILED]
 
 
 def test_checkpoint_that_nobody_needs_says_so_and_one_that_is_needed_says_by_whom() -> None:
@@ -321,7 +425,6 @@ def test_checkpoint_that_nobody_needs_says_so_and_one_that_is_needed_says_by_who
         ("2 branches", False),
         ("nobody: safe to delete", False),
     ] == [(row.needed_by, row.is_pinned) for row in page.checkpoints]
-    assert 1 == page.checkpoints_left_out
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -10,14 +11,24 @@ from types import SimpleNamespace
 import pytest
 from airflow import plugins_manager
 from airflow.sdk._shared.plugins_manager import plugins_manager as shared
+from fastapi import Request
 from fastapi.routing import APIRoute
 
-from iteration_lib.airflow.operators import EpochsOperator
+from iteration_lib.airflow.task_group import RUN_KEY
+from iteration_lib.errors import (
+    CheckpointNotFoundError,
+    IterationError,
+    OutcomeUnknownError,
+    RunFinishedError,
+    RunLockedError,
+)
 from iteration_ui import IterationPlugin, guard
 from iteration_ui.address import page_path
+from iteration_ui.answer import answer_error
 from iteration_ui.app import make_app
 from iteration_ui.late_app import LateApp
 from iteration_ui.link import EpochLink
+from iteration_ui.lookup import NothingToShowError
 
 pytestmark = pytest.mark.airflow
 PLUGINS = Path(__file__).parents[3] / "plugins"
@@ -62,6 +73,31 @@ def test_every_route_carries_one_of_our_guards_and_what_acts_comes_from_our_own_
 
 
 @pytest.mark.parametrize(
+    ("error", "method", "heading", "status"),
+    [
+        (NothingToShowError("none"), "GET", "Nothing to show", 404),
+        (CheckpointNotFoundError("1", 9, last=3), "GET", "Nothing to show", 404),
+        (OutcomeUnknownError("cut"), "GET", "This cannot be shown now", 503),
+        (CheckpointNotFoundError("1", 9, last=3), "POST", "This was not done", 404),
+        (RunFinishedError("1"), "POST", "This was not done", 409),
+        (RunLockedError("held"), "POST", "This was not done", 503),
+        (OutcomeUnknownError("cut"), "POST", "Nobody can tell whether this was done", 503),
+    ],
+)
+def test_page_of_a_problem_says_what_has_become_of_what_was_asked_for_and_leads_back_from_an_action(
+    error: IterationError, method: str, heading: str, status: int
+) -> None:
+    named = {"dag_id": "k", "dag_run_id": "m", "group": "train", "checkpoint_id": "9"}
+    request = Request({"type": "http", "method": method, "path_params": named})
+
+    answer = asyncio.run(answer_error(request, error))
+
+    text = bytes(answer.body).decode()
+    assert (status, True) == (answer.status_code, f"<h1>{heading}</h1>" in text)
+    assert (method == "POST") == ('/iterations/dags/k/runs/m/train">Back to the run</a>' in text)
+
+
+@pytest.mark.parametrize(
     ("headers", "expected"),
     [
         ({"sec-fetch-site": "same-origin"}, True),
@@ -83,15 +119,28 @@ def test_request_of_another_site_is_told_from_our_own(headers: dict[str, str], *
 
 
 @pytest.mark.parametrize(
-    ("task_id", "fragment"),
-    [("epochs.e007", "#epoch-7"), ("training.epochs.e0120", "#epoch-120"), ("e000", "#epoch-0"), ("finish", "")],
+    ("run_key", "task_id", "fragment"),
+    [
+        (RUN_KEY, "epochs.e007", "#epoch-7"),
+        (RUN_KEY, "e000", "#epoch-0"),
+        (RUN_KEY, "drive", ""),
+        (f"{RUN_KEY}/training", "outer.training.epochs.e0120", "#training/epoch-120"),
+        (f"{RUN_KEY}/training", "training.drive", "#training"),
+    ],
 )
-def test_epoch_task_links_to_its_first_epoch_in_the_tab(task_id: str, fragment: str) -> None:
+def test_epoch_task_links_to_its_group_and_first_epoch_in_the_tab(run_key: str, task_id: str, fragment: str) -> None:
     key = SimpleNamespace(dag_id="kmeans", run_id="manual__2026-03-01T00:00:00+00:00", task_id=task_id)
 
-    link = EpochLink().get_link(EpochsOperator, ti_key=key)
+    link = EpochLink().get_link(SimpleNamespace(run_key=run_key), ti_key=key)
 
     assert f"/dags/kmeans/runs/manual__2026-03-01T00%3A00%3A00%2B00%3A00/plugin/iteration{fragment}" == link
+
+
+@pytest.mark.parametrize("run_key", ["kmeans/{{ ds }}", f"{RUN_KEY}-again", "{{ run_id }}"])
+def test_epoch_task_whose_run_no_tab_shows_links_nowhere(run_key: str) -> None:
+    key = SimpleNamespace(dag_id="kmeans", run_id="manual__1", task_id="epochs.e007")
+
+    assert "" == EpochLink().get_link(SimpleNamespace(run_key=run_key), ti_key=key)
 
 
 def _no_entry_points(**_selected: str) -> EntryPoints:

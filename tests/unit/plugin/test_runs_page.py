@@ -72,10 +72,22 @@ def test_deleted_run_has_no_page() -> None:
     assert ("", "manual__1") == (row.link, row.name)
 
 
-def test_name_that_a_user_chose_stays_one_part_of_an_address() -> None:
-    (row,) = page_of(replace(RUN, run_key="k m/a?b/../c#d"))
+@pytest.mark.parametrize(
+    ("run_key", "link"),
+    [
+        ("k m/a?b", "dags/k%20m/runs/a%3Fb"),
+        ("kmeans/manual__1/train", "dags/kmeans/runs/manual__1/train"),
+        ("k/a/c#d", "dags/k/runs/a/c%23d"),
+        ("k/a/b/c", ""),
+        ("k/../c", ""),
+        ("k//c", ""),
+        ("/a", ""),
+    ],
+)
+def test_run_has_a_page_where_an_address_can_say_its_key(run_key: str, link: str) -> None:
+    (row,) = page_of(replace(RUN, run_key=run_key))
 
-    assert "dags/k%20m/runs/a%3Fb%2F..%2Fc%23d" == row.link
+    assert (link, run_key.partition("/")[2]) == (row.link, row.name)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +144,17 @@ def test_chart_has_a_line_for_each_run_that_is_compared_and_a_gap_for_none() -> 
         [row.is_compared for row in page.compared],
         [row.is_compared for row in page.rows],
     )
+
+
+@pytest.mark.parametrize(("chosen", "said"), [(8, ""), (9, "1 more is not compared"), (11, "3 more are not compared")])
+def test_page_says_how_many_runs_it_has_no_colour_for(chosen: int, said: str) -> None:
+    query = RunsQuery(compare=tuple(RunId(str(number)) for number in range(chosen)))
+
+    page = make_runs_page(query, RunsReading(listing=Listing(runs=(), total=0), compared=[RUN] * min(chosen, 8)))
+
+    text = bytes(answer_page("runs.html", page=page, title="t").body).decode()
+    assert (max(0, chosen - 8), said != "") == (page.too_many, "not compared" in text)
+    assert said in text
 
 
 def test_page_escapes_what_users_chose() -> None:

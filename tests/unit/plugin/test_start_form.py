@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from iteration_ui.start_form import Field, StartForm, make_start_form
 
 
@@ -27,6 +29,13 @@ def test_form_has_a_typed_field_for_each_parameter_and_names_the_checkpoint() ->
         )
         == form
     )
+
+
+@pytest.mark.parametrize(("max_epochs", "shown"), [(12, "8"), (None, "")])
+def test_form_of_a_branch_counts_its_own_epochs_as_its_dag_does(max_epochs: int | None, shown: str) -> None:
+    form = make_start_form("kmeans/b", {"max_epochs": max_epochs}, checkpoint_id=2, epoch=5, first_epoch=4)
+
+    assert [("max_epochs", shown)] == [(field.name, field.value) for field in form.fields]
 
 
 def test_checkpoint_that_the_origin_started_from_is_not_asked_for_again() -> None:

@@ -1,0 +1,119 @@
+"""What does the tab show of a run that is longer than its tables, or has not begun? On a real store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+
+import pytest
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import NO_EPOCH, FailedOperator, RunId
+from iteration_lib.store.overview import read_kept_checkpoints
+from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.store.record import NewRun, RunRecord
+from iteration_ui import action
+from iteration_ui.answer import answer_page
+from iteration_ui.page import RunPage, make_run_page
+from iteration_ui.paging import NEWEST, ROWS_SHOWN, TableQuery
+from iteration_ui.reading import read_run
+from tests.protocol_script import Sender, claim
+from tests.store_script import a_run, an_origin, new_family
+
+pytestmark = pytest.mark.postgres
+EPOCHS = ROWS_SHOWN + 10
+
+
+@pytest.fixture(scope="module")
+def store(store_url: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(store_url)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def long(store: PostgresStore) -> NewRun:
+    """A run with more epochs and checkpoints than a table shows: a person keeps the first, retention the last two."""
+    run = a_run()
+    an_origin(store, run, epoch=EPOCHS - 1)
+    action.pin(store, found(store, run.run_id), 1, by="ann")
+    Coordinator(store).discard(run.run_id, CheckpointPolicy(retain_last=2))
+    return run
+
+
+@pytest.fixture(scope="module")
+def retained(store: PostgresStore) -> NewRun:
+    """As long a run, all of whose checkpoints are there."""
+    run = a_run()
+    an_origin(store, run, epoch=EPOCHS - 1)
+    action.pin(store, found(store, run.run_id), 3, by="ann")
+    return run
+
+
+def test_checkpoint_that_a_run_can_start_from_is_shown_however_old_it_is(store: PostgresStore, long: NewRun) -> None:
+    page = page_of(store, long)
+
+    there = [(row.checkpoint_id, row.is_pinned) for row in page.checkpoints if row.is_there]
+    assert [(EPOCHS, False), (EPOCHS - 1, False), (1, True)] == there
+    assert [*range(EPOCHS, 10, -1), 1] == [row.checkpoint_id for row in page.checkpoints]
+    assert ("?checkpoints_to=10#checkpoints", "") == (page.checkpoint_pages.older, page.checkpoint_pages.newer)
+
+
+def test_older_checkpoints_and_epochs_are_on_the_pages_before(store: PostgresStore, long: NewRun) -> None:
+    page = page_of(store, long, TableQuery(epochs_to=10, checkpoints_to=10))
+
+    assert list(range(ROWS_SHOWN - 1, -1, -1)) == [row.epoch for row in page.epochs]
+    assert [EPOCHS, EPOCHS - 1, *range(ROWS_SHOWN, 0, -1)] == [row.checkpoint_id for row in page.checkpoints]
+    assert ("", "") == (page.epoch_pages.older, page.checkpoint_pages.older)
+    assert "Savepoint now" in [button.label for button in page.buttons]
+
+
+def test_rate_is_that_of_the_newest_epochs_on_every_page(store: PostgresStore, long: NewRun) -> None:
+    pages = [page_of(store, long, query) for query in (NEWEST, TableQuery(epochs_to=0))]
+
+    assert pages[0].progress == pages[1].progress
+    assert pages[0].progress.rate
+
+
+def test_checkpoints_that_are_pinned_come_first_where_more_are_there_than_have_room(
+    store: PostgresStore, retained: NewRun
+) -> None:
+    kept = read_kept_checkpoints(store, retained.run_id, size=3)
+
+    assert [(3, "ann"), (EPOCHS - 1, None), (EPOCHS, None)] == [(k.checkpoint_id, k.by_person) for k in kept]
+    assert kept == store.list_checkpoints(retained.run_id, [3, EPOCHS - 1, EPOCHS])
+
+
+def test_page_says_which_rows_it_shows_and_leads_to_the_others(store: PostgresStore, long: NewRun) -> None:
+    page = page_of(store, long)
+
+    text = bytes(answer_page("run.html", page=page, here="x", title="t").body).decode()
+
+    assert f"10 to {EPOCHS - 1} of 0 to {EPOCHS - 1}" in text
+    assert 'href="?epochs_to=9#epochs" rel="next"' in text
+    assert f"11 to {EPOCHS} of 1 to {EPOCHS}, and what else a run can start from" in text
+    assert 'data-first-row="10"' in text
+
+
+def test_operator_that_fails_before_the_first_epoch_is_shown_as_failed(store: PostgresStore) -> None:
+    run, one = a_run(), Sender(1, 1, new_family())
+    assert store.add_run(run)
+    failed = FailedOperator(operator_id="scaled", epoch=NO_EPOCH)
+
+    Coordinator(store).apply(run.run_id, claim(family=one.family))
+    Coordinator(store).apply(run.run_id, one.fails("told to fail", failed=failed))
+
+    page = page_of(store, run)
+    text = bytes(answer_page("run.html", page=page, here="x", title="t").body).decode()
+    assert '<td title="scaled, epoch 0: failed in epoch 0"><span class="failed">' in text
+
+
+def found(store: PostgresStore, run_id: RunId) -> RunRecord:
+    run = store.find_run(run_id)
+    assert run is not None
+    return run
+
+
+def page_of(store: PostgresStore, run: NewRun, query: TableQuery = NEWEST) -> RunPage:
+    return make_run_page(read_run(store, found(store, run.run_id), query), now=datetime.now(tz=UTC))
