@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -78,21 +78,23 @@ def check_one_schema(operator_id: str, schemas: Mapping[int, pa.Schema]) -> None
 
 
 @contextmanager
-def user_errors(operator: Operator, epoch: object) -> Iterator[None]:
-    """Turn what a user's function raises into OperatorFailedError; errors of this project pass as they are."""
+def user_errors(
+    operator: Operator, epoch: object, *, passes: Callable[[BaseException], bool] = lambda _: False
+) -> Iterator[None]:
+    """Turn what a user's function raises into OperatorFailedError; errors of this project pass as they are.
+
+    So do those that `passes` takes for somebody else's.
+    """
     try:
         yield
     except (IterationError, ToldToEnd):
         raise
     except (Exception, SystemExit) as err:  # the border to the user's code: whatever it raises
-        raise operator_failed(operator, epoch, err) from err
-
-
-def operator_failed(operator: Operator, epoch: object, err: Exception | SystemExit) -> OperatorFailedError:
-    """Return the error that says what a user's function raised."""
-    cause = f"{type(err).__name__}: {err}".strip(": ")
-    number = epoch if isinstance(epoch, int) else None
-    return OperatorFailedError(operator_id=operator.operator_id, epoch=number, cause=cause)
+        if passes(err):
+            raise
+        cause = f"{type(err).__name__}: {err}".strip(": ")
+        number = epoch if isinstance(epoch, int) else None
+        raise OperatorFailedError(operator_id=operator.operator_id, epoch=number, cause=cause) from err
 
 
 @contextmanager
