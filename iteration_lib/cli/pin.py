@@ -28,9 +28,11 @@ def pin(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: bo
         if not known.has_files:
             problem = f"checkpoint {checkpoint_id} of run {found.run_key} is {known.status.value}"
             raise UsageError(f"{problem}: it has no files to keep; choose another one (see: iteration checkpoints)")
-        Coordinator(store).pin(found.run_id, checkpoint_id, pinned_by=this_person())
+        person = this_person()
+        Coordinator(store).pin(found.run_id, checkpoint_id, pinned_by=person)
         (checkpoint,) = store.list_checkpoints(found.run_id, [checkpoint_id])
-    said = f"checkpoint {checkpoint_id} of run {found.run_key} is kept until somebody releases it"
+    by = f" by {checkpoint.by_person} already," if checkpoint.by_person not in (person, None) else ""
+    said = f"checkpoint {checkpoint_id} of run {found.run_key} is kept{by} until somebody releases it"
     _say(said, view.checkpoint_json(checkpoint), as_json=as_json)
 
 

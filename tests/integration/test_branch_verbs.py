@@ -100,6 +100,24 @@ def test_checkpoint_that_a_person_pins_outlives_its_run_until_it_is_released(she
     assert not (shell.state / run_id).exists()
 
 
+def test_checkpoint_that_somebody_keeps_already_is_said_to_be_his(shell: CommandLine) -> None:
+    """There is one pin, which anybody releases: who asks second must not take it for his own."""
+    assert 0 == shell.run(COUNTED, "shared", *params(shell)).code
+    shell.call("pin", "shared", "1", LOGNAME="ann")
+
+    again, other, told = (
+        shell.call("pin", "shared", "1", *form, LOGNAME=name)
+        for name, form in (("ann", ()), ("bob", ()), ("bob", ("--json",)))
+    )
+
+    ann = told.json["pinned_by_person"]
+    said = "checkpoint 1 of run shared is kept{} until somebody releases it\n"
+    assert ann.startswith("ann@")
+    assert (0, said.format("")) == (again.code, again.out)
+    assert (0, said.format(f" by {ann} already,")) == (other.code, other.out)
+    assert 0 == told.code
+
+
 @pytest.mark.parametrize("verb", ["pin", "release"])
 @pytest.mark.parametrize("checkpoint_id", [9, 2**63])
 def test_checkpoint_that_never_was_is_neither_pinned_nor_released(
