@@ -122,7 +122,7 @@ def _has_ended(store: History, run: RunRecord, asked: StopRecord) -> bool:
     if run.status is RunStatus.FAILED:
         raise IterationError(
             f"run {run.run_key} has FAILED first: {run.failure}; the request stays: whoever drives it next runs the "
-            "epoch in progress, and no other"
+            "epoch in progress at most"
         )
     answered = [stop.stop_id for stop in store.list_stops(run.run_id) if stop.stopped_at is not None]
     return run.status in (RunStatus.STOPPED, RunStatus.FINISHED) or asked.stop_id in answered

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -447,6 +448,23 @@ def exits_in_the_driver(given: Any) -> Any:
 def fails_in_the_driver(given: Any) -> Any:
     """Fail before there is a DataFrame."""
     raise AttributeError("'NoneType' object has no attribute 'select'")
+
+
+def connects_to_nobody(given: Any) -> Any:
+    """Lose a connection of its own."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and listens to nobody
+        socket.create_connection(nobody.getsockname())
+
+
+def finds_a_torn_file(given: Any) -> Any:
+    """Read a file of its own to an end that comes too early, while Spark asks for the rows."""
+
+    def rows() -> Iterator[tuple[int]]:
+        yield (1,)
+        raise EOFError("the file is torn")
+
+    return given.sparkSession.createDataFrame(rows(), "number long")
 
 
 def returns_a_block(given: Any) -> Any:

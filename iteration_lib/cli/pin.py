@@ -9,9 +9,11 @@ from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_json
 from iteration_lib.cli.person import this_person
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import CheckpointNotFoundError
+from iteration_lib.errors import CheckpointNotFoundError, UsageError
 from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import CheckpointReleased
+from iteration_lib.store.record import CheckpointRecord, RunRecord
+from iteration_lib.store.seam import History
 
 
 @click.command()
@@ -22,9 +24,15 @@ def pin(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: bo
     """Keep a CHECKPOINT until it is released. Retention lets it be, and it stays when its run is deleted, too."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
-        Coordinator(store).pin(found.run_id, checkpoint_id, pinned_by=this_person())
+        known = _find(store, found, checkpoint_id)
+        if not known.has_files:
+            problem = f"checkpoint {checkpoint_id} of run {found.run_key} is {known.status.value}"
+            raise UsageError(f"{problem}: it has no files to keep; choose another one (see: iteration checkpoints)")
+        person = this_person()
+        Coordinator(store).pin(found.run_id, checkpoint_id, pinned_by=person)
         (checkpoint,) = store.list_checkpoints(found.run_id, [checkpoint_id])
-    said = f"checkpoint {checkpoint_id} of run {found.run_key} is kept until somebody releases it"
+    by = f" by {checkpoint.by_person} already," if checkpoint.by_person not in (person, None) else ""
+    said = f"checkpoint {checkpoint_id} of run {found.run_key} is kept{by} until somebody releases it"
     _say(said, view.checkpoint_json(checkpoint), as_json=as_json)
 
 
@@ -36,14 +44,24 @@ def release(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json
     """Let a pinned CHECKPOINT go. Retention decides on it again."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
-        known = store.list_checkpoints(found.run_id, [checkpoint_id])
-        if not known:
-            raise CheckpointNotFoundError(found.run_id, checkpoint_id, last=found.last_checkpoint_id)
+        _find(store, found, checkpoint_id)
         Coordinator(store).apply(found.run_id, CheckpointReleased(checkpoint_id=checkpoint_id))
         (checkpoint,) = store.list_checkpoints(found.run_id, [checkpoint_id])
     needed = "" if checkpoint.safe_to_delete or not checkpoint.has_files else "; its run or a branch needs it still"
     said = f"checkpoint {checkpoint_id} of run {found.run_key} is released{needed}"
     _say(said, view.checkpoint_json(checkpoint), as_json=as_json)
+
+
+def _find(store: History, run: RunRecord, checkpoint_id: int) -> CheckpointRecord:
+    """Return a checkpoint, of whatever status; raises CheckpointNotFoundError.
+
+    The store is not asked for an id beyond the last one: it might be more than a database can hold.
+    """
+    last = run.last_checkpoint_id
+    found = store.list_checkpoints(run.run_id, [checkpoint_id]) if checkpoint_id <= last else ()
+    if not found:
+        raise CheckpointNotFoundError(run.run_id, checkpoint_id, last=last)
+    return found[0]
 
 
 def _say(said: str, answer: view.Json, *, as_json: bool) -> None:

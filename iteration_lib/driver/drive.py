@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from iteration_lib.driver.blame import in_epoch
 from iteration_lib.driver.boundary import Boundary
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.edge import Edges
@@ -63,16 +64,17 @@ def _manifest_to_restore(context: RunContext, state: RunState) -> Manifest | Non
 
 def _run_epochs(context: RunContext, streams: Streams, boundary: Boundary, carried: Mapping[str, Stream]) -> RunState:
     """Run epochs after the last durable one until the attempt's last."""
-    epoch = boundary.open_first()
+    epoch, each_epoch = boundary.open_first(), {operator.operator_id for operator in context.graph.per_epoch()}
     while True:
         found, is_of_use = streams.edges.get(epoch, {}), last_covered(boundary.state) >= epoch - 1
         edges = Edges(context, found, epoch=epoch, is_of_use=is_of_use)
         boundary.enter(epoch)
         runner = EpochRunner(context, streams, carried, edges=edges, epoch=epoch)
-        with runner.capturing(), boundary.hearing_the_end():
-            result = runner.run(is_saved=boundary.expects_checkpoint(epoch))
-            boundary.align(result)
-        is_over = boundary.checkpoint(result, finished=streams.finished, write=runner.write_outputs)
+        with in_epoch(epoch, each_epoch):
+            with runner.capturing(), boundary.hearing_the_end():
+                result = runner.run(is_saved=boundary.expects_checkpoint(epoch))
+                boundary.align(result)
+            is_over = boundary.checkpoint(result, finished=streams.finished, write=runner.write_outputs)
         runner.drop_scratch()  # not before: what is lazy may read it while outputs are written
         if is_over:
             return boundary.end(epoch)

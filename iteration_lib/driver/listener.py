@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.blame import in_epoch
 from iteration_lib.errors import OperatorFailedError, OperatorResultError
 from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.model.listener import Listener, ListenerEvent
@@ -48,18 +49,20 @@ class Listeners:
     def notify_terminated(self, state: RunState) -> list[ListenerNotified]:
         """Call the listeners of the end that were not; return what marks them, to be committed with the end itself."""
         by = state.terminated_by.value if state.terminated_by is not None else None
-        return [
-            self._call(listener, state.last_durable_epoch, {"terminated_by": by}, is_final=True)
-            for listener in self._of_the_end
-            if listener.listener_id not in state.notified
-        ]
+        with in_epoch(state.last_durable_epoch, [listener.listener_id for listener in self._of_the_end]):
+            return [
+                self._call(listener, state.last_durable_epoch, {"terminated_by": by}, is_final=True)
+                for listener in self._of_the_end
+                if listener.listener_id not in state.notified
+            ]
 
     def _durable_epochs(self, first_epoch: int) -> list[EpochRecord]:
         found = self._context.store.list_epochs(self._context.run.run_id, first_epoch)
         return [epoch for epoch in found if epoch.durable_at is not None]
 
     def _notify(self, listener: Listener, epoch: int, facts: Mapping[str, object]) -> RunState:
-        notified = self._call(listener, epoch, facts, is_final=False)
+        with in_epoch(epoch, [listener.listener_id]):
+            notified = self._call(listener, epoch, facts, is_final=False)
         state = self._context.attempt.apply(notified)
         self._context.crash_plan.reach(CrashPoint.LISTENER_NOTIFIED, epoch)
         return state

@@ -23,7 +23,7 @@ from iteration_lib.driver.loop_epoch import LoopEpoch, Pass
 from iteration_lib.driver.publish import write_output
 from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.driver.sweep import sweep_scratch
-from iteration_lib.errors import IterationError, RunStoppedError
+from iteration_lib.errors import IterationError, RunStoppedError, SupersededError
 from iteration_lib.model.loop import BODY
 from iteration_lib.model.operator import Kind
 from iteration_lib.protocol.event import AttemptEnded
@@ -72,7 +72,8 @@ def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
     """End the attempt in order where the loop is left before its end; what is being written is waited for.
 
     An error of the script's own is told with its type, which alone says what a KeyError is about. One of ours may come
-    from a run that is STOPPED, whose attempt has ended.
+    from a run that is STOPPED, whose attempt has ended; that another run was superseded, which the script drives too,
+    is an error of its own.
     """
     try:
         with boundary.settling():
@@ -80,9 +81,10 @@ def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
             if boundary.state.status is RunStatus.RUNNING:
                 boundary.leave()
                 _end(context, AttemptOutcome.RELEASED, "its loop was left")
-    except IterationError:
-        raise
     except Exception as err:  # the border to the user's code: whatever the body raises
+        is_own = isinstance(err, SupersededError) and err.run_id != context.run.run_id
+        if isinstance(err, IterationError) and not is_own:
+            raise
         if not context.attempt.heartbeat.is_superseded:
             with suppress(IterationError):  # the script's error is the one to show
                 _end(context, AttemptOutcome.FAILED, f"{type(err).__name__}: {err}".removesuffix(": "))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iteration_lib.driver.blame import in_epoch
 from iteration_lib.errors import UsageError, VariableNotFoundError
 from iteration_lib.model.loop import BODY
 from iteration_lib.model.metrics import Metrics
@@ -45,8 +46,9 @@ class LoopEpoch:
     def metrics(self, **values: float) -> None:
         """Record finite numbers of this epoch, by name; raises MetricError for any other."""
         found = self._open()
-        for name, value in values.items():
-            found.metrics.report(name, value)
+        with in_epoch(found.number, [BODY]):
+            for name, value in values.items():
+                found.metrics.report(name, value)
 
     def stop(self) -> None:
         """Terminate the run after this epoch: the script's criteria are met."""

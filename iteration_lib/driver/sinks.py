@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.errors import (
     CheckpointFailedError,
-    IterationError,
+    ProtocolViolationError,
     SinkTargetError,
+    StateCorruptedError,
     StateLocationError,
     UsageError,
 )
@@ -246,11 +247,16 @@ class Sinks:
 
 @contextmanager
 def _named(sink: object, output: str, method: str) -> Iterator[None]:
-    """Have an error of a user's own sink say whose it is: it is the target's, for whoever decides what it ends."""
+    """Have an error of a user's own sink say whose it is: it is the target's, for whoever decides what it ends.
+
+    Those that tell of the target, or of the files that it gets, pass; any other of this project tells of another run.
+    """
     try:
         yield
-    except (IterationError, ToldToEnd):
+    except (SinkTargetError, StateLocationError, StateCorruptedError, ProtocolViolationError, ToldToEnd):
         raise
     except (Exception, SystemExit) as err:  # the border to the user's code: whatever a sink raises
+        if type(err) is UsageError:  # of the target too, in the sink's own words
+            raise
         target, problem = f"the {type(sink).__name__} of output {output!r}", f"failed in {method}"
         raise SinkTargetError(target, f"{problem} ({type(err).__name__}: {err})", way_out="mend it") from err

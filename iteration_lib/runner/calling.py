@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it has no annotations
 
-from iteration_lib.errors import IterationError, OperatorFailedError, OperatorResultError
+from iteration_lib.errors import InputError, OperatorError, OperatorFailedError, OperatorResultError
 from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.model.bucket import Bucket
 from iteration_lib.model.operator import Operator, Pair
@@ -31,7 +31,7 @@ def call_on_blocks(
     """Call an operator with blocks and return its result as a batch; with state, a pair of both (see `pair`).
 
     Raises OperatorFailedError with the user's exception chained, OperatorResultError, SchemaMismatchError for a state
-    that has other columns than before, or whatever error of this project the function raised itself.
+    that has other columns than before, or the InputError or MetricError that the function itself raised.
     """
     if operator.pair is Pair.RESULT or operator.pair is Pair.STATE:
         (pair,) = inputs.values()
@@ -78,21 +78,26 @@ def check_one_schema(operator_id: str, schemas: Mapping[int, pa.Schema]) -> None
 
 
 @contextmanager
-def user_errors(operator: Operator, epoch: object) -> Iterator[None]:
-    """Turn what a user's function raises into OperatorFailedError; errors of this project pass as they are."""
+def user_errors(
+    operator: Operator, epoch: object, *, passes: Callable[[BaseException], bool] = lambda _: False
+) -> Iterator[None]:
+    """Turn what a user's function raises into OperatorFailedError, but for verdicts on this very call.
+
+    Those are InputError, which is there for it to raise, and errors that blame its operator. What else this project
+    raises in it tells of another run, which it drives or reads, and must not be taken for what has become of this one.
+    What `passes` takes for somebody else's is not touched.
+    """
     try:
         yield
-    except (IterationError, ToldToEnd):
+    except (InputError, ToldToEnd):
         raise
     except (Exception, SystemExit) as err:  # the border to the user's code: whatever it raises
-        raise operator_failed(operator, epoch, err) from err
-
-
-def operator_failed(operator: Operator, epoch: object, err: Exception | SystemExit) -> OperatorFailedError:
-    """Return the error that says what a user's function raised."""
-    cause = f"{type(err).__name__}: {err}".strip(": ")
-    number = epoch if isinstance(epoch, int) else None
-    return OperatorFailedError(operator_id=operator.operator_id, epoch=number, cause=cause)
+        is_verdict = isinstance(err, OperatorError) and err.operator_id == operator.operator_id
+        if is_verdict or passes(err):
+            raise
+        cause = f"{type(err).__name__}: {err}".strip(": ")
+        number = epoch if isinstance(epoch, int) else None
+        raise OperatorFailedError(operator_id=operator.operator_id, epoch=number, cause=cause) from err
 
 
 @contextmanager

@@ -14,11 +14,10 @@ from secrets import token_hex
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from iteration_lib.errors import IterationError, StateLocationError
-from iteration_lib.interrupt import ToldToEnd
+from iteration_lib.errors import StateLocationError
 from iteration_lib.model.bucket import subtask_count
 from iteration_lib.model.operator import Kind, Operator
-from iteration_lib.runner.calling import call_on_blocks, injectable, one_thread, operator_failed
+from iteration_lib.runner.calling import call_on_blocks, injectable, one_thread, user_errors
 from iteration_lib.runner.node_cache import SHARED, CachedData, new_scope, remove_scope
 from iteration_lib.runner.parts import Target, target_of
 from iteration_lib.runner.pins import check_pinned, pin_saved, pin_source
@@ -27,7 +26,7 @@ from iteration_lib.runner.rows import RowReader, schema_of_data
 from iteration_lib.runner.scratch import injected_scratch, scratch_of
 from iteration_lib.runner.seam import Invocation, Materialised, PartListener, PinnedData, Stream
 from iteration_lib.runner.spark_buckets import BucketJobs
-from iteration_lib.runner.spark_errors import FOREIGN
+from iteration_lib.runner.spark_errors import FOREIGN, is_of_spark
 from iteration_lib.runner.spark_frames import Frames, check_frame
 from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_session import is_local_master
@@ -263,12 +262,8 @@ class SparkRunner:
 
 def _call_user(operator: Operator, epoch: int | None, arguments: Mapping[str, object]) -> object:
     """Call a function that works with Spark itself; what Spark raises in it passes as it is."""
-    try:
+    with user_errors(operator, epoch, passes=is_of_spark):
         return operator.function(**arguments)
-    except (IterationError, ToldToEnd, *FOREIGN):
-        raise
-    except (Exception, SystemExit) as err:  # the border to the user's code: whatever it raises
-        raise operator_failed(operator, epoch, err) from err
 
 
 def _not_ours(stream: Stream) -> TypeError:

@@ -4,11 +4,13 @@
     executors or the blocks on them were lost, the job was cancelled  ExecutionLostError
     anything else that a job raised                                   OperatorFailedError, with the line that says why
 
-The foreign error is always chained.
+The foreign error is always chained. A connection that a user's own function lost is none of these.
 """
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,6 +50,18 @@ def spark_errors(operator: Operator | None, epoch: int | None) -> Iterator[None]
         if "'NoneType' object" not in str(err):
             raise
         raise ExecutionLostError("Spark was stopped") from err  # a stopped session's inner objects are None
+
+
+def is_of_spark(err: BaseException) -> bool:
+    """Tell whether Spark raised an error in a user's function, and not that function itself.
+
+    Of the built-in errors whoever uses a connection may raise any: the last code that is no standard library's tells.
+    """
+    if isinstance(err, PySparkException | Py4JError):
+        return True
+    names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(err.__traceback__)]
+    raising = [name for name in (name.partition(".")[0] for name in names) if name not in sys.stdlib_module_names]
+    return isinstance(err, FOREIGN) and raising[-1] in ("py4j", "pyspark")
 
 
 def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> Exception:

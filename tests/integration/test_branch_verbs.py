@@ -100,12 +100,42 @@ def test_checkpoint_that_a_person_pins_outlives_its_run_until_it_is_released(she
     assert not (shell.state / run_id).exists()
 
 
+def test_checkpoint_that_somebody_keeps_already_is_said_to_be_his(shell: CommandLine) -> None:
+    """There is one pin, which anybody releases: who asks second must not take it for his own."""
+    assert 0 == shell.run(COUNTED, "shared", *params(shell)).code
+    shell.call("pin", "shared", "1", LOGNAME="ann")
+
+    again, other, told = (
+        shell.call("pin", "shared", "1", *form, LOGNAME=name)
+        for name, form in (("ann", ()), ("bob", ()), ("bob", ("--json",)))
+    )
+
+    ann = told.json["pinned_by_person"]
+    said = "checkpoint 1 of run shared is kept{} until somebody releases it\n"
+    assert ann.startswith("ann@")
+    assert (0, said.format("")) == (again.code, again.out)
+    assert (0, said.format(f" by {ann} already,")) == (other.code, other.out)
+    assert 0 == told.code
+
+
 @pytest.mark.parametrize("verb", ["pin", "release"])
-def test_checkpoint_that_never_was_is_neither_pinned_nor_released(shell: CommandLine, verb: str) -> None:
-    answer = shell.call(verb, "night", "9")
+@pytest.mark.parametrize("checkpoint_id", [9, 2**63])
+def test_checkpoint_that_never_was_is_neither_pinned_nor_released(
+    shell: CommandLine, verb: str, checkpoint_id: int
+) -> None:
+    answer = shell.call(verb, "night", str(checkpoint_id))
 
     assert 2 == answer.code
-    assert "has no checkpoint 9; its checkpoints are 1 to 4" in answer.err
+    assert f"has no checkpoint {checkpoint_id}; its checkpoints are 1 to 4" in answer.err
+
+
+def test_checkpoint_that_has_been_let_go_is_said_to_be_so_and_not_pinned(shell: CommandLine) -> None:
+    assert 0 == shell.run(COUNTED, "brief", *params(shell), "--retain-last", "1").code
+
+    answer = shell.call("pin", "brief", "1")
+
+    said = "checkpoint 1 of run brief is DISCARDED: it has no files to keep; choose another one"
+    assert (2, f"error: {said} (see: iteration checkpoints)\n") == (answer.code, answer.err)
 
 
 def test_lineage_shows_branches_below_what_they_started_from(shell: CommandLine) -> None:

@@ -182,6 +182,22 @@ def test_error_in_the_body_passes_through_fails_the_attempt_and_the_next_goes_on
     assert ([0, 1, 2, 3, 3, 4, 5, 6], 0.0625) == (script.bodies, result)
 
 
+def test_error_of_another_run_that_the_body_drives_fails_the_attempt_as_any_other(script: Script) -> None:
+    """It is not this attempt that was superseded: that must not be left open."""
+    other = SupersededError(run_id="another", held=1, current=2)
+
+    with pytest.raises(SupersededError) as passed, script.open() as run:
+        for epoch in run.epochs(level=1, max_epochs=9):
+            if epoch.number == 2:
+                raise other
+
+    assert other is passed.value
+    assert (RunStatus.FAILED, 2) == (script.record.status, script.record.epochs)
+    assert [(AttemptOutcome.FAILED, f"SupersededError: {other}")] == [
+        (known.outcome, known.reason) for known in script.attempts
+    ]
+
+
 def test_first_value_is_asked_for_only_where_no_epoch_is_durable(script: Script) -> None:
     asked: list[str] = []
 

@@ -167,6 +167,8 @@ def test_data_frame_is_pinned_once_and_read_by_every_kind(harness: Harness) -> N
         (cases.fails_in_analysis, "`cube` cannot be resolved"),
         (cases.fails_in_the_driver, "AttributeError: 'NoneType' object has no attribute 'select'"),
         (cases.exits_in_the_driver, "SystemExit: no licence"),
+        (cases.connects_to_nobody, "ConnectionRefusedError: [Errno 111]"),
+        (cases.finds_a_torn_file, "EOFError: the file is torn"),
     ],
 )
 def test_failure_of_a_transform_is_one_line_that_names_the_operator(
@@ -434,9 +436,12 @@ SCRIPT = """
         os.kill(jvm_pid(spark), signal.SIGKILL)
 
     threading.Thread(target=kill).start()
-    for attempt in range(2):
+    def wait():
+        harness.write(harness.buckets(cases.waits, points=points))
+
+    for call in (wait, wait, lambda: harness.open(cases.frame_of_data)):
         try:
-            harness.write(harness.buckets(cases.waits, points=points))
+            call()
         except ExecutionLostError as err:
             print("LOST", err)
     (folder / "log").unlink()
@@ -458,7 +463,7 @@ def test_death_of_the_jvm_is_an_execution_lost(tmp_path: Path) -> None:
 
     lines = [line for line in found.stdout.splitlines() if line.startswith(("LOST", "CLOSED"))]
     lost = "LOST Spark's driver JVM is gone; run the same command again to resume from the last durable epoch"
-    assert [lost, lost, "CLOSED"] == lines, found.stderr
+    assert [lost, lost, lost, "CLOSED"] == lines, found.stderr
     assert 0 == found.returncode
 
 

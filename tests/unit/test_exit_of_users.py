@@ -1,4 +1,7 @@
-"""What becomes of a run whose user's code calls `sys.exit`? The code has failed: nobody told the process to end."""
+"""What becomes of a run whose user's code calls `sys.exit`, or raises an error of this project? The code has failed.
+
+Nobody told the process to end, and what the error tells of is another run, one that the code drives or reads itself.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from iteration_lib.errors import IterationError
+from iteration_lib.errors import IterationError, UsageError
+from iteration_lib.interrupt import ToldToEnd
+from iteration_lib.protocol.state import FailedOperator
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
 
@@ -44,6 +49,17 @@ planned.output(at=moved, sink=Sink())
 )
 
 
+def bench_of(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
+    """Return a bench with a run of this text."""
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    bench = InMemory(folder)
+    bench.write_input()
+    bench.write_iteration(source)
+    bench.open()
+    return bench
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [
@@ -56,12 +72,7 @@ planned.output(at=moved, sink=Sink())
 def test_exit_of_a_users_function_fails_the_run_and_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, told: str
 ) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration(source)
-    bench.open()
+    bench = bench_of(source, tmp_path, monkeypatch)
 
     with pytest.raises(IterationError) as caught:
         bench.drive()
@@ -70,3 +81,71 @@ def test_exit_of_a_users_function_fails_the_run_and_says_where(
     assert told == str(caught.value).split("; ")[0]
     assert (RunStatus.FAILED, AttemptOutcome.FAILED) == (bench.run.status, attempt.outcome)
     assert str(caught.value) == attempt.reason == bench.run.failure
+
+
+OTHERS = {
+    "finished": 'RunFinishedError("other")',
+    "superseded": 'SupersededError(run_id="other", held=1, current=None)',
+    "stopped": 'RunStoppedError("other")',
+    "lost": 'ExecutionLostError("Spark is gone")',
+    "an operator failed": 'OperatorFailedError(operator_id="theirs", epoch=0, cause="boom")',
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "told", "failed"),
+    [
+        (OPERATOR, "operator 'moved' failed in epoch 1: {}: ", FailedOperator(operator_id="moved", epoch=1)),
+        (SINK, "the Sink of output 'at' failed in prepare ({}: ", None),
+    ],
+    ids=["operator", "sink"],
+)
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_error_of_another_run_fails_the_run_whose_code_raises_it_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, told: str, failed: FailedOperator | None, other: str
+) -> None:
+    raised = f"import iteration_lib.errors; raise iteration_lib.errors.{other}"
+    bench = bench_of(source.replace('raise SystemExit("no licence")', raised), tmp_path, monkeypatch)
+
+    with pytest.raises(IterationError) as caught:
+        bench.drive()
+
+    (attempt,) = bench.store.list_attempts(bench.run.run_id)
+    assert str(caught.value).startswith(told.format(other.split("(", maxsplit=1)[0]))
+    assert (RunStatus.FAILED, AttemptOutcome.FAILED, failed) == (bench.run.status, attempt.outcome, attempt.failed)
+    assert str(caught.value) == attempt.reason == bench.run.failure
+
+
+def test_what_a_sink_says_of_its_target_is_said_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "the table is not there; make it"
+    check = f"""
+    def check(self):
+        from iteration_lib.errors import UsageError
+
+        raise UsageError({told!r})
+"""
+    bench = bench_of(SINK.replace("class Sink:", f"class Sink:{check}"), tmp_path, monkeypatch)
+
+    with pytest.raises(UsageError) as caught:
+        bench.drive()
+
+    assert told == str(caught.value) == bench.run.failure
+
+
+def test_program_that_is_told_to_end_while_a_sink_is_made_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = """
+from iteration_lib.interrupt import ToldToEnd
+
+
+def sink(params):
+    raise ToldToEnd
+
+
+planned.output(at=moved, sink=sink)
+"""
+    bench = bench_of(SOURCE + made, tmp_path, monkeypatch)
+
+    with pytest.raises(ToldToEnd):
+        bench.drive()

@@ -15,6 +15,7 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.context import Silent
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import (
+    IterationError,
     OperatorFailedError,
     ParameterError,
     RunMismatchError,
@@ -26,6 +27,7 @@ from iteration_lib.model.definition import load_iteration
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
+from iteration_lib.stopping import wait_for_stop
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import AttemptRecord
 from tests.driven_in_memory import SOURCE, InMemory
@@ -245,6 +247,30 @@ def test_listeners_that_a_stop_came_before_hear_when_the_run_has_been_resumed(
     assert (RunStatus.STOPPED, 1) == (stopped.status, stopped.epochs)
     assert (RunStatus.RUNNING, 1) == (again.status, again.epochs)
     assert "0 " == (tmp_path / "broken-heard").read_text()
+
+
+def test_epoch_in_progress_when_a_listener_fails_is_run_before_the_stop_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where none is, the next attempt stops the run at once; so whoever waits is told that there is one at most."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration(TOLD.replace("if epoch == 1 and", "if epoch > 9 and").replace("= 3", "= 9"))
+    run = bench.open()
+    (tmp_path / "broken").touch()
+    with pytest.raises(OperatorFailedError):
+        bench.drive(observer=Asking(bench.store, run.run_id))
+    failed, (asked,) = bench.run, bench.store.list_stops(run.run_id)
+    bench.mend()
+
+    with pytest.raises(IterationError) as told:
+        wait_for_stop(bench.store, run, asked, timeout_seconds=None, tell=print)
+    stopped = bench.drive()
+
+    assert str(told.value).endswith("; the request stays: whoever drives it next runs the epoch in progress at most")
+    assert (RunStatus.FAILED, RunStatus.STOPPED, failed.epochs + 1) == (failed.status, stopped.status, stopped.epochs)
+    assert [str(epoch) for epoch in range(stopped.epochs)] == (tmp_path / "broken-heard").read_text().split()
 
 
 def test_state_location_with_a_password_is_refused_and_the_password_told_to_nobody() -> None:

@@ -44,8 +44,10 @@ def test_epoch_says_its_number_and_takes_metrics_and_the_end() -> None:
 
 
 def test_metric_that_is_no_finite_number_is_refused() -> None:
-    with pytest.raises(MetricError, match="reported the metric 'shift' as nan"):
+    with pytest.raises(MetricError, match="reported the metric 'shift' as nan") as caught:
         LoopEpoch(passed(level=1)).metrics(shift=float("nan"))
+
+    assert 3 == caught.value.epoch
 
 
 def test_variable_that_is_not_there_is_named_with_those_that_are() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from iteration_lib.errors import InputError, OperatorFailedError, OperatorResultError
+from iteration_lib.errors import InputError, MetricError, OperatorFailedError, OperatorResultError
 from iteration_lib.model.bucket import Bucket
+from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.operator import Kind, Operator, Role, parameters_of
 from iteration_lib.runner.calling import call_on_blocks, check_one_schema, generator, injectable, one_thread
 from iteration_lib.runner.remote_error import dump_error, load_error
@@ -58,15 +59,20 @@ def test_numerical_libraries_have_one_thread_while_an_operator_runs() -> None:
     assert {1} == set(found)
 
 
-def test_error_of_this_project_passes_and_any_other_names_the_operator() -> None:
+def test_verdict_on_a_call_passes_and_any_other_error_names_the_operator() -> None:
     def refuse() -> None:
         raise InputError("column 'x' holds NaN")
+
+    def measure(metrics: Metrics) -> None:
+        metrics.report("loss", np.nan)
 
     def fail() -> None:
         raise ValueError("boom")
 
     with pytest.raises(InputError, match="holds NaN"):
         call_on_blocks(operator_of(refuse), {}, {})
+    with pytest.raises(MetricError, match="operator 'op' reported the metric 'loss'"):
+        call_on_blocks(operator_of(measure), {}, {"metrics": Metrics(operator_id="op")})
     with pytest.raises(OperatorFailedError, match="operator 'op' failed in epoch 3: ValueError: boom"):
         call_on_blocks(operator_of(fail), {}, {"epoch": 3})
 
