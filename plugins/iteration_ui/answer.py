@@ -45,7 +45,7 @@ def answer_page(template: str, *, status: int = 200, **values: object) -> HTMLRe
     return HTMLResponse(text, status_code=status, headers=headers)
 
 
-async def answer_error(request: Request, error: Exception) -> HTMLResponse:
+def answer_error(request: Request, error: Exception) -> HTMLResponse:
     """Return the page that says what went wrong; where a page was asked for, it is asked for again by itself."""
     is_page = request.method == "GET"
     status = 404 if isinstance(error, _MISSING) else 503 if is_page or isinstance(error, _UNAVAILABLE) else 409

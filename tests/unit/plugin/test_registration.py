@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -90,7 +89,7 @@ def test_page_of_a_problem_says_what_has_become_of_what_was_asked_for_and_leads_
     named = {"dag_id": "k", "dag_run_id": "m", "group": "train", "checkpoint_id": "9"}
     request = Request({"type": "http", "method": method, "path_params": named})
 
-    answer = asyncio.run(answer_error(request, error))
+    answer = answer_error(request, error)
 
     text = bytes(answer.body).decode()
     assert (status, True) == (answer.status_code, f"<h1>{heading}</h1>" in text)
