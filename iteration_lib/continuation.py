@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IllegalRestoreError, RunMismatchError
-from iteration_lib.marker import kept_in_force, markers_of, there_since
+from iteration_lib.marker import begun_with, kept_in_force, markers_of, there_since
 from iteration_lib.model.definition import declared_as, describe
 from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of
 from iteration_lib.model.graph import Graph
@@ -127,9 +127,7 @@ def _stateful(
         return there_since(operators, completed.fencing_token)
     if branch is None:
         return frozenset()
-    begun_with = there_since(operators, fencing_token=0)
-    carried = begun_with if branch.carries is None else begun_with.intersection(branch.carries)
-    return frozenset(declared_as(run.definition, operator_id) for operator_id in carried)
+    return frozenset(declared_as(run.definition, operator_id) for operator_id in begun_with(operators, branch))
 
 
 def _finishes(evolution: Evolution, operator_id: str) -> bool:

@@ -73,6 +73,12 @@ def there_since(operators: Iterable[OperatorRecord], fencing_token: int) -> froz
     return frozenset(known.operator_id for known in operators if known.added_under <= fencing_token)
 
 
+def begun_with(operators: Iterable[OperatorRecord], branch: BranchRecord) -> frozenset[str]:
+    """Return which of its operators a branch began with, of which it goes on with what they carried."""
+    known = there_since(operators, fencing_token=0)
+    return known if branch.carries is None else known.intersection(branch.carries)
+
+
 def kept_in_force(operators: Iterable[OperatorRecord], branch: BranchRecord) -> frozenset[str]:
     """Return which of its operators a branch takes over: none that it has added itself, whatever its id."""
     return frozenset(branch.keeps) & there_since(operators, fencing_token=0)
@@ -85,8 +91,7 @@ def carried_in_force(operators: Iterable[OperatorRecord], manifest: Manifest) ->
 
 def carried_from_origin(operators: Iterable[OperatorRecord], branch: BranchRecord, manifest: Manifest) -> Manifest:
     """Return the manifest that a branch starts from without the variables and states that it does not go on with."""
-    known = there_since(operators, fencing_token=0)
-    return _carried_by(known if branch.carries is None else known.intersection(branch.carries), manifest)
+    return _carried_by(begun_with(operators, branch), manifest)
 
 
 def _carried_by(operator_ids: Collection[str], manifest: Manifest) -> Manifest:

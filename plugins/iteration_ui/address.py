@@ -26,7 +26,7 @@ def page_path(page: str, base_url: str | None = None) -> str:
 
 def tab_path(dag_id: str, dag_run_id: str) -> str:
     """Return where Airflow shows the tab of a DAG run."""
-    return f"{site_path()}/dags/{quote(dag_id)}/runs/{quote(dag_run_id, safe='')}/plugin/{TAB}"
+    return f"{site_path()}/{dag_run_page(dag_id, dag_run_id)}/plugin/{TAB}"
 
 
 def dag_run_page(dag_id: str, dag_run_id: str) -> str:

@@ -35,9 +35,7 @@ def store(store_url: str) -> Iterator[PostgresStore]:
 @pytest.fixture(scope="module")
 def long(store: PostgresStore) -> NewRun:
     """A run with more epochs and checkpoints than a table shows: a person keeps the first, retention the last two."""
-    run = a_run()
-    an_origin(store, run, epoch=EPOCHS - 1)
-    action.pin(store, found(store, run.run_id), 1, by="ann")
+    run = pinned_by_ann(store, 1)
     Coordinator(store).discard(run.run_id, CheckpointPolicy(retain_last=2))
     return run
 
@@ -45,10 +43,7 @@ def long(store: PostgresStore) -> NewRun:
 @pytest.fixture(scope="module")
 def retained(store: PostgresStore) -> NewRun:
     """As long a run, all of whose checkpoints are there."""
-    run = a_run()
-    an_origin(store, run, epoch=EPOCHS - 1)
-    action.pin(store, found(store, run.run_id), 3, by="ann")
-    return run
+    return pinned_by_ann(store, 3)
 
 
 def test_checkpoint_that_a_run_can_start_from_is_shown_however_old_it_is(store: PostgresStore, long: NewRun) -> None:
@@ -107,6 +102,13 @@ def test_operator_that_fails_before_the_first_epoch_is_shown_as_failed(store: Po
     page = page_of(store, run)
     text = bytes(answer_page("run.html", page=page, here="x", title="t").body).decode()
     assert '<td title="scaled, epoch 0: failed in epoch 0"><span class="failed">' in text
+
+
+def pinned_by_ann(store: PostgresStore, checkpoint_id: int) -> NewRun:
+    run = a_run()
+    an_origin(store, run, epoch=EPOCHS - 1)
+    action.pin(store, found(store, run.run_id), checkpoint_id, by="ann")
+    return run
 
 
 def found(store: PostgresStore, run_id: RunId) -> RunRecord:
