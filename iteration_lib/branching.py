@@ -23,7 +23,14 @@ from typing import Literal
 
 from iteration_lib.config import Settings
 from iteration_lib.driver.restore import read_origin_manifest
-from iteration_lib.errors import IllegalBranchError, IterationError, RunMismatchError, RunNotFoundError, UsageError
+from iteration_lib.errors import (
+    IllegalBranchError,
+    IterationError,
+    RunMismatchError,
+    RunNotFoundError,
+    StateCorruptedError,
+    UsageError,
+)
 from iteration_lib.launch import find_run, max_epochs_of, new_run
 from iteration_lib.marker import there_since
 from iteration_lib.model.definition import carrying_of, declared_as, describe, load_iteration, params_differences
@@ -125,7 +132,12 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
         max_buckets=source.max_buckets,
     )
     if store.find_run(request.run_key) is None:
-        _check(source, graph, request, params, origin)
+        try:
+            _check(source, graph, request, params, origin)
+        except StateCorruptedError:
+            if _find_source(store, request).manifest_path == source.manifest_path:
+                raise
+            return branch_run(store, settings, request)  # retention has let go what was the newest when it was found
         store.add_run(new, origin)
     found = find_run(store, request.run_key)
     streams = {operator.operator_id for operator in graph.data} if request.data is not None else set()
