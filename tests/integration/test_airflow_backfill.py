@@ -32,7 +32,7 @@ def first_days(dag_id: str, days: int) -> dict[str, object]:
 
 def wait_for_all(airflow: AirflowSite, dag_id: str, dag_run_ids: list[str]) -> list[DagRun]:
     """Wait until every DAG run has ended."""
-    return [airflow.wait(dag_id, dag_run_id, timeout_seconds=300) for dag_run_id in dag_run_ids]
+    return [airflow.wait(dag_id, dag_run_id) for dag_run_id in dag_run_ids]
 
 
 def test_backfill_over_ten_dates_trains_each_from_what_its_predecessor_left(

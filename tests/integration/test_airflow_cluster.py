@@ -30,7 +30,7 @@ def test_kmeans_on_a_cluster_of_two_workers_ends_as_in_plain_python_to_the_bit(
 
     dag_run_id = airflow.trigger("kmeans_on_cluster", input=digits)
     local = airflow.run("kmeans_local", input=digits)
-    ended = airflow.wait("kmeans_on_cluster", dag_run_id, timeout_seconds=240)
+    ended = airflow.wait("kmeans_on_cluster", dag_run_id)
 
     log = airflow.api.log("kmeans_on_cluster", dag_run_id, "epochs.e000", try_number=1)
     started = re.search(r"application_id=(app-\S+) ui=http://\S+:\d+", log)

@@ -30,7 +30,7 @@ def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bit
         (tmp_path / name).mkdir()
     submitted = airflow.run("counting_retried", trace=str(tmp_path / "submitted"))
     dag_run_id = airflow.trigger(CONNECTED, trace=str(tmp_path / "connected"), holds_in=5)
-    wait_until((tmp_path / "connected" / "held").exists, "epoch 5", timeout_seconds=120)
+    wait_until((tmp_path / "connected" / "held").exists, "epoch 5")
 
     client = psutil.Process(airflow.live_attempt(f"{CONNECTED}/{dag_run_id}").holder.pid)
     ports = {connection.raddr.port for connection in client.net_connections() if connection.raddr}

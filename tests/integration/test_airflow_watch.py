@@ -52,7 +52,7 @@ def wait_until_states(airflow: AirflowSite, dag_id: str, dag_run_id: str, **stat
 def hold(airflow: AirflowSite, dag_id: str, trace: Path, *, epoch: int) -> str:
     """Start a DAG run, and return when it is inside an epoch and its tasks show that."""
     dag_run_id = airflow.trigger(dag_id, trace=str(trace), holds_in=epoch)
-    wait_until((trace / "held").exists, f"epoch {epoch}", timeout_seconds=120)
+    wait_until((trace / "held").exists, f"epoch {epoch}")
     wait_until_states(airflow, dag_id, dag_run_id, **{f"e{epoch - 1:03d}": "success", f"e{epoch:03d}": "deferred"})
     return dag_run_id
 

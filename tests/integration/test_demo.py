@@ -32,8 +32,8 @@ def test_demo_ends_with_the_result_where_to_look_and_no_process(tmp_path: Path) 
 
 def test_demo_that_is_stopped_while_spark_runs_leaves_no_process(tmp_path: Path) -> None:
     demo = _start(tmp_path)
-    mark = wait_for(lambda: _mark(tmp_path), what="the start of Airflow", timeout_seconds=60)
-    wait_for(lambda: _java_of(mark), what="Spark's JVM", timeout_seconds=180)
+    mark = wait_for(lambda: _mark(tmp_path), what="the start of Airflow")
+    wait_for(lambda: _java_of(mark), what="Spark's JVM")
 
     demo.send_signal(signal.SIGINT)
     said = demo.communicate(timeout=60)[0]
