@@ -103,13 +103,15 @@ class Coordinator:
     def pin(self, run_id: RunId, checkpoint_id: int, *, pinned_by: str) -> RunState:
         """Keep a checkpoint for a person, until CheckpointReleased.
 
-        Raises as `apply` does, and CheckpointNotFoundError where the checkpoint is not there, or not any more.
+        Raises as `apply` does, and CheckpointNotFoundError where the checkpoint is not there, or not any more. An id
+        beyond the last one is not asked for: it might be more than a database can hold.
         """
 
         def choose(transaction: Transaction, state: RunState) -> tuple[Event, ...]:
-            found = transaction.read_checkpoint(checkpoint_id)
+            last = state.last_checkpoint_id
+            found = transaction.read_checkpoint(checkpoint_id) if checkpoint_id <= last else None
             if found is None:
-                raise CheckpointNotFoundError(run_id, checkpoint_id, last=state.last_checkpoint_id)
+                raise CheckpointNotFoundError(run_id, checkpoint_id, last=last)
             return (CheckpointPinned(checkpoint_id=checkpoint_id, status=found.status, pinned_by=pinned_by),)
 
         return retry(lambda: self._transact(run_id, choose), f"run_id={run_id}", sleep=self._sleep)

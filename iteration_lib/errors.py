@@ -295,12 +295,15 @@ class JavaNotFoundError(UsageError):
 
 
 class CheckpointNotFoundError(UsageError):
-    """The run has no such checkpoint."""
+    """The run has no such checkpoint, or it has no files."""
 
     def __init__(self, run_id: str, checkpoint_id: int, *, last: int) -> None:
-        """Say which checkpoints there are."""
+        """Say which checkpoints there are; of one of them, that it is the files that are not there."""
         shown = f"its checkpoints are 1 to {last}" if last else "it has no checkpoint yet"
-        super().__init__(f"run {run_id} has no checkpoint {checkpoint_id}; {shown} (see: iteration checkpoints)")
+        said = f"run {run_id} has no checkpoint {checkpoint_id}; {shown}"
+        if 1 <= checkpoint_id <= last:
+            said = f"checkpoint {checkpoint_id} of run {run_id} has no files, or none any more; choose another one"
+        super().__init__(f"{said} (see: iteration checkpoints)")
         self.run_id = run_id
         self.checkpoint_id = checkpoint_id
 

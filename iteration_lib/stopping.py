@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable
 
-from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError, RunDeletedError, RunNotStoppedError
 from iteration_lib.process import is_gone
@@ -35,13 +34,9 @@ def live_attempt(store: History, run: RunRecord) -> AttemptRecord | None:
 
 
 def is_driven(store: History, run: RunRecord) -> bool:
-    """Whether an attempt has not ended whose lease holds, and whose process is not proved to be gone.
-
-    A lease ends by the store's clock; by another one it may seem to end early or late, and whoever relies on it asks
-    the store in the end.
-    """
+    """Whether an attempt has not ended whose lease holds, and whose process is not proved to be gone."""
     live = live_attempt(store, run)
-    return live is not None and live.lease_expires_at > SystemClock().now() and not is_gone(live.holder)
+    return live is not None and not live.is_lease_over and not is_gone(live.holder)
 
 
 def request_stop(store: StoreWithHistory, run: RunRecord, *, kind: StopKind, by: str) -> StopRecord:

@@ -9,10 +9,10 @@ from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_json
 from iteration_lib.cli.person import this_person
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import CheckpointNotFoundError, UsageError
+from iteration_lib.errors import CheckpointNotFoundError
 from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import CheckpointReleased
-from iteration_lib.store.record import CheckpointRecord, RunRecord
+from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import History
 
 
@@ -24,10 +24,6 @@ def pin(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: bo
     """Keep a CHECKPOINT until it is released. Retention lets it be, and it stays when its run is deleted, too."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
-        known = _find(store, found, checkpoint_id)
-        if not known.has_files:
-            problem = f"checkpoint {checkpoint_id} of run {found.run_key} is {known.status.value}"
-            raise UsageError(f"{problem}: it has no files to keep; choose another one (see: iteration checkpoints)")
         person = this_person()
         Coordinator(store).pin(found.run_id, checkpoint_id, pinned_by=person)
         (checkpoint,) = store.list_checkpoints(found.run_id, [checkpoint_id])
@@ -44,7 +40,7 @@ def release(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json
     """Let a pinned CHECKPOINT go. Retention decides on it again."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
-        _find(store, found, checkpoint_id)
+        _check_known(store, found, checkpoint_id)
         Coordinator(store).apply(found.run_id, CheckpointReleased(checkpoint_id=checkpoint_id))
         (checkpoint,) = store.list_checkpoints(found.run_id, [checkpoint_id])
     needed = "" if checkpoint.safe_to_delete or not checkpoint.has_files else "; its run or a branch needs it still"
@@ -52,16 +48,11 @@ def release(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json
     _say(said, view.checkpoint_json(checkpoint), as_json=as_json)
 
 
-def _find(store: History, run: RunRecord, checkpoint_id: int) -> CheckpointRecord:
-    """Return a checkpoint, of whatever status; raises CheckpointNotFoundError.
-
-    The store is not asked for an id beyond the last one: it might be more than a database can hold.
-    """
+def _check_known(store: History, run: RunRecord, checkpoint_id: int) -> None:
+    """Raise CheckpointNotFoundError for what never was a checkpoint; one that is pinned no more may be released."""
     last = run.last_checkpoint_id
-    found = store.list_checkpoints(run.run_id, [checkpoint_id]) if checkpoint_id <= last else ()
-    if not found:
+    if checkpoint_id > last or not store.list_checkpoints(run.run_id, [checkpoint_id]):
         raise CheckpointNotFoundError(run.run_id, checkpoint_id, last=last)
-    return found[0]
 
 
 def _say(said: str, answer: view.Json, *, as_json: bool) -> None:

@@ -43,11 +43,15 @@ WriteOutputs = Callable[[bool], Mapping[str, SavedStream]]
 
 
 class Boundary:
-    """The boundaries between the epochs of one attempt; `state` is the run as the last of them left it."""
+    """The boundaries between the epochs of one attempt; `state` is the run as the last of them left it.
+
+    `entered` is the epoch that is computed, or was last.
+    """
 
     def __init__(self, context: RunContext, *, until_epoch: int | None = None) -> None:
         """Begin where the attempt found the run; it ends before `until_epoch`, if not earlier."""
         self.state = context.attempt.opened
+        self.entered: int | None = None
         self._context = context
         self._attempt = context.attempt
         self._until_epoch = until_epoch
@@ -68,6 +72,7 @@ class Boundary:
     def enter(self, epoch: int) -> None:
         """Tell of the epochs that have become durable, before an open one is computed."""
         self._announce()
+        self.entered = epoch
         self._context.crash_plan.reach(CrashPoint.EPOCH_OPENED, epoch)
 
     def expects_checkpoint(self, epoch: int) -> bool:

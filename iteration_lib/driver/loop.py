@@ -23,7 +23,7 @@ from iteration_lib.driver.loop_epoch import LoopEpoch, Pass
 from iteration_lib.driver.publish import write_output
 from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.driver.sweep import sweep_scratch
-from iteration_lib.errors import IterationError, RunStoppedError, SupersededError
+from iteration_lib.errors import IterationError, OperatorError, RunStoppedError, SupersededError
 from iteration_lib.model.loop import BODY
 from iteration_lib.model.operator import Kind
 from iteration_lib.protocol.event import AttemptEnded
@@ -72,8 +72,8 @@ def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
     """End the attempt in order where the loop is left before its end; what is being written is waited for.
 
     An error of the script's own is told with its type, which alone says what a KeyError is about. One of ours may come
-    from a run that is STOPPED, whose attempt has ended; that another run was superseded, which the script drives too,
-    is an error of its own.
+    from a run that is STOPPED, whose attempt has ended; what has become of another run, which the script drives too, is
+    an error of its own.
     """
     try:
         with boundary.settling():
@@ -82,13 +82,22 @@ def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
                 boundary.leave()
                 _end(context, AttemptOutcome.RELEASED, "its loop was left")
     except Exception as err:  # the border to the user's code: whatever the body raises
-        is_own = isinstance(err, SupersededError) and err.run_id != context.run.run_id
-        if isinstance(err, IterationError) and not is_own:
+        if isinstance(err, IterationError) and not _is_of_another_run(err, context, boundary):
             raise
         if not context.attempt.heartbeat.is_superseded:
             with suppress(IterationError):  # the script's error is the one to show
                 _end(context, AttemptOutcome.FAILED, f"{type(err).__name__}: {err}".removesuffix(": "))
         raise
+
+
+def _is_of_another_run(err: IterationError, context: RunContext, boundary: Boundary) -> bool:
+    """Tell whether an attempt was superseded, or an operator is to blame, that is none of this loop."""
+    if isinstance(err, SupersededError):
+        return err.run_id != context.run.run_id
+    if not isinstance(err, OperatorError):
+        return False
+    operator_ids = [operator.operator_id for operator in context.graph.operators]
+    return err.operator_id not in operator_ids or err.epoch not in (None, boundary.entered)
 
 
 def _end(context: RunContext, outcome: AttemptOutcome, reason: str | None) -> None:

@@ -75,10 +75,17 @@ def open_sinks(graph: Graph, params: object, *, store_url: str | None) -> dict[s
 
 
 def names_of(sink: Sink, output: str) -> tuple[str, ...]:
-    """Return what committables call the target of a sink: by now, and older ones, which name no database."""
-    with _named(sink, output, "describe"):
+    """Return what committables call the target of a sink: by now, and older ones, which name no database.
+
+    Raises SinkTargetError, whatever the sink raises: it tells nothing yet of the target or of files.
+    """
+    try:
         older = (sink.describe_table(),) if isinstance(sink, PostgresSink) else ()
         return (describe_sink(sink), *older)
+    except (SinkTargetError, ToldToEnd):
+        raise
+    except (Exception, SystemExit) as err:  # the border to the user's code: whatever a sink raises
+        raise _failure(sink, output, "describe", err) from err
 
 
 def other_target(sinks: Mapping[str, OpenSink], stored: CommittableRecord) -> SinkTargetError | None:
@@ -258,5 +265,9 @@ def _named(sink: object, output: str, method: str) -> Iterator[None]:
     except (Exception, SystemExit) as err:  # the border to the user's code: whatever a sink raises
         if type(err) is UsageError:  # of the target too, in the sink's own words
             raise
-        target, problem = f"the {type(sink).__name__} of output {output!r}", f"failed in {method}"
-        raise SinkTargetError(target, f"{problem} ({type(err).__name__}: {err})", way_out="mend it") from err
+        raise _failure(sink, output, method, err) from err
+
+
+def _failure(sink: object, output: str, method: str, err: BaseException) -> SinkTargetError:
+    target, problem = f"the {type(sink).__name__} of output {output!r}", f"failed in {method}"
+    return SinkTargetError(target, f"{problem} ({type(err).__name__}: {err})")

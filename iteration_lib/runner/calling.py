@@ -83,21 +83,27 @@ def user_errors(
 ) -> Iterator[None]:
     """Turn what a user's function raises into OperatorFailedError, but for verdicts on this very call.
 
-    Those are InputError, which is there for it to raise, and errors that blame its operator. What else this project
-    raises in it tells of another run, which it drives or reads, and must not be taken for what has become of this one.
-    What `passes` takes for somebody else's is not touched.
+    Those are InputError, which is there for it to raise, and errors that blame its operator and no epoch yet. What else
+    this project raises in it tells of another run, which it drives or reads, and whose operators may have the same ids:
+    it must not be taken for what has become of this one. What `passes` takes for somebody else's is not touched.
     """
     try:
         yield
     except (InputError, ToldToEnd):
         raise
     except (Exception, SystemExit) as err:  # the border to the user's code: whatever it raises
-        is_verdict = isinstance(err, OperatorError) and err.operator_id == operator.operator_id
-        if is_verdict or passes(err):
+        if _is_verdict(err, operator) or passes(err):
             raise
         cause = f"{type(err).__name__}: {err}".strip(": ")
         number = epoch if isinstance(epoch, int) else None
         raise OperatorFailedError(operator_id=operator.operator_id, epoch=number, cause=cause) from err
+
+
+def _is_verdict(err: BaseException, operator: Operator) -> bool:
+    """Tell whether what an operator was given for its call has refused what it was told: a metric, for one."""
+    if not isinstance(err, OperatorError) or isinstance(err, OperatorFailedError):
+        return False
+    return (err.operator_id, err.epoch) == (operator.operator_id, None)
 
 
 @contextmanager

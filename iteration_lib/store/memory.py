@@ -153,7 +153,13 @@ class MemoryStore:
 
     def list_attempts(self, run_id: RunId) -> tuple[AttemptRecord, ...]:
         """Return a run's attempts; see History."""
-        return self._read(run_id, lambda run: [rows.attempt_record(a) for _, a in sorted(run.attempts.items())])
+
+        def shape(run: MemoryRun) -> list[AttemptRecord]:
+            now = self._clock.now()
+            found = [row for _, row in sorted(run.attempts.items())]
+            return [rows.attempt_record({**row, "is_lease_over": row["lease_expires_at"] <= now}) for row in found]
+
+        return self._read(run_id, shape)
 
     def list_epochs(self, run_id: RunId, first_epoch: int = 0) -> tuple[EpochRecord, ...]:
         """Return a run's epochs; see History."""

@@ -115,7 +115,8 @@ class RunRecord(NewRun):
 class AttemptRecord:
     """Who drives, or drove, a run. `definition_changes` says how its operators are others than those before it.
 
-    `failed` is the operator that ended it, where it was one.
+    `failed` is the operator that ended it, where it was one. `is_lease_over` is what the store's own clock said when it
+    was read: no other clock tells. Records that differ in it alone are equal.
     """
 
     fencing_token: int
@@ -130,6 +131,7 @@ class AttemptRecord:
     checkpoint_failures: int = 0
     definition_changes: tuple[str, ...] | None = None
     failed: FailedOperator | None = None
+    is_lease_over: bool = dataclasses.field(default=False, compare=False)
 
     @property
     def was_cut_short(self) -> bool:

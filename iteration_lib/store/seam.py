@@ -116,7 +116,7 @@ class History(Protocol):
         ...
 
     def list_attempts(self, run_id: RunId) -> tuple[AttemptRecord, ...]:
-        """Return a run's attempts by token."""
+        """Return a run's attempts by token; whether their leases are over, the store's own clock says."""
         ...
 
     def list_epochs(self, run_id: RunId, first_epoch: int = 0) -> tuple[EpochRecord, ...]:

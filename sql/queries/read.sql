@@ -112,7 +112,8 @@ SELECT epoch, output FROM committables WHERE run_id = :run_id AND committed_at I
 
 -- list_attempts: who has driven a run
 SELECT fencing_token, attempt_id, holder, policy, started_at, lease_expires_at, ended_at, outcome, reason,
-    checkpoint_failures, definition_changes, failed_operator_id, failed_epoch
+    checkpoint_failures, definition_changes, failed_operator_id, failed_epoch,
+    lease_expires_at <= clock_timestamp() AS is_lease_over
 FROM attempts WHERE run_id = :run_id ORDER BY fencing_token;
 
 -- list_epochs: the epochs of a run under every token, with the records that each head fed back

@@ -489,6 +489,19 @@ def test_lease_of_the_live_attempt_is_renewed_by_the_stores_clock(store: StoreWi
     assert timedelta(seconds=3600) <= expires_at - now < timedelta(seconds=3660)
 
 
+def test_attempt_tells_by_the_stores_clock_whether_its_lease_is_over(store: StoreWithHistory, first: Sender) -> None:
+    """Who reads it has another clock, and asks none."""
+    run_id = added(store)
+    Coordinator(store).apply(run_id, claim(family=first.family))
+
+    told = []
+    for seconds in (3600, 0, 3600):
+        renew(store, run_id, first, seconds=seconds)
+        told += [attempt.is_lease_over for attempt in store.list_attempts(run_id)]
+
+    assert [False, True, False] == told
+
+
 @pytest.mark.parametrize("sender", [(1, 2), (2, 1), (2, 2), (1, 0)])
 def test_lease_of_nobody_else_is_renewed(
     store: StoreWithHistory, first: Sender, sender: tuple[int, int], family: int

@@ -134,7 +134,8 @@ def test_checkpoint_that_has_been_let_go_is_said_to_be_so_and_not_pinned(shell: 
 
     answer = shell.call("pin", "brief", "1")
 
-    said = "checkpoint 1 of run brief is DISCARDED: it has no files to keep; choose another one"
+    run_id = shell.call("show", "brief", "--json").json["run"]["run_id"]
+    said = f"checkpoint 1 of run {run_id} has no files, or none any more; choose another one"
     assert (2, f"error: {said} (see: iteration checkpoints)\n") == (answer.code, answer.err)
 
 

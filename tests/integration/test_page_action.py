@@ -119,7 +119,7 @@ def test_checkpoint_that_is_not_there_any_more_is_not_pinned(store: PostgresStor
     an_origin(store, run, epoch=1)
     Coordinator(store).discard(run.run_id, CheckpointPolicy(retain_last=1))
 
-    with pytest.raises(CheckpointNotFoundError):
+    with pytest.raises(CheckpointNotFoundError, match=r"checkpoint 1 of run .* has no files, or none any more"):
         action.pin(store, found(store, run.run_id), 1, by="ann")
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import OutcomeUnknownError, SupersededError
+from iteration_lib.errors import CheckpointNotFoundError, OutcomeUnknownError, SupersededError
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.memory import MemoryStore, MemoryTransaction
 from iteration_lib.store.memory_rows import MemoryRun
@@ -85,4 +86,29 @@ def test_state_that_was_kept_does_not_hold_in_a_store_that_was_restored() -> Non
     with pytest.raises(SupersededError):
         coordinator.apply(run_id, FIRST.opens(0))
 
+    assert before == history(store, run_id)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_id", "said"),
+    [
+        (1, "checkpoint 1 of run {} has no files, or none any more; choose another one"),
+        (3, "checkpoint 3 of run {} has no files, or none any more; choose another one"),
+        (4, "run {} has no checkpoint 4; its checkpoints are 1 to 3"),
+        (2**63, f"run {{}} has no checkpoint {2**63}; its checkpoints are 1 to 3"),
+    ],
+    ids=["discarded", "pending", "never there", "more than a database can hold"],
+)
+def test_checkpoint_that_nobody_can_keep_is_not_pinned_and_said_to_be_so(checkpoint_id: int, said: str) -> None:
+    store = MemoryStore(SystemClock())
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(), *FIRST.passes(0, 1), *FIRST.passes(1, 2), FIRST.opens(2))
+    coordinator.apply(run_id, FIRST.reports(2), FIRST.triggers(2))
+    coordinator.discard(run_id, CheckpointPolicy(retain_last=1))
+    before = history(store, run_id)
+
+    with pytest.raises(CheckpointNotFoundError) as refused:
+        coordinator.pin(run_id, checkpoint_id, pinned_by="ann")
+
+    assert f"{said.format(run_id)} (see: iteration checkpoints)" == str(refused.value)
     assert before == history(store, run_id)

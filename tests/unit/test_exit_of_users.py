@@ -89,6 +89,11 @@ OTHERS = {
     "stopped": 'RunStoppedError("other")',
     "lost": 'ExecutionLostError("Spark is gone")',
     "an operator failed": 'OperatorFailedError(operator_id="theirs", epoch=0, cause="boom")',
+    "an operator of the same id failed": 'OperatorFailedError(operator_id="moved", epoch=7, cause="boom")',
+    "data of the same id failed": 'OperatorFailedError(operator_id="moved", epoch=None, cause="boom")',
+    "an operator of the same id fed back": (
+        'SchemaMismatchError(variable="centre", operator_id="moved", expected="a", found="b", epoch=1)'
+    ),
 }
 
 

@@ -397,6 +397,9 @@ def test_output_that_waits_for_another_target_is_the_refusal_that_the_attempt_wo
 
 SPEECHLESS = f"""{SOURCE}
 
+from iteration_lib import errors
+
+
 class Speechless:
     def prepare(self, transaction, publication):
         return {{}}
@@ -415,16 +418,29 @@ planned.output(rows=moved, sink=Speechless())
 """
 
 
-def test_sink_that_cannot_say_where_it_goes_is_the_refusal_that_the_attempt_would_give(bench: InMemory) -> None:
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        ('RuntimeError("no name")', "(RuntimeError: no name)"),
+        ('SystemExit("no licence")', "(SystemExit: no licence)"),
+        ('errors.UsageError("set SINK_URL")', "(UsageError: set SINK_URL)"),
+        ('errors.StateLocationError("file:///x", "is not there")', "(StateLocationError: state location 'file:///x'"),
+        ('errors.StateCorruptedError("/x", "is missing")', "(StateCorruptedError: state file /x is missing"),
+    ],
+    ids=["any error", "exit", "own words", "a location", "a file"],
+)
+def test_sink_that_cannot_say_where_it_goes_is_the_refusal_that_the_attempt_would_give(
+    bench: InMemory, raised: str, told: str
+) -> None:
     bench.drive(until_epoch=1)
     leave_uncommitted(bench)
-    bench.write_iteration(SPEECHLESS)
+    bench.write_iteration(SPEECHLESS.replace('RuntimeError("no name")', raised))
 
     planned = plan(bench)
     with pytest.raises(SinkTargetError) as caught:
         bench.drive()
 
-    assert "the Speechless of output 'rows' failed in describe (RuntimeError: no name)" in str(caught.value)
+    assert f"the Speechless of output 'rows' failed in describe {told}" in str(caught.value)
     assert (str(caught.value),) == planned.refusals
 
 

@@ -1,0 +1,125 @@
+"""What is said of a loop whose body has raised an error of this project? Whether it tells of this run, or of another.
+
+A body may drive or read other runs itself, whose operators may be called as its own variables are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from iteration_lib.clock import SystemClock
+from iteration_lib.config import Settings
+from iteration_lib.errors import IterationError, MetricError, OperatorError, OperatorFailedError, SchemaMismatchError
+from iteration_lib.launch import Drive, find_run
+from iteration_lib.loop_run import LoopRequest, LoopRun
+from iteration_lib.model.checkpointing import Checkpointing
+from iteration_lib.model.loop import BODY
+from iteration_lib.model.operator import Operator
+from iteration_lib.process import this_holder
+from iteration_lib.protocol.state import FailedOperator
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus
+from iteration_lib.runner.local import LocalRunner
+from iteration_lib.runner.seam import Runner, Stream
+from iteration_lib.state.location import StateLocation
+from iteration_lib.store.memory import MemoryStore
+from iteration_lib.store.record import AttemptRecord, RunRecord
+
+BAD = -1.0
+
+
+class LateRunner(LocalRunner):
+    """Finds out what is wrong with a variable when the body is through, as Spark does with what is lazy."""
+
+    def hold(self, value: object, *, operator: Operator, epoch: int | None, description: str) -> Stream:
+        """See Runner."""
+        held = super().hold(value, operator=operator, epoch=epoch, description=description)
+        if [BAD] == self.give(held).column(0).to_pylist():  # type: ignore[attr-defined]  # a record batch
+            raise OperatorFailedError(operator_id=operator.operator_id, epoch=epoch, cause="bad row")
+        return held
+
+
+class Script:
+    """A loop on a store in memory, whose body raises an error, reports a metric or breaks a variable in epoch 2."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = MemoryStore(SystemClock())
+        self._settings = Settings(store_url=None, state_uri=str(folder / "state"))
+
+    def run(self, *, error: Exception | None = None, shift: float = 0.0, level: float = 1.0) -> None:
+        """Run the script."""
+        request = LoopRequest(run_key="loop", params={}, state_uri=None, checkpointing=Checkpointing())
+        drive = Drive(holder=this_holder(), open_runner=_open_runner, parallelism=1)
+        with ExitStack() as stack:
+            for epoch in LoopRun(self.store, self._settings, request, drive, stack).epochs(level=1.0, max_epochs=9):
+                if epoch.number < 2:
+                    continue
+                epoch.level = level
+                epoch.metrics(shift=shift)
+                if error is not None:
+                    raise error
+
+    @property
+    def record(self) -> RunRecord:
+        """The run as the store has it."""
+        return find_run(self.store, "loop")
+
+    @property
+    def attempt(self) -> AttemptRecord:
+        """Its one attempt."""
+        (found,) = self.store.list_attempts(self.record.run_id)
+        return found
+
+
+@contextmanager
+def _open_runner(run: RunRecord, location: StateLocation, _scratch: str) -> Iterator[Runner]:
+    yield LateRunner(location, max_buckets=run.max_buckets, parallelism=1)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    return Script(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        OperatorFailedError(operator_id="moved", epoch=400, cause="boom"),
+        OperatorFailedError(operator_id="moved", epoch=2, cause="boom"),
+        OperatorFailedError(operator_id="level", epoch=400, cause="boom"),
+        SchemaMismatchError(variable="centre", operator_id=BODY, expected="a", found="b", epoch=400),
+    ],
+    ids=["another's", "another's in the same epoch", "a variable's in another epoch", "a body's in another epoch"],
+)
+def test_operator_of_another_run_is_not_the_one_that_failed(script: Script, other: OperatorError) -> None:
+    with pytest.raises(IterationError) as passed:
+        script.run(error=other)
+
+    told = f"{type(other).__name__}: {other}"
+    attempt = script.attempt
+    assert other is passed.value
+    assert (RunStatus.FAILED, 2, told) == (script.record.status, script.record.epochs, script.record.failure)
+    assert (AttemptOutcome.FAILED, None, told) == (attempt.outcome, attempt.failed, attempt.reason)
+
+
+def test_body_that_measures_no_number_is_the_operator_that_failed(script: Script) -> None:
+    with pytest.raises(MetricError) as passed:
+        script.run(shift=float("nan"))
+
+    assert (FailedOperator(operator_id=BODY, epoch=2), str(passed.value)) == (
+        script.attempt.failed,
+        script.attempt.reason,
+    )
+
+
+def test_variable_that_cannot_be_computed_is_the_operator_that_failed(script: Script) -> None:
+    with pytest.raises(OperatorFailedError) as passed:
+        script.run(level=BAD)
+
+    assert (FailedOperator(operator_id="level", epoch=2), str(passed.value)) == (
+        script.attempt.failed,
+        script.attempt.reason,
+    )
