@@ -32,7 +32,7 @@ from iteration_lib.errors import (
     UsageError,
 )
 from iteration_lib.launch import find_run, max_epochs_of, new_run
-from iteration_lib.marker import there_since
+from iteration_lib.marker import held_in, there_since
 from iteration_lib.model.definition import carrying_of, declared_as, describe, load_iteration, params_differences
 from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
 from iteration_lib.model.graph import Graph
@@ -359,7 +359,7 @@ def _of_savepoint(uri: str) -> _Source:
         reference=manifest.reference,
         definition=savepoint.definition,
         params=savepoint.params,
-        carries=carrying_of(savepoint.definition),
+        carries=held_in(manifest, carrying_of(savepoint.definition)),  # that may be newer
         max_buckets=manifest.max_buckets,
         state_uri=None,
         is_needed_by_its_run=False,

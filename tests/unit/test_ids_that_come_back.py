@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 import sys
 import uuid
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.savepoint import checkpoint_of, write_savepoint
+from iteration_lib.saving import save_run
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import NewRun, Origin, RunRecord
 from iteration_lib.verification import verify_run
@@ -272,19 +274,36 @@ def test_branch_drops_the_state_of_an_operator_that_its_origin_has_removed_only_
 
 
 @pytest.mark.parametrize("then", ["", COUNT_BY_BUCKETS], ids=["without", "of another kind"])
-def test_branch_is_held_to_no_state_that_its_checkpoint_does_not_hold(bench: InMemory, then: str) -> None:
+@pytest.mark.parametrize("has_failed", [True, False], ids=["failed at once", "ran"])
+@pytest.mark.parametrize("is_saved", [True, False], ids=["of a savepoint", "of a run"])
+def test_branch_is_held_to_no_state_that_its_checkpoint_does_not_hold(
+    bench: InMemory,
+    is_saved: bool,  # noqa: FBT001 - a case
+    has_failed: bool,  # noqa: FBT001 - a case
+    then: str,
+) -> None:
     """Whatever operators its origin has added since."""
-    bench.write_iteration(LONG)
-    bench.open()
-    bench.drive(until_epoch=2)
-    bench.write_iteration(LONG + COUNT.format(step=1.0))
-    bench.drive(until_epoch=4)
+    settings = counted_behind_checkpoint_2(bench, has_failed=has_failed)
+    saved = save_run(bench.store, bench.run, checkpoint_id=2).savepoint.location.uri
     bench.write_iteration(LONG + then.format(step=1.0))
-    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
 
-    branch_run(bench.store, settings, AGAIN)
+    branch_run(bench.store, settings, dataclasses.replace(AGAIN, checkpoint=saved) if is_saved else AGAIN)
 
     assert RunStatus.FINISHED is drive_branch(bench, settings).status
+
+
+def test_operator_whose_state_no_savepoint_holds_may_be_taken_out_of_its_branch_again(bench: InMemory) -> None:
+    settings = counted_behind_checkpoint_2(bench, has_failed=True)
+    saved = save_run(bench.store, bench.run).savepoint.location.uri
+    branch_run(bench.store, settings, dataclasses.replace(AGAIN, checkpoint=saved))
+    with pytest.raises(OperatorFailedError):
+        drive_branch(bench, settings)
+    bench.write_iteration(LONG)
+
+    planned = plan_run(bench.store, find_run(bench.store, "again"))
+    ended = drive_branch(bench, settings)
+
+    assert ((), RunStatus.FINISHED) == (planned.refusals, ended.status)
 
 
 @pytest.mark.parametrize("is_branch", [True, False], ids=["a branch", "a run"])
@@ -358,6 +377,17 @@ def counted_and_removed(bench: InMemory) -> Settings:
     bench.drive(until_epoch=2)
     bench.write_iteration(LONG)
     bench.drive(until_epoch=3, allow_dropped_state=True)
+    return Settings(store_url=None, state_uri=str(bench.folder / "state"))
+
+
+def counted_behind_checkpoint_2(bench: InMemory, *, has_failed: bool) -> Settings:
+    """Drive a run that has `count` now, of which its checkpoint 2 holds nothing."""
+    bench.write_iteration(LONG)
+    bench.open()
+    bench.drive(until_epoch=2)
+    bench.write_iteration(LONG + COUNT.format(step="np.nowhere" if has_failed else 1.0))
+    with pytest.raises(OperatorFailedError) if has_failed else nullcontext():
+        bench.drive(until_epoch=4)
     return Settings(store_url=None, state_uri=str(bench.folder / "state"))
 
 
