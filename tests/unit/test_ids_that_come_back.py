@@ -23,7 +23,7 @@ from iteration_lib.process import this_holder
 from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.state import RunId
-from iteration_lib.protocol.status import RunStatus
+from iteration_lib.protocol.status import RestoreMode, RunStatus
 from iteration_lib.savepoint import checkpoint_of, write_savepoint
 from iteration_lib.saving import save_run
 from iteration_lib.state.location import StateLocation
@@ -344,7 +344,50 @@ def test_branch_that_is_asked_for_again_is_the_one_that_there_is_whatever_its_or
         branch_run(bench.store, settings, dataclasses.replace(AGAIN, data="new"))
 
     assert made.run_id == again.run_id
-    assert ("it is in mode NO_CLAIM, and keeps extra, made, points, scaled of its origin",) == caught.value.differences
+    assert ("it keeps extra, made, points, scaled of its origin",) == caught.value.differences
+
+
+@pytest.mark.parametrize(
+    ("first", "since"), [(PRICES, ""), ("", PRICES)], ids=["origin has lost a stream", "origin has added a stream"]
+)
+@pytest.mark.parametrize("is_of_now", [True, False], ids=["by the origin's file of now", "by that of then"])
+def test_branch_that_keeps_its_data_is_the_answer_whichever_streams_its_origin_has_by_now(
+    bench: InMemory,
+    is_of_now: bool,  # noqa: FBT001 - a case
+    first: str,
+    since: str,
+) -> None:
+    then, now = LONG + first.format(price=10.0), LONG + since.format(price=10.0)
+    bench.write_iteration(then)
+    bench.open()
+    bench.drive(until_epoch=2)
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    kept = dataclasses.replace(AGAIN, data="kept")
+    made = branch_run(bench.store, settings, kept)
+    bench.write_iteration(now)
+    bench.drive(until_epoch=3)
+    bench.write_iteration(now if is_of_now else then)
+
+    again = branch_run(bench.store, settings, kept)
+
+    assert made.run_id == again.run_id
+
+
+def test_branch_that_reads_anew_is_not_one_that_keeps_its_data_nor_one_that_claims(bench: InMemory) -> None:
+    bench.write_iteration(LONG)
+    bench.open()
+    bench.drive(until_epoch=2)
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    asked = dataclasses.replace(AGAIN, checkpoint="planned@1", data="new")
+    branch_run(bench.store, settings, asked)
+
+    with pytest.raises(RunMismatchError) as by_data:
+        branch_run(bench.store, settings, dataclasses.replace(asked, data="kept"))
+    with pytest.raises(RunMismatchError) as by_mode:
+        branch_run(bench.store, settings, dataclasses.replace(asked, mode=RestoreMode.CLAIM))
+
+    assert ("it keeps nothing of its origin",) == by_data.value.differences
+    assert ("it is in mode NO_CLAIM",) == by_mode.value.differences
 
 
 @pytest.mark.parametrize("is_of_now", [True, False], ids=["of now", "of an older version"])

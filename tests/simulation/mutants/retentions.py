@@ -329,7 +329,7 @@ RETENTIONS = (
         name="branch of another checkpoint is taken for the one that is asked for",
         rule="branches",
         file=_BRANCHING,
-        old="    _check_same(store, found, new, origin, streams=streams)\n",
+        old="    _check_same(store, found, new, origin, data=request.data)\n",
         new="",
     ),
 )
