@@ -26,6 +26,7 @@ from iteration_lib.driver.restore import read_origin_manifest
 from iteration_lib.errors import (
     IllegalBranchError,
     IterationError,
+    OriginGoneError,
     RunMismatchError,
     RunNotFoundError,
     StateCorruptedError,
@@ -134,11 +135,11 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
     if store.find_run(request.run_key) is None:
         try:
             _check(source, graph, request, params, origin)
-        except StateCorruptedError:
+            store.add_run(new, origin)
+        except (StateCorruptedError, OriginGoneError):
             if _find_source(store, request).manifest_path == source.manifest_path:
                 raise
             return branch_run(store, settings, request)  # retention has let go what was the newest when it was found
-        store.add_run(new, origin)
     found = find_run(store, request.run_key)
     _check_same(store, found, new, origin, data=request.data)
     return found
