@@ -14,6 +14,7 @@ import pytest
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.restore import read_manifest
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import IllegalBranchError, ParameterError, RunNotFoundError, UsageError
@@ -22,6 +23,7 @@ from iteration_lib.model.definition import describe
 from iteration_lib.model.iteration import Iteration
 from iteration_lib.planning.plan import plan_run
 from iteration_lib.process import this_holder
+from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.runner.pins import pinned_from_json
 from iteration_lib.savepoint import open_savepoint
 from iteration_lib.saving import save_run
@@ -285,6 +287,22 @@ def test_branch_of_a_checkpoint_that_retention_lets_go_meanwhile_is_told_which_o
         branched_meanwhile(bench, f"{KEY}@1")
 
     assert f"run {KEY!r} has no such checkpoint; it has: 2 (epoch 1)" == str(caught.value)
+
+
+def test_branch_that_is_asked_for_again_is_the_answer_where_its_origin_was_deleted_and_is_named_by_its_id(
+    bench: InMemory,
+) -> None:
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    by_key = BranchRequest(checkpoint=f"{KEY}@1", run_key="again", branched_by="ann")
+    by_id = replace(by_key, checkpoint=f"{bench.run.run_id}@1")
+    made = branch_run(bench.store, settings, by_key)
+    Coordinator(bench.store).apply(bench.run.run_id, RunDeleted(deleted_by="ann"))
+
+    again = branch_run(bench.store, settings, by_id)
+
+    assert made.run_id == again.run_id
+    with pytest.raises(RunNotFoundError, match=f"no run has the id or the key '{KEY}';"):
+        branch_run(bench.store, settings, by_key)
 
 
 def branched_meanwhile(bench: InMemory, checkpoint: str) -> RunRecord:
