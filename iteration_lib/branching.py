@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,19 +26,20 @@ from iteration_lib.driver.restore import read_origin_manifest
 from iteration_lib.errors import (
     IllegalBranchError,
     IterationError,
+    OriginGoneError,
     RunMismatchError,
     RunNotFoundError,
     StateCorruptedError,
     UsageError,
 )
 from iteration_lib.launch import find_run, max_epochs_of, new_run
-from iteration_lib.marker import there_since
+from iteration_lib.marker import held_in, there_since
 from iteration_lib.model.definition import carrying_of, declared_as, describe, load_iteration, params_differences
 from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.iteration import Iteration
 from iteration_lib.model.loop import LOOP_REFERENCE
-from iteration_lib.model.operator import Operator
+from iteration_lib.model.operator import Operator, Role
 from iteration_lib.model.params import Scalar, params_json, parse_params
 from iteration_lib.model.source import ParquetSource
 from iteration_lib.protocol.state import RunId
@@ -48,7 +49,7 @@ from iteration_lib.savepoint import SAVEPOINT_FILE, open_savepoint
 from iteration_lib.saving import checkpoints_with_files, newest_of
 from iteration_lib.state.files import read_whole
 from iteration_lib.state.location import StateLocation
-from iteration_lib.store.record import CheckpointRecord, NewRun, Origin, RunRecord
+from iteration_lib.store.record import BranchRecord, CheckpointRecord, NewRun, Origin, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
 
@@ -134,14 +135,13 @@ def branch_run(store: StoreWithHistory, settings: Settings, request: BranchReque
     if store.find_run(request.run_key) is None:
         try:
             _check(source, graph, request, params, origin)
-        except StateCorruptedError:
+            store.add_run(new, origin)
+        except (StateCorruptedError, OriginGoneError):
             if _find_source(store, request).manifest_path == source.manifest_path:
                 raise
             return branch_run(store, settings, request)  # retention has let go what was the newest when it was found
-        store.add_run(new, origin)
     found = find_run(store, request.run_key)
-    streams = {operator.operator_id for operator in graph.data} if request.data is not None else set()
-    _check_same(store, found, new, origin, streams=streams)
+    _check_same(store, found, new, origin, data=request.data)
     return found
 
 
@@ -251,12 +251,12 @@ def _reads_the_same(operator: Operator, before: object, after: object) -> bool:
 
 
 def _check_same(
-    store: StoreWithHistory, found: RunRecord, new: NewRun, origin: Origin, *, streams: Collection[str]
+    store: StoreWithHistory, found: RunRecord, new: NewRun, origin: Origin, *, data: Literal["new", "kept"] | None
 ) -> None:
     """Raise RunMismatchError where the key belongs to a run that is not this branch.
 
     What it keeps was settled when it was made, for its origin may have gone on with other operators since; but for the
-    data `streams` of which somebody says now whether they are to be kept.
+    data streams where somebody says now whether they are to be kept.
     """
     if found.run_id == new.run_id:
         return
@@ -264,11 +264,22 @@ def _check_same(
     differences = [*params_differences(found.params, new.params)]
     if known is None or (known.uri, known.manifest_path) != (origin.uri, origin.manifest_path):
         differences.insert(0, "it did not start from this checkpoint")
-    elif known.mode is not origin.mode or {*known.keeps}.intersection(streams) != {*origin.keeps}.intersection(streams):
-        kept = ", ".join(known.keeps) or "nothing"
-        differences.append(f"it is in mode {known.mode.value}, and keeps {kept} of its origin")
+    else:
+        if known.mode is not origin.mode:
+            differences.append(f"it is in mode {known.mode.value}")
+        if data is not None and not _reads_as_said(store, known, origin, data):
+            differences.append(f"it keeps {', '.join(known.keeps) or 'nothing'} of its origin")
     if differences:
         raise RunMismatchError(found.run_key, tuple(differences))
+
+
+def _reads_as_said(store: StoreWithHistory, known: BranchRecord, origin: Origin, data: Literal["new", "kept"]) -> bool:
+    """Tell whether the data streams that a branch began with read anew, or are all kept that could be."""
+    operators = store.list_operators(known.run_id)
+    began_with = there_since(operators, fencing_token=0)
+    streams = {found.operator_id for found in operators if found.role == Role.DATA.value} & began_with
+    kept = streams.intersection(known.keeps)
+    return not kept if data == "new" else streams.intersection(origin.keeps) <= kept
 
 
 def _find_source(store: StoreWithHistory, request: BranchRequest) -> _Source:
@@ -359,7 +370,7 @@ def _of_savepoint(uri: str) -> _Source:
         reference=manifest.reference,
         definition=savepoint.definition,
         params=savepoint.params,
-        carries=carrying_of(savepoint.definition),
+        carries=held_in(manifest, carrying_of(savepoint.definition)),  # that may be newer
         max_buckets=manifest.max_buckets,
         state_uri=None,
         is_needed_by_its_run=False,

@@ -8,6 +8,7 @@
     │   ├── RunMismatchError      the run key belongs to other parameters or other code
     │   ├── IllegalRestoreError   operators are marked as finished behind some that are not
     │   ├── IllegalBranchError    a run cannot start from this checkpoint
+    │   ├── OriginGoneError       the checkpoint that a branch was to start from is not there any more
     │   ├── RunNotFoundError
     │   ├── RunDeletedError       a person has deleted the run
     │   ├── RunStoppedError       a person has stopped the run, and nobody has resumed it
@@ -139,6 +140,14 @@ class IllegalBranchError(UsageError):
         self.reasons = reasons
         shown = "\n".join(f"  - {reason}" for reason in reasons)
         super().__init__(f"no run can start from {checkpoint}:\n{shown}\nMend that, or start from another one.")
+
+
+class OriginGoneError(UsageError):
+    """The checkpoint that a branch was to start from is not there any more; nothing was changed."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"{problem} any more; `iteration checkpoints` shows which are")
 
 
 class RunNotFoundError(UsageError):

@@ -89,6 +89,13 @@ def carried_in_force(operators: Iterable[OperatorRecord], manifest: Manifest) ->
     return _carried_by(there_since(operators, manifest.fencing_token), manifest)
 
 
+def held_in(manifest: Manifest, operator_ids: Sequence[str]) -> tuple[str, ...]:
+    """Return of which operators a checkpoint holds what they carried; all where it does not name them by id."""
+    if manifest.format_version == 1:
+        return tuple(operator_ids)
+    return tuple(known for known in operator_ids if known in {*manifest.variables, *manifest.states})
+
+
 def carried_from_origin(operators: Iterable[OperatorRecord], branch: BranchRecord, manifest: Manifest) -> Manifest:
     """Return the manifest that a branch starts from without the variables and states that it does not go on with."""
     return _carried_by(begun_with(operators, branch), manifest)

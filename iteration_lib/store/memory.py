@@ -15,7 +15,13 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from iteration_lib.clock import Clock
-from iteration_lib.errors import ProtocolViolationError, RunNotFoundError, SupersededError, UsageError
+from iteration_lib.errors import (
+    OriginGoneError,
+    ProtocolViolationError,
+    RunNotFoundError,
+    SupersededError,
+    UsageError,
+)
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.retention import RetainedCheckpoint
 from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointState, RunId, RunState
@@ -82,7 +88,8 @@ class MemoryStore:
             meant = (origin.epoch, origin.manifest_sha256)
             is_there = (found.get("epoch"), found.get("manifest_sha256")) == meant
             if not is_there or found["status"] not in ("COMPLETED", "SUBSUMED"):
-                raise UsageError(f"checkpoint {origin.origin_checkpoint_id} of run {origin.origin_run_id} is not there")
+                gone = f"checkpoint {origin.origin_checkpoint_id} of run {origin.origin_run_id}"
+                raise OriginGoneError(f"{gone} is not there")
             source.run["revision"] += 1
         new.run["last_durable_epoch"] = origin.epoch
         new.branch = {

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from iteration_lib.errors import (
     IterationError,
+    OriginGoneError,
     OutcomeUnknownError,
     ProtocolViolationError,
     RunLockedError,
@@ -43,7 +44,7 @@ def refusal(err: DBAPIError, *, address: str, schema_version: int, run_id: str =
     elif isinstance(cause, psycopg2.IntegrityError) and cause.diag.constraint_name == "attempts_attempt_id_key":
         found = SupersededError(run_id=run_id, held=None, current=None)
     elif isinstance(cause, psycopg2.IntegrityError) and cause.diag.constraint_name == "branches_origin_gone":
-        found = UsageError(f"{said} any more; `iteration checkpoints` shows which are")
+        found = OriginGoneError(said)
     elif isinstance(cause, psycopg2.IntegrityError):
         found = ProtocolViolationError(f"the database refused an illegal row: {said}; {bug}")
     elif isinstance(cause, psycopg2.DataError | psycopg2.ProgrammingError | psycopg2.NotSupportedError):

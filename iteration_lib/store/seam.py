@@ -85,7 +85,7 @@ class Store(Protocol):
         """Create a run, atomically; False if its key is another run's, and then nothing has changed.
 
         To be repeated: a run that is there is not created again. With an origin it begins behind that checkpoint, which
-        is pinned from then on. Raises UsageError where that checkpoint is not there any more.
+        is pinned from then on. Raises OriginGoneError where that checkpoint is not there any more.
         """
         ...
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IterationError, ProtocolViolationError, UsageError
+from iteration_lib.errors import IterationError, OriginGoneError, ProtocolViolationError
 from iteration_lib.protocol.command import DiscardCheckpoints, ReleaseOrigin
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.retention import RetainedCheckpoint
@@ -137,10 +137,10 @@ def test_branch_of_a_checkpoint_that_is_not_there_is_refused_and_leaves_nothing(
     )
     run = a_run()
 
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(OriginGoneError) as caught:
         store.add_run(run, meant)
 
-    assert f"checkpoint {meant.origin_checkpoint_id} of run {ran.run_id} is not there" in str(caught.value)
+    assert f"checkpoint {meant.origin_checkpoint_id} of run {ran.run_id} is not there" == caught.value.problem
     assert None is store.find_run(run.run_id)
 
 
@@ -246,7 +246,7 @@ def test_branch_and_discard_at_once_leave_either_a_pin_or_no_checkpoint(store_ur
             barrier.wait()
             try:
                 other.add_run(branch, origin)  # type: ignore[arg-type]  # an origin, given by default
-            except UsageError as err:
+            except OriginGoneError as err:
                 refused.append(err)
 
         thread = threading.Thread(target=begin)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,14 +14,16 @@ import pytest
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.restore import read_manifest
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import IllegalBranchError, ParameterError, RunNotFoundError
+from iteration_lib.errors import IllegalBranchError, ParameterError, RunNotFoundError, UsageError
 from iteration_lib.launch import Drive, drive_run, read_outputs
 from iteration_lib.model.definition import describe
 from iteration_lib.model.iteration import Iteration
 from iteration_lib.planning.plan import plan_run
 from iteration_lib.process import this_holder
+from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.runner.pins import pinned_from_json
 from iteration_lib.savepoint import open_savepoint
 from iteration_lib.saving import save_run
@@ -29,10 +31,12 @@ from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import BranchRecord, RunRecord
+from iteration_lib.store.seam import StoreWithHistory
 from iteration_lib.verification import verify_run
 from tests.driven_here import Here
-from tests.driven_in_memory import MODULE, SOURCE, InMemory
+from tests.driven_in_memory import KEY, MODULE, SOURCE, InMemory
 from tests.iterations.drawn import by_spark, drawn
+from tests.overtaken_store import Overtaken
 from tests.store_script import a_run, an_origin
 
 
@@ -152,6 +156,15 @@ def probe(extra):
 
 planned.output(probe=probe)
 """
+COUNT = """
+
+@planned.operator(state="carry")
+def count(moved, state):
+    return moved, moved
+
+
+planned.output(count=count)
+"""
 LONG = SOURCE.replace("max_epochs: int = 3", "max_epochs: int = 5")
 
 
@@ -249,6 +262,57 @@ def test_savepoint_has_the_definition_of_now_though_the_run_was_read_before(
     assert read_before.definition != bench.run.definition
     assert bench.run.definition == saved.definition
     assert ["extra", "scaled"] == sorted(saved.manifest.finished)
+
+
+@pytest.mark.parametrize("then", ["", COUNT], ids=["whose manifest nobody reads", "whose manifest is read"])
+def test_newest_checkpoint_is_looked_for_again_where_retention_lets_it_go_while_it_is_branched(
+    bench: InMemory, then: str
+) -> None:
+    bench.write_iteration(SOURCE + then)
+
+    made = branched_meanwhile(bench, KEY)
+
+    branch = bench.store.find_branch(made.run_id)
+    assert branch is not None
+    assert 2 == branch.origin_checkpoint_id
+
+
+@pytest.mark.parametrize("then", ["", COUNT], ids=["whose manifest nobody reads", "whose manifest is read"])
+def test_branch_of_a_checkpoint_that_retention_lets_go_meanwhile_is_told_which_ones_there_are(
+    bench: InMemory, then: str
+) -> None:
+    bench.write_iteration(SOURCE + then)
+
+    with pytest.raises(UsageError) as caught:
+        branched_meanwhile(bench, f"{KEY}@1")
+
+    assert f"run {KEY!r} has no such checkpoint; it has: 2 (epoch 1)" == str(caught.value)
+
+
+def test_branch_that_is_asked_for_again_is_the_answer_where_its_origin_was_deleted_and_is_named_by_its_id(
+    bench: InMemory,
+) -> None:
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    by_key = BranchRequest(checkpoint=f"{KEY}@1", run_key="again", branched_by="ann")
+    by_id = replace(by_key, checkpoint=f"{bench.run.run_id}@1")
+    made = branch_run(bench.store, settings, by_key)
+    Coordinator(bench.store).apply(bench.run.run_id, RunDeleted(deleted_by="ann"))
+
+    again = branch_run(bench.store, settings, by_id)
+
+    assert made.run_id == again.run_id
+    with pytest.raises(RunNotFoundError, match=f"no run has the id or the key '{KEY}';"):
+        branch_run(bench.store, settings, by_key)
+
+
+def branched_meanwhile(bench: InMemory, checkpoint: str) -> RunRecord:
+    """Branch a run that goes on when its checkpoint has been found, and keeps its newest one alone."""
+    store = Overtaken(
+        bench.store, "list_operators", lambda: bench.drive(until_epoch=2, checkpointing={"retain_last": 1})
+    )
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    request = BranchRequest(checkpoint=checkpoint, run_key="again", branched_by="ann")
+    return branch_run(cast("StoreWithHistory", store), settings, request)
 
 
 def test_checkpoint_is_saved_again_beside_its_first_savepoint_where_the_run_has_other_code_since(

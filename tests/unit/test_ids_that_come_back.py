@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 import sys
 import uuid
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,9 @@ from iteration_lib.process import this_holder
 from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.state import RunId
-from iteration_lib.protocol.status import RunStatus
+from iteration_lib.protocol.status import RestoreMode, RunStatus
 from iteration_lib.savepoint import checkpoint_of, write_savepoint
+from iteration_lib.saving import save_run
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import NewRun, Origin, RunRecord
 from iteration_lib.verification import verify_run
@@ -272,19 +274,36 @@ def test_branch_drops_the_state_of_an_operator_that_its_origin_has_removed_only_
 
 
 @pytest.mark.parametrize("then", ["", COUNT_BY_BUCKETS], ids=["without", "of another kind"])
-def test_branch_is_held_to_no_state_that_its_checkpoint_does_not_hold(bench: InMemory, then: str) -> None:
+@pytest.mark.parametrize("has_failed", [True, False], ids=["failed at once", "ran"])
+@pytest.mark.parametrize("is_saved", [True, False], ids=["of a savepoint", "of a run"])
+def test_branch_is_held_to_no_state_that_its_checkpoint_does_not_hold(
+    bench: InMemory,
+    is_saved: bool,  # noqa: FBT001 - a case
+    has_failed: bool,  # noqa: FBT001 - a case
+    then: str,
+) -> None:
     """Whatever operators its origin has added since."""
-    bench.write_iteration(LONG)
-    bench.open()
-    bench.drive(until_epoch=2)
-    bench.write_iteration(LONG + COUNT.format(step=1.0))
-    bench.drive(until_epoch=4)
+    settings = counted_behind_checkpoint_2(bench, has_failed=has_failed)
+    saved = save_run(bench.store, bench.run, checkpoint_id=2).savepoint.location.uri
     bench.write_iteration(LONG + then.format(step=1.0))
-    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
 
-    branch_run(bench.store, settings, AGAIN)
+    branch_run(bench.store, settings, dataclasses.replace(AGAIN, checkpoint=saved) if is_saved else AGAIN)
 
     assert RunStatus.FINISHED is drive_branch(bench, settings).status
+
+
+def test_operator_whose_state_no_savepoint_holds_may_be_taken_out_of_its_branch_again(bench: InMemory) -> None:
+    settings = counted_behind_checkpoint_2(bench, has_failed=True)
+    saved = save_run(bench.store, bench.run).savepoint.location.uri
+    branch_run(bench.store, settings, dataclasses.replace(AGAIN, checkpoint=saved))
+    with pytest.raises(OperatorFailedError):
+        drive_branch(bench, settings)
+    bench.write_iteration(LONG)
+
+    planned = plan_run(bench.store, find_run(bench.store, "again"))
+    ended = drive_branch(bench, settings)
+
+    assert ((), RunStatus.FINISHED) == (planned.refusals, ended.status)
 
 
 @pytest.mark.parametrize("is_branch", [True, False], ids=["a branch", "a run"])
@@ -325,7 +344,50 @@ def test_branch_that_is_asked_for_again_is_the_one_that_there_is_whatever_its_or
         branch_run(bench.store, settings, dataclasses.replace(AGAIN, data="new"))
 
     assert made.run_id == again.run_id
-    assert ("it is in mode NO_CLAIM, and keeps extra, made, points, scaled of its origin",) == caught.value.differences
+    assert ("it keeps extra, made, points, scaled of its origin",) == caught.value.differences
+
+
+@pytest.mark.parametrize(
+    ("first", "since"), [(PRICES, ""), ("", PRICES)], ids=["origin has lost a stream", "origin has added a stream"]
+)
+@pytest.mark.parametrize("is_of_now", [True, False], ids=["by the origin's file of now", "by that of then"])
+def test_branch_that_keeps_its_data_is_the_answer_whichever_streams_its_origin_has_by_now(
+    bench: InMemory,
+    is_of_now: bool,  # noqa: FBT001 - a case
+    first: str,
+    since: str,
+) -> None:
+    then, now = LONG + first.format(price=10.0), LONG + since.format(price=10.0)
+    bench.write_iteration(then)
+    bench.open()
+    bench.drive(until_epoch=2)
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    kept = dataclasses.replace(AGAIN, data="kept")
+    made = branch_run(bench.store, settings, kept)
+    bench.write_iteration(now)
+    bench.drive(until_epoch=3)
+    bench.write_iteration(now if is_of_now else then)
+
+    again = branch_run(bench.store, settings, kept)
+
+    assert made.run_id == again.run_id
+
+
+def test_branch_that_reads_anew_is_not_one_that_keeps_its_data_nor_one_that_claims(bench: InMemory) -> None:
+    bench.write_iteration(LONG)
+    bench.open()
+    bench.drive(until_epoch=2)
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    asked = dataclasses.replace(AGAIN, checkpoint="planned@1", data="new")
+    branch_run(bench.store, settings, asked)
+
+    with pytest.raises(RunMismatchError) as by_data:
+        branch_run(bench.store, settings, dataclasses.replace(asked, data="kept"))
+    with pytest.raises(RunMismatchError) as by_mode:
+        branch_run(bench.store, settings, dataclasses.replace(asked, mode=RestoreMode.CLAIM))
+
+    assert ("it keeps nothing of its origin",) == by_data.value.differences
+    assert ("it is in mode NO_CLAIM",) == by_mode.value.differences
 
 
 @pytest.mark.parametrize("is_of_now", [True, False], ids=["of now", "of an older version"])
@@ -358,6 +420,17 @@ def counted_and_removed(bench: InMemory) -> Settings:
     bench.drive(until_epoch=2)
     bench.write_iteration(LONG)
     bench.drive(until_epoch=3, allow_dropped_state=True)
+    return Settings(store_url=None, state_uri=str(bench.folder / "state"))
+
+
+def counted_behind_checkpoint_2(bench: InMemory, *, has_failed: bool) -> Settings:
+    """Drive a run that has `count` now, of which its checkpoint 2 holds nothing."""
+    bench.write_iteration(LONG)
+    bench.open()
+    bench.drive(until_epoch=2)
+    bench.write_iteration(LONG + COUNT.format(step="np.nowhere" if has_failed else 1.0))
+    with pytest.raises(OperatorFailedError) if has_failed else nullcontext():
+        bench.drive(until_epoch=4)
     return Settings(store_url=None, state_uri=str(bench.folder / "state"))
 
 

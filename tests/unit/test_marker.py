@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from iteration_lib.explanation import RunHistory
-from iteration_lib.marker import markers_of, parts_in_force
+from iteration_lib.marker import held_in, markers_of, parts_in_force
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.legality import Markers
 from iteration_lib.protocol.state import NO_EPOCH, EdgeState
+from iteration_lib.state.manifest import Manifest
+from tests.kept_checkpoints import kept_manifest
 from tests.protocol_script import FIRST, SECOND, claim, part
 from tests.told_history import told
 
@@ -85,3 +87,14 @@ def test_markers_say_whether_any_attempt_at_the_epoch_had_switched(
     batches: tuple[tuple[Event, ...], ...], *, was_unaligned: bool | None
 ) -> None:
     assert was_unaligned is markers(told(*batches)).was_unaligned
+
+
+@pytest.mark.parametrize(("version", "held"), [(1, ("middle", "ranks", "count.state")), (2, ("middle", "ranks"))])
+def test_checkpoint_that_names_no_operators_by_their_ids_is_taken_to_hold_all(
+    version: int, held: tuple[str, ...]
+) -> None:
+    path = kept_manifest(version, 2)
+
+    found = held_in(Manifest.from_bytes(path.read_bytes(), path=str(path)), ("middle", "ranks", "count.state"))
+
+    assert held == found

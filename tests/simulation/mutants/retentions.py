@@ -329,7 +329,21 @@ RETENTIONS = (
         name="branch of another checkpoint is taken for the one that is asked for",
         rule="branches",
         file=_BRANCHING,
-        old="    _check_same(store, found, new, origin, streams=streams)\n",
+        old="    _check_same(store, found, new, origin, data=request.data)\n",
         new="",
+    ),
+    Mutant(
+        name="branch that reads anew is taken for one that keeps its data",
+        rule="branches",
+        file=_BRANCHING,
+        old="        if data is not None and not _reads_as_said(store, known, origin, data):\n",
+        new="        if data is not None and not known.run_id:\n",
+    ),
+    Mutant(
+        name="branch of a checkpoint that goes before it is made is not told which ones there are",
+        rule="errors",
+        file=_BRANCHING,
+        old="        except (StateCorruptedError, OriginGoneError):\n",
+        new="        except StateCorruptedError:\n",
     ),
 )
