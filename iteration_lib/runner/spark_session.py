@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import uuid
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from iteration_lib.runner.java import find_java_home
 
 _CONNECT = "sc://"
 _GONE = "INVALID_HANDLE"  # what a server says of a session that it has closed
+_DETAILS = re.compile(r'^\s*details = "(.+?)"?$', re.MULTILINE)  # of a gRPC error, whose first line says nothing
 
 # How many threads share a sum decides its rounding: one, everywhere.
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -41,8 +43,14 @@ def open_session(master: str | None, app_name: str, *, conf: Mapping[str, str] |
     except IterationError:
         raise
     except Exception as err:  # whatever Spark, py4j or the network raise: there is no session, and nothing has run
-        said = str(err).strip().splitlines()
-        raise SparkUnavailableError(master, said[0] if said else type(err).__name__) from err
+        raise SparkUnavailableError(master, _said_by(err)) from err
+
+
+def _said_by(err: Exception) -> str:
+    """Return the one line of an error that says something."""
+    text = str(err).strip()
+    details = _DETAILS.search(text)
+    return details[1] if details is not None else text.partition("\n")[0] or type(err).__name__
 
 
 def _open(master: str | None, app_name: str, *, conf: Mapping[str, str] | None) -> SparkSession:
