@@ -19,7 +19,7 @@ from iteration_lib.airflow.operators import EpochsOperator, FinishRunOperator, O
 from iteration_lib.airflow.work import RunningEpochs
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol.event import RunDeleted
-from iteration_lib.protocol.status import StopKind
+from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.saving import save_run
 from iteration_lib.stopping import request_stop
 from iteration_lib.store.postgres import PostgresStore
@@ -114,11 +114,15 @@ class Daily:
         )
         return RunningEpochs(owner, task_instance=dag_run).run()  # type: ignore[arg-type]  # what of Airflow's it needs
 
-    def finish(self, dag_run: DagRun) -> RunRecord:
+    def finish(self, dag_run: DagRun, *, connect_conn_id: str | None = None) -> RunRecord:
         """Do what the tasks of the epochs and the last one do."""
         self.drive(dag_run)
         last = FinishRunOperator(
-            task_id="finish", reference=REFERENCE, run_key=f"daily/{dag_run.run_id}", opening_task_id="open_run"
+            task_id="finish",
+            reference=REFERENCE,
+            run_key=f"daily/{dag_run.run_id}",
+            opening_task_id="open_run",
+            connect_conn_id=connect_conn_id,
         )
         last.execute({"ti": dag_run})  # type: ignore[typeddict-item]  # what of Airflow's it needs
         return self.found(dag_run)
@@ -318,6 +322,24 @@ def test_looking_for_a_dag_run_that_was_not_skipped_has_an_end(daily: Daily) -> 
     message = refusal(daily, without_end, start_from="previous")
 
     assert message.startswith("of the 1000 DAG runs before this one none has opened a run")
+
+
+@pytest.mark.timeout(30)
+def test_connect_server_that_is_gone_does_not_hold_a_run_that_is_published(
+    daily: Daily, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's client would try for ten minutes."""
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_WARM", '{"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1, "password": "hidden-word"}'
+    )
+    only = DagRun(day=0, logical_date=0)
+    daily.open(only)
+
+    finished = daily.finish(only, connect_conn_id="warm")
+
+    assert RunStatus.FINISHED is finished.status
+    assert f"event=session_left run_id={finished.run_id} error=no Spark session at sc://127.0.0.1:1 (" in caplog.text
+    assert "hidden-word" not in caplog.text
 
 
 def refusal(daily: Daily, dag_run: DagRun, **options: Any) -> str:
