@@ -81,7 +81,13 @@ class WarmEngine:
             runner.close()
 
     def release(self, run: RunRecord) -> None:
-        """Stop the run's session, and with it the server's workers for it; repeating the call is harmless."""
+        """Stop the run's session, and with it the server's workers for it; repeating the call is harmless.
+
+        Raises SparkUnavailableError, at once where nobody listens at the server's address.
+        """
+        from iteration_lib.runner.spark_session import check_listening  # noqa: PLC0415 - pyspark takes a second
+
+        check_listening(self.server)
         self._open_session(run).stop()
 
     def _open_session(self, run: RunRecord) -> Any:  # noqa: ANN401  (a SparkSession, see GivenSession)

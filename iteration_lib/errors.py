@@ -48,8 +48,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import unquote
 
 _USER = re.compile(r"(?<=//)[^/\s]*(?=@)")  # up to the last @: a password may hold one
+_CONNECT = re.compile(r"(sc://[^/;]*)[/;]*(.*)")
 
 
 def without_user(text: str) -> str:
@@ -289,14 +291,25 @@ class EmbeddedStoreError(UsageError):
 
 
 class SparkUnavailableError(UsageError):
-    """No Spark session could be opened."""
+    """No Spark session could be opened. Of an address only the place is told: a token is among what follows it."""
 
     is_passing = True
 
     def __init__(self, master: str | None, problem: str) -> None:
-        self.master = master
-        where = f"at {master}" if master is not None else "on this machine"
+        place, parameters = _split_master(master or "")
+        for parameter in parameters:
+            problem = problem.replace(parameter, "***").replace(unquote(parameter.removeprefix("token=")), "***")
+        self.master = place or None
+        where = f"at {place}" if place else "on this machine"
         super().__init__(f"no Spark session {where} ({problem}); check --master, or the connection's host")
+
+
+def _split_master(master: str) -> tuple[str, list[str]]:
+    """Return where a master is, without a user, and the parameters of a Spark Connect server's address."""
+    connect = _CONNECT.match(master)
+    if connect is None:
+        return without_user(master), []
+    return without_user(connect[1]), [parameter for parameter in connect[2].split(";") if parameter]
 
 
 class JavaNotFoundError(UsageError):

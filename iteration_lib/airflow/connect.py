@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+from airflow.sdk.log import mask_secret
 
 from iteration_lib.airflow.interface import AirflowNotFoundException
 from iteration_lib.errors import ConnectionNotFoundError
@@ -11,13 +14,16 @@ from iteration_lib.errors import ConnectionNotFoundError
 def find_connect_url(conn_id: str) -> str:
     """Return the server's address, sc://..., a token included; raises ConnectionNotFoundError where there is none."""
     try:
-        return SparkConnectHook(conn_id).get_connection_url()
+        url = SparkConnectHook(conn_id).get_connection_url()
     except AirflowNotFoundException as error:
         way_out = (
             "add it (type spark_connect, the server's host and port) under Admin, Connections, or name another with "
             "conn_id="
         )
         raise ConnectionNotFoundError(conn_id, way_out) from error
+    token = SparkConnectHook.get_connection(conn_id).password
+    mask_secret(quote(token) if token else None)  # as the address spells it: Airflow masks it as it was given
+    return url
 
 
 def find_ui_address(conn_id: str) -> str:

@@ -2,8 +2,8 @@
 
 `start_from` says it: nothing (from the beginning), what `iteration branch` takes (RUN_KEY@CHECKPOINT, RUN_KEY for its
 newest, a savepoint's folder), or `previous`: the last checkpoint of the predecessor, which is the DAG run of the same
-DAG with the greatest earlier logical date. It is asked once, when the run is made: a retry, and a task that is cleared,
-find the run that there is.
+DAG with the greatest earlier logical date in which the iteration was not skipped, by a branch of a larger DAG. It is
+asked once, when the run is made: a retry, and a task that is cleared, find the run that there is.
 
 In a DAG whose file says `previous`, Airflow itself holds a DAG run's first task back until its predecessor's tasks have
 succeeded. What it lets through all the same (the first run of a backfill, a DAG run that somebody marked as a success)
@@ -14,10 +14,14 @@ that a person has stopped leaves what it has.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from airflow.sdk import TaskInstanceState
 
 from iteration_lib.airflow.chain import first_epoch_of
 from iteration_lib.airflow.parameter import MAX_EPOCHS, PREVIOUS
+from iteration_lib.airflow.task_state import find_task_state
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.config import Settings
 from iteration_lib.errors import UsageError
@@ -30,7 +34,8 @@ from iteration_lib.store.seam import StoreWithHistory
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
-_WAY_OUT = "then clear this task; or trigger the DAG with start_from RUN_KEY@CHECKPOINT, or empty to start from nothing"
+_MOST_SKIPPED = 1000  # DAG runs that are looked past, with three questions to Airflow for each
+_WAY_OUT = "or delete that DAG run, so that this one has another predecessor; then clear this task"
 
 
 def begin_run(
@@ -74,18 +79,41 @@ def _left_by_predecessor(store: StoreWithHistory, task_instance: RuntimeTaskInst
     if task_instance.get_template_context()["dag_run"].logical_date is None:
         raise UsageError(
             "start_from is 'previous', but this DAG run has no logical date and so no predecessor; trigger the DAG "
-            "with a logical date, with start_from RUN_KEY@CHECKPOINT, or with an empty one to start from nothing"
+            "with a logical date or, where its form has the field start_from, with RUN_KEY@CHECKPOINT in it or nothing"
         )
-    predecessor = task_instance.get_previous_dagrun()
-    if predecessor is None:
-        return ""
-    opened = task_instance.xcom_pull(task_ids=task_instance.task_id, run_id=predecessor.run_id)
-    if opened is None:
-        raise UsageError(f"the DAG run before this one, {predecessor.run_id}, has opened no run; clear it, {_WAY_OUT}")
-    run = find_run(store, opened["run_id"])
+    for looked_past, dag_run_id in enumerate(_dag_runs_before(task_instance)):
+        if looked_past == _MOST_SKIPPED:
+            raise UsageError(
+                f"of the {_MOST_SKIPPED} DAG runs before this one none has opened a run, for their iteration was "
+                "skipped; name a checkpoint with start_from= in the DAG file, or leave it out to start from nothing"
+            )
+        opened = task_instance.xcom_pull(task_ids=task_instance.task_id, run_id=dag_run_id)
+        if opened is not None:
+            return _left_by(find_run(store, opened["run_id"]), dag_run_id=dag_run_id)
+        state = find_task_state(task_instance.task_id, task_instance=task_instance, dag_run_id=dag_run_id)
+        if state != TaskInstanceState.SKIPPED:
+            raise UsageError(
+                f"the DAG run {dag_run_id} before this one has opened no run; clear it and let it end, {_WAY_OUT}"
+            )
+    return ""
+
+
+def _dag_runs_before(task_instance: RuntimeTaskInstanceProtocol) -> Iterator[str]:
+    """Go back from one DAG run to the next earlier one; all but the first are those that have this task."""
+    first = task_instance.get_previous_dagrun()
+    if first is None:
+        return
+    yield first.run_id
+    before = task_instance.get_previous_ti(logical_date=first.logical_date)
+    while before is not None:
+        yield before.run_id
+        before = task_instance.get_previous_ti(logical_date=before.logical_date)
+
+
+def _left_by(run: RunRecord, *, dag_run_id: str) -> str:
     if run.terminated_by is None and run.status is not RunStatus.STOPPED:
         raise UsageError(
-            f"run {run.run_key!r} of the DAG run before this one is {run.status.value} with {run.epochs} durable "
-            f"epochs and has not terminated; let it end, {_WAY_OUT}"
+            f"run {run.run_key!r} of the DAG run {dag_run_id} before this one is {run.status.value} with {run.epochs} "
+            f"durable epochs and has not terminated; let it end, {_WAY_OUT}"
         )
     return run.run_id

@@ -57,7 +57,8 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
     As `iteration_dag`, with two differences: the run gets nothing of the DAG's own form, unless `params` or
     `start_from` hand it over as a template (`{"k": "{{ params.k }}"}`), and where it starts from another run it has
     that run's parameters where none are given; and its key holds the group's id, so that a DAG may have several. What
-    comes behind the group runs once the run's outputs are published.
+    comes behind the group runs once the run's outputs are published. `start_from="previous"` looks past the DAG runs in
+    which a branch has skipped the group.
     """
     check_reference(reference)
     given = dict(params or {})

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import socket
 import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -24,7 +27,10 @@ from iteration_lib.errors import IterationError, SparkUnavailableError
 from iteration_lib.runner.java import find_java_home
 
 _CONNECT = "sc://"
+_CONNECT_PORT = 15002  # where an address names none
+_LISTENING_SECONDS = 5
 _GONE = "INVALID_HANDLE"  # what a server says of a session that it has closed
+_DETAILS = re.compile(r'^\s*details = "(.+?)"?$', re.MULTILINE)  # of a gRPC error, whose first line says nothing
 
 # How many threads share a sum decides its rounding: one, everywhere.
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -41,8 +47,14 @@ def open_session(master: str | None, app_name: str, *, conf: Mapping[str, str] |
     except IterationError:
         raise
     except Exception as err:  # whatever Spark, py4j or the network raise: there is no session, and nothing has run
-        said = str(err).strip().splitlines()
-        raise SparkUnavailableError(master, said[0] if said else type(err).__name__) from err
+        raise SparkUnavailableError(master, _said_by(err)) from err
+
+
+def _said_by(err: Exception) -> str:
+    """Return the one line of an error that says something."""
+    text = str(err).strip()
+    details = _DETAILS.search(text)
+    return details[1] if details is not None else text.partition("\n")[0] or type(err).__name__
 
 
 def _open(master: str | None, app_name: str, *, conf: Mapping[str, str] | None) -> SparkSession:
@@ -86,6 +98,19 @@ def open_warm_session(server: str, app_name: str, *, key: str) -> SparkSession:
         if closed is not None:  # else pyspark hands it out again
             closed.stop()
         return open_session(server, app_name)
+
+
+def check_listening(server: str) -> None:
+    """Raise SparkUnavailableError where nobody listens at a Spark Connect server's address.
+
+    Asked before what may as well be left undone: pyspark's client itself tries for ten minutes.
+    """
+    try:
+        address = urlsplit(server)
+        with socket.create_connection((address.hostname, address.port or _CONNECT_PORT), timeout=_LISTENING_SECONDS):
+            pass
+    except (OSError, ValueError) as err:
+        raise SparkUnavailableError(server, str(err)) from err
 
 
 def classic_context(spark: SparkSession) -> SparkContext | None:

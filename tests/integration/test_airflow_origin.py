@@ -19,7 +19,7 @@ from iteration_lib.airflow.operators import EpochsOperator, FinishRunOperator, O
 from iteration_lib.airflow.work import RunningEpochs
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol.event import RunDeleted
-from iteration_lib.protocol.status import StopKind
+from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.saving import save_run
 from iteration_lib.stopping import request_stop
 from iteration_lib.store.postgres import PostgresStore
@@ -39,6 +39,7 @@ class DagRun:
     before: DagRun | None = None
     logical_date: int | None = None
     opened: dict[str, object] | None = None
+    state: str = "success"  # of its first task
     dag_id: str = "daily"
     task_id: str = "open_run"
     map_index: int = -1
@@ -51,16 +52,27 @@ class DagRun:
     def get_template_context(self) -> dict[str, object]:
         return {"dag_run": SimpleNamespace(logical_date=self.logical_date)}
 
-    def get_task_states(self, **_: object) -> dict[str, dict[str, str]]:
-        return {self.run_id: {self.task_id: "success"}}
+    def get_task_states(self, *, run_ids: list[str], **_: object) -> dict[str, dict[str, str]]:
+        return {run_id: {self.task_id: self.found(run_id).state} for run_id in run_ids}
 
     def get_previous_dagrun(self) -> DagRun | None:
         return self.before
 
+    def get_previous_ti(self, *, logical_date: int | None) -> DagRun | None:
+        return next(dag_run for dag_run in self.line() if dag_run.logical_date == logical_date).before
+
     def xcom_pull(self, *, task_ids: str, run_id: str) -> object:
-        assert self.before is not None
-        assert (self.before.task_id, self.before.run_id) == (task_ids, run_id)
-        return self.before.opened
+        assert self.task_id == task_ids
+        return self.found(run_id).opened
+
+    def found(self, run_id: str) -> DagRun:
+        return next(dag_run for dag_run in self.line() if dag_run.run_id == run_id)
+
+    def line(self) -> Iterator[DagRun]:
+        """Go back from this one to the first."""
+        yield self
+        if self.before is not None:
+            yield from self.before.line()
 
 
 @dataclass(kw_only=True)
@@ -102,11 +114,15 @@ class Daily:
         )
         return RunningEpochs(owner, task_instance=dag_run).run()  # type: ignore[arg-type]  # what of Airflow's it needs
 
-    def finish(self, dag_run: DagRun) -> RunRecord:
+    def finish(self, dag_run: DagRun, *, connect_conn_id: str | None = None) -> RunRecord:
         """Do what the tasks of the epochs and the last one do."""
         self.drive(dag_run)
         last = FinishRunOperator(
-            task_id="finish", reference=REFERENCE, run_key=f"daily/{dag_run.run_id}", opening_task_id="open_run"
+            task_id="finish",
+            reference=REFERENCE,
+            run_key=f"daily/{dag_run.run_id}",
+            opening_task_id="open_run",
+            connect_conn_id=connect_conn_id,
         )
         last.execute({"ti": dag_run})  # type: ignore[typeddict-item]  # what of Airflow's it needs
         return self.found(dag_run)
@@ -149,9 +165,9 @@ def ended(daily: Daily, day: int = 0, **options: Any) -> DagRun:
     return dag_run
 
 
-def after(dag_run: DagRun) -> DagRun:
+def after(dag_run: DagRun, *, state: str = "success") -> DagRun:
     """Return the DAG run of the next day."""
-    return DagRun(day=dag_run.day + 1, before=dag_run, logical_date=dag_run.day + 1)
+    return DagRun(day=dag_run.day + 1, before=dag_run, logical_date=dag_run.day + 1, state=state)
 
 
 def test_run_that_starts_from_a_checkpoint_has_epochs_of_its_own_and_they_are_the_chains(daily: Daily) -> None:
@@ -272,6 +288,60 @@ def test_run_that_a_person_stopped_leaves_what_it_has(daily: Daily) -> None:
     assert (daily.found(first).run_id, 0) == ((branch.origin_run_id, branch.epoch) if branch is not None else None)
 
 
+def test_dag_runs_whose_iteration_a_branch_of_the_dag_skipped_are_looked_past(daily: Daily) -> None:
+    first = ended(daily)
+    fourth = after(after(after(first, state="skipped"), state="skipped"))
+
+    daily.open(fourth, start_from="previous")
+
+    branch = daily.branch(fourth)
+    assert (daily.found(first).run_id, 2) == ((branch.origin_run_id, branch.epoch) if branch is not None else None)
+
+
+def test_dag_run_before_which_all_were_skipped_starts_from_nothing(daily: Daily) -> None:
+    second = after(DagRun(day=0, logical_date=0, state="skipped"))
+
+    daily.open(second, start_from="previous")
+
+    assert None is daily.branch(second)
+
+
+def test_dag_run_that_failed_is_refused_also_behind_one_that_was_skipped(daily: Daily) -> None:
+    """A branch skips a task without waiting for the DAG run before."""
+    failed = after(ended(daily), state="failed")
+
+    message = refusal(daily, after(after(failed, state="skipped")), start_from="previous")
+
+    assert message.startswith("the DAG run day 1 before this one has opened no run")
+
+
+def test_looking_for_a_dag_run_that_was_not_skipped_has_an_end(daily: Daily) -> None:
+    without_end = DagRun(day=0, logical_date=0, state="skipped")
+    without_end.before = without_end
+
+    message = refusal(daily, without_end, start_from="previous")
+
+    assert message.startswith("of the 1000 DAG runs before this one none has opened a run")
+
+
+@pytest.mark.timeout(30)
+def test_connect_server_that_is_gone_does_not_hold_a_run_that_is_published(
+    daily: Daily, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's client would try for ten minutes."""
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_WARM", '{"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1, "password": "hidden-word"}'
+    )
+    only = DagRun(day=0, logical_date=0)
+    daily.open(only)
+
+    finished = daily.finish(only, connect_conn_id="warm")
+
+    assert RunStatus.FINISHED is finished.status
+    assert f"event=session_left run_id={finished.run_id} error=no Spark session at sc://127.0.0.1:1 (" in caplog.text
+    assert "hidden-word" not in caplog.text
+
+
 def refusal(daily: Daily, dag_run: DagRun, **options: Any) -> str:
     """Return the sentence with which the first task fails for good, having made no run."""
     with pytest.raises(AirflowFailException) as refused:
@@ -288,16 +358,16 @@ def test_predecessor_that_has_not_terminated_is_refused(daily: Daily) -> None:
     message = refusal(daily, after(first), start_from="previous")
 
     assert message.startswith(
-        "run 'daily/day 0' of the DAG run before this one is RUNNING with 1 durable epochs and has"
+        "run 'daily/day 0' of the DAG run day 0 before this one is RUNNING with 1 durable epochs and has"
     )
-    assert message.endswith("trigger the DAG with start_from RUN_KEY@CHECKPOINT, or empty to start from nothing")
+    assert message.endswith("or delete that DAG run, so that this one has another predecessor; then clear this task")
 
 
 def test_predecessor_that_never_opened_a_run_is_refused(daily: Daily) -> None:
     """Somebody marked it as a success."""
     message = refusal(daily, after(DagRun(day=0)), start_from="previous")
 
-    assert message.startswith("the DAG run before this one, day 0, has opened no run; clear it, then clear this task")
+    assert message.startswith("the DAG run day 0 before this one has opened no run; clear it and let it end, or delete")
 
 
 def test_dag_run_without_a_logical_date_has_no_predecessor(daily: Daily) -> None:

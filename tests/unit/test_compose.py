@@ -14,7 +14,9 @@ import pyspark
 import pytest
 import yaml
 from airflow.cli.cli_config import core_commands
+from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
+from iteration_lib.airflow.connect import find_connect_url
 from iteration_lib.store.postgres import open_engine
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +112,18 @@ def test_drivers_and_executors_find_the_same_state_and_the_same_input() -> None:
 def test_sparks_services_know_no_secret_of_airflows(name: str) -> None:
     demanded = set(re.findall(r"\$\{(\w+)", json.dumps(SERVICES[name]["environment"])))
 
-    assert demanded <= {"OBJECT_STORE_ACCESS_KEY", "OBJECT_STORE_SECRET_KEY", "SPARK_CONNECT_TOKEN"}
+    assert demanded <= {"OBJECT_STORE_ACCESS_KEY", "OBJECT_STORE_SECRET_KEY"}
+
+
+def test_connect_server_is_asked_without_tls_which_it_does_not_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client speaks TLS to every host but localhost as soon as there is a token, whatever `use_ssl` says."""
+    name = "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT"
+    monkeypatch.setenv(name, re.sub(r"\$\{[^}]*\}", "word", SERVICES["scheduler"]["environment"][name]))
+
+    asked = DefaultChannelBuilder(find_connect_url("spark_connect_default"))
+
+    assert ("spark-connect:15002", False) == (asked.endpoint, asked.secure)
+    assert "SPARK_CONNECT_AUTHENTICATE_TOKEN" not in SERVICES["spark-connect"]["environment"]
 
 
 def test_whatever_stays_up_is_watched() -> None:
