@@ -117,6 +117,15 @@ def test_request_of_another_site_is_told_from_our_own(headers: dict[str, str], *
     assert expected == guard.is_same_origin({"host": "host:8080", **headers}, base_url=base_url)
 
 
+@pytest.mark.parametrize("base_url", ["", "/airflow"])
+@pytest.mark.parametrize("origin", ["null", "", "file://"])
+def test_origin_that_names_no_host_is_another_site_where_airflow_does_not_know_its_own(
+    base_url: str, origin: str
+) -> None:
+    assert not guard.is_same_origin({"host": "host:8080", "origin": origin}, base_url=base_url)
+    assert guard.is_same_origin({"host": "host:8080", "origin": "http://host:8080"}, base_url=base_url)
+
+
 @pytest.mark.parametrize(
     ("run_key", "task_id", "fragment"),
     [
