@@ -24,6 +24,7 @@
     │   ├── LoopRunError          the run is a loop in a user's script, which has to be run again
     │   ├── StateLocationError    the state location cannot be used
     │   ├── StoreUnavailableError   no store answers at the address
+    │   ├── StoreUnusableError    what lies at the address refuses the login, or is not ours
     │   ├── ConnectionNotFoundError  Airflow finds no such connection
     │   ├── StoreVersionError     the store's schema is not this version's
     │   ├── EmbeddedStoreError    the embedded Postgres cannot be installed, started or shared
@@ -248,6 +249,14 @@ class StoreUnavailableError(UsageError):
             f"cannot connect to the store at {address} ({problem}); start it, or name another with --store or "
             "ITERATION_STORE_URL"
         )
+
+
+class StoreUnusableError(UsageError):
+    """The database at the address is there, but not for this program: it refuses the login, or is used by others."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        self.address = address
+        super().__init__(f"the store at {address} {problem}")
 
 
 class ConnectionNotFoundError(UsageError):

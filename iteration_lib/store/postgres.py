@@ -52,7 +52,7 @@ from iteration_lib.store.record import (
     RunRecord,
     StopRecord,
 )
-from iteration_lib.store.refusal import refusal, unavailable
+from iteration_lib.store.refusal import refusal, shown, unavailable
 from iteration_lib.store.retry import Sleep, retry
 from iteration_lib.store.statement import Call
 
@@ -71,9 +71,9 @@ def open_engine(url: str, *, isolation_level: IsolationLevel = "READ COMMITTED")
     try:
         address = make_url(url)
     except (ArgumentError, ValueError) as err:
-        raise StoreUnavailableError(_without_password(url), f"{_NO_ADDRESS}: {err}") from err
+        raise StoreUnavailableError(_shown(url), f"{_NO_ADDRESS}: {err}") from err
     if address.drivername not in ("postgresql", "postgresql+psycopg2"):
-        raise StoreUnavailableError(_without_password(url), f"{_NO_ADDRESS}: its scheme is {address.drivername}")
+        raise StoreUnavailableError(_shown(url), f"{_NO_ADDRESS}: its scheme is {address.drivername}")
     options = address.query.get("options", "")
     return create_engine(
         address.set(drivername="postgresql+psycopg2"),  # the default is another one since SQLAlchemy 2.1
@@ -100,7 +100,7 @@ class PostgresStore:
         Raises StoreUnavailableError, or StoreVersionError when its schema is not this version's.
         """
         self.url = url
-        self._address = _without_password(url)
+        self._address = _shown(url)
         self._sleep = sleep
         self._engine = open_engine(url, isolation_level="AUTOCOMMIT")
         try:
@@ -333,8 +333,8 @@ def _rows(found: Iterable[Mapping[str, Any]]) -> list[rows.Row]:  # Any: what co
     ]
 
 
-def _without_password(url: str) -> str:
+def _shown(url: str) -> str:
     try:
-        return make_url(url).render_as_string(hide_password=True)
+        return shown(make_url(url))
     except (ArgumentError, ValueError):
         return "the given address"

@@ -81,6 +81,21 @@ def test_server_that_is_not_there_is_named_without_its_password() -> None:
         assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("secret", ["password", "sslpassword"])
+@pytest.mark.parametrize("opening", ["store", "upgrade"])
+def test_server_that_is_not_there_is_named_without_the_options_that_lead_to_it(opening: str, secret: str) -> None:
+    """One of them may be a password, and Airflow's own pages show all of a connection's extra fields to nobody."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+
+    with pytest.raises(StoreUnavailableError) as caught:
+        (PostgresStore if opening == "store" else upgrade_at)(
+            f"postgresql+psycopg2://somebody@127.0.0.1:{port}/km?sslkey=/keys/mine&{secret}=top-secret"
+        )
+
+    assert f"the store at postgresql+psycopg2://somebody@127.0.0.1:{port}/km (" in str(caught.value)
+
+
 def upgrade_at(url: str) -> None:
     engine = open_engine(url)
     try:

@@ -20,6 +20,8 @@ from iteration_lib.errors import (
     OutcomeUnknownError,
     RunFinishedError,
     RunLockedError,
+    StoreUnavailableError,
+    StoreUnusableError,
 )
 from iteration_ui import IterationPlugin, guard
 from iteration_ui.address import page_path
@@ -30,6 +32,8 @@ from iteration_ui.link import EpochLink
 from iteration_ui.lookup import NothingToShowError
 
 pytestmark = pytest.mark.airflow
+LOGGED, AGAIN = "; the API server&#39;s log has the details.", "This page asks again."
+STORE = "postgresql://somebody:***@db.internal/iteration"
 PLUGINS = Path(__file__).parents[3] / "plugins"
 
 
@@ -94,6 +98,29 @@ def test_page_of_a_problem_says_what_has_become_of_what_was_asked_for_and_leads_
     text = bytes(answer.body).decode()
     assert (status, True) == (answer.status_code, f"<h1>{heading}</h1>" in text)
     assert (method == "POST") == ('/iterations/dags/k/runs/m/train">Back to the run</a>' in text)
+
+
+@pytest.mark.parametrize(
+    ("error", "method", "said"),
+    [
+        (StoreUnavailableError(STORE, "it refused"), "GET", f"The store does not answer{LOGGED} {AGAIN}"),
+        (OutcomeUnknownError(f"{STORE}: cut"), "GET", f"The store does not answer{LOGGED} {AGAIN}"),
+        (StoreUnusableError(STORE, "refuses"), "GET", f"The store cannot be used{LOGGED} {AGAIN}"),
+        (StoreUnavailableError(STORE, "it refused"), "POST", f"The store does not answer{LOGGED}"),
+        (OutcomeUnknownError(f"{STORE}: cut"), "POST", f"The store does not answer{LOGGED}"),
+        (RunLockedError(f"{STORE}: held"), "POST", f"Somebody else is writing to the run{LOGGED}"),
+    ],
+)
+def test_viewer_is_not_told_where_the_store_lies_and_the_log_is(
+    error: IterationError, method: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever may see a DAG need not be one who may see Airflow's connections."""
+    request = Request({"type": "http", "method": method, "path_params": {"dag_id": "k", "dag_run_id": "m"}})
+
+    text = bytes(answer_error(request, error).body).decode()
+
+    assert (True, False) == (f"<p>{said}</p>" in text, "db.internal" in text)
+    assert [f"event=page_refused run_key='k/m' error={error}"] == caplog.messages
 
 
 @pytest.mark.parametrize(
