@@ -7,14 +7,17 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
+from fastapi import Request
 
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import NO_EPOCH, FailedOperator, RunId
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import NewRun, RunRecord
 from iteration_ui import action
 from iteration_ui.answer import answer_page
+from iteration_ui.lookup import NothingToShowError, run_of_dag_run
 from iteration_ui.page import RunPage, make_run_page
 from iteration_ui.paging import NEWEST, ROWS_SHOWN, TableQuery
 from iteration_ui.reading import read_run
@@ -124,6 +127,25 @@ def pinned_by_ann(store: PostgresStore, checkpoint_id: int) -> NewRun:
     an_origin(store, run, epoch=EPOCHS - 1)
     action.pin(store, found(store, run.run_id), checkpoint_id, by="ann")
     return run
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_dag_run_without_a_run_is_told_that_it_has_none_yet_or_none_any_more(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, *, is_deleted: bool
+) -> None:
+    """A deleted run's key is free for the next one, so that the store does not know the one from the other by it."""
+    run = a_run(f"kmeans/gone-{is_deleted}")
+    if is_deleted:
+        assert store.add_run(run)
+        Coordinator(store).apply(run.run_id, RunDeleted(deleted_by="ann"))
+    dag_id, _, dag_run_id = run.run_key.partition("/")
+    monkeypatch.setattr("iteration_ui.lookup.open_history", lambda: store)
+    request = Request({"type": "http", "path_params": {"dag_id": dag_id, "dag_run_id": dag_run_id}})
+
+    with pytest.raises(NothingToShowError) as caught:
+        run_of_dag_run(request)
+
+    assert "has no iteration: its task open_run has opened none yet, or somebody has deleted it;" in str(caught.value)
 
 
 def found(store: PostgresStore, run_id: RunId) -> RunRecord:
