@@ -25,7 +25,7 @@ from iteration_lib.errors import (
 )
 from iteration_ui import IterationPlugin, guard
 from iteration_ui.address import page_path
-from iteration_ui.answer import answer_error
+from iteration_ui.answer import answer_error, answer_page
 from iteration_ui.app import make_app
 from iteration_ui.late_app import LateApp
 from iteration_ui.link import EpochLink
@@ -98,6 +98,17 @@ def test_page_of_a_problem_says_what_has_become_of_what_was_asked_for_and_leads_
     text = bytes(answer.body).decode()
     assert (status, True) == (answer.status_code, f"<h1>{heading}</h1>" in text)
     assert (method == "POST") == ('/iterations/dags/k/runs/m/train">Back to the run</a>' in text)
+
+
+def test_page_of_a_problem_is_loaded_anew_once_there_is_no_problem_and_other_pages_are_not() -> None:
+    """Only a document that is loaded runs scripts, and those of the page that was asked for are not here."""
+    request = Request({"type": "http", "method": "GET", "path_params": {}})
+
+    problem = bytes(answer_error(request, NothingToShowError("none yet")).body).decode()
+    other = bytes(answer_page("done.html", said="x", back="", title="t", refresh=3).body).decode()
+
+    assert (True, True) == ("setTimeout(refresh" in problem, "setTimeout(refresh" in other)
+    assert (True, False) == ("if (answer.ok) return location.reload();" in problem, "location.reload" in other)
 
 
 @pytest.mark.parametrize(
