@@ -34,6 +34,7 @@
     ├── LeaseHeldError          another attempt is live; wait, or take over (exit code 3)
     ├── SupersededError         a newer attempt holds the run; stop now, write nothing (exit code 3)
     ├── OutcomeUnknownError     the connection was lost; the call may be repeated, nothing may be deleted
+    │   ├── StatementCancelledError  a statement took too long; nothing was changed
     │   └── RunLockedError        another transaction does not let the run go; nothing was changed
     ├── ExecutionLostError      Spark's JVM, an executor's blocks or the parent process is gone; a retry resumes
     ├── OperatorFailedError     the user's function raised
@@ -437,6 +438,17 @@ class RunLockedError(OutcomeUnknownError):
     def __init__(self, problem: str) -> None:
         IterationError.__init__(
             self, f"another process holds the run's lock ({problem}); nothing was changed: run the same command again"
+        )
+
+
+class StatementCancelledError(OutcomeUnknownError):
+    """The database has cancelled a statement that took too long: nothing was changed, it may be repeated."""
+
+    def __init__(self, problem: str) -> None:
+        IterationError.__init__(
+            self,
+            f"the store took too long for a statement ({problem}); nothing was changed: run the same command again, "
+            "or let the login have a longer statement_timeout",
         )
 
 

@@ -16,6 +16,7 @@ from iteration_lib.errors import (
     OutcomeUnknownError,
     ProtocolViolationError,
     RunLockedError,
+    StatementCancelledError,
     StoreUnavailableError,
     StoreUnusableError,
     StoreVersionError,
@@ -38,8 +39,9 @@ def refusal(err: DBAPIError, *, address: str, schema_version: int, run_id: str =
         found = StoreVersionError(found=None, expected=schema_version)
     elif isinstance(cause, psycopg2.errors.DuplicateTable | psycopg2.errors.DuplicateFunction):
         found = not_ours(address, said)
-    elif isinstance(cause, psycopg2.errors.LockNotAvailable):
-        found = RunLockedError(f"{address}: {said}")
+    elif isinstance(cause, psycopg2.errors.LockNotAvailable | psycopg2.errors.QueryCanceled):
+        is_locked = isinstance(cause, psycopg2.errors.LockNotAvailable)
+        found = (RunLockedError if is_locked else StatementCancelledError)(f"{address}: {said}")
     elif isinstance(cause, psycopg2.errors.InsufficientPrivilege):
         found = StoreUnusableError(address, f"refuses this login: {said}; use one that has the role for it")
     elif isinstance(cause, psycopg2.IntegrityError) and cause.diag.constraint_name == "attempts_attempt_id_key":

@@ -15,6 +15,7 @@ from iteration_lib.errors import (
     OutcomeUnknownError,
     RunLockedError,
     RunNotFoundError,
+    StatementCancelledError,
     StoreUnavailableError,
     StoreUnusableError,
     StoreVersionError,
@@ -27,6 +28,7 @@ _MISSING = (NothingToShowError, RunNotFoundError, CheckpointNotFoundError)
 _UNAVAILABLE = (StoreUnavailableError, StoreUnusableError, StoreVersionError, OutcomeUnknownError)
 _SAYS_WHERE: dict[type[Exception], str] = {  # the store lies, which is not for every viewer
     RunLockedError: "Somebody else is writing to the run",
+    StatementCancelledError: "The store took too long to answer",
     OutcomeUnknownError: "The store does not answer",
     StoreUnavailableError: "The store does not answer",
     StoreUnusableError: "The store cannot be used",

@@ -20,6 +20,7 @@ from iteration_lib.errors import (
     OutcomeUnknownError,
     RunFinishedError,
     RunLockedError,
+    StatementCancelledError,
     StoreUnavailableError,
     StoreUnusableError,
 )
@@ -116,6 +117,7 @@ def test_page_of_a_problem_is_loaded_anew_once_there_is_no_problem_and_other_pag
     [
         (StoreUnavailableError(STORE, "it refused"), "GET", f"The store does not answer{LOGGED} {AGAIN}"),
         (OutcomeUnknownError(f"{STORE}: cut"), "GET", f"The store does not answer{LOGGED} {AGAIN}"),
+        (StatementCancelledError(STORE), "GET", f"The store took too long to answer{LOGGED} {AGAIN}"),
         (StoreUnusableError(STORE, "refuses"), "GET", f"The store cannot be used{LOGGED} {AGAIN}"),
         (StoreUnavailableError(STORE, "it refused"), "POST", f"The store does not answer{LOGGED}"),
         (OutcomeUnknownError(f"{STORE}: cut"), "POST", f"The store does not answer{LOGGED}"),
