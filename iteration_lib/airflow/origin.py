@@ -14,10 +14,10 @@ that a person has stopped leaves what it has.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from iteration_lib.airflow.chain import first_epoch_of
-from iteration_lib.airflow.parameter import MAX_EPOCHS, PREVIOUS
+from iteration_lib.airflow.parameter import DATA_CHOICES, MAX_EPOCHS, PREVIOUS
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.config import Settings
 from iteration_lib.errors import UsageError
@@ -33,17 +33,19 @@ if TYPE_CHECKING:
 _WAY_OUT = "then clear this task; or trigger the DAG with start_from RUN_KEY@CHECKPOINT, or empty to start from nothing"
 
 
-def begin_run(
+def begin_run(  # noqa: PLR0913  (what is asked of a DAG run, all but three by keyword)
     store: StoreWithHistory,
     settings: Settings,
     request: Request,
     *,
     start_from: str,
+    start_data: str,
     max_epochs: int,
     task_instance: RuntimeTaskInstanceProtocol,
 ) -> RunRecord:
     """Return the run of this DAG run, made now if there is none; it has at most `max_epochs` epochs of its own.
 
+    Where it is made from a checkpoint, `start_data` says what becomes of its data: "new", "kept", or "".
     Raises what `branch_run` and `open_run` raise for a user's mistake.
     """
     begun_by = f"{task_instance.dag_id}/{task_instance.run_id}"
@@ -64,9 +66,17 @@ def begin_run(
         params=request.params,
         more_epochs=max_epochs,
         state_uri=settings.state_uri,  # where this DAG's state goes, wherever its origin's is
-        data="new" if is_previous else None,  # each date has data of its own, also where its place is the same
+        # each date has data of its own, also where its place is the same
+        data=_data_of(start_data) or ("new" if is_previous else None),
     )
     return branch_run(store, settings, branching)
+
+
+def _data_of(start_data: str) -> Literal["new", "kept"] | None:
+    found = next((choice for choice in DATA_CHOICES if choice == start_data), None)
+    if start_data and found is None:
+        raise UsageError(f"start_data is {start_data!r}; choose {' or '.join(DATA_CHOICES)}, or leave it empty")
+    return found
 
 
 def _left_by_predecessor(store: StoreWithHistory, task_instance: RuntimeTaskInstanceProtocol) -> str:
