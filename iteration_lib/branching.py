@@ -194,7 +194,8 @@ def _data_reasons(
         if is_unclear and request.data is None:
             yield (
                 f"data stream {operator.operator_id!r} reads by Spark and takes parameters, which are others now; say "
-                "whether it reads anew (--new-data) or what the origin read (--keep-data)"
+                "whether it reads anew (--new-data, in Airflow start_data: new) or what the origin read (--keep-data, "
+                "start_data: kept)"
             )
         elif not operator.replays and operator.operator_id not in keeps:
             yield f"data stream {operator.operator_id!r} comes once, in epoch 0: no epoch of a branch would see it anew"

@@ -25,6 +25,7 @@
     │   ├── LoopRunError          the run is a loop in a user's script, which has to be run again
     │   ├── StateLocationError    the state location cannot be used
     │   ├── StoreUnavailableError   no store answers at the address
+    │   ├── StoreUnusableError    what lies at the address refuses the login, or is not ours
     │   ├── ConnectionNotFoundError  Airflow finds no such connection
     │   ├── StoreVersionError     the store's schema is not this version's
     │   ├── EmbeddedStoreError    the embedded Postgres cannot be installed, started or shared
@@ -34,6 +35,7 @@
     ├── LeaseHeldError          another attempt is live; wait, or take over (exit code 3)
     ├── SupersededError         a newer attempt holds the run; stop now, write nothing (exit code 3)
     ├── OutcomeUnknownError     the connection was lost; the call may be repeated, nothing may be deleted
+    │   ├── StatementCancelledError  a statement took too long; nothing was changed
     │   └── RunLockedError        another transaction does not let the run go; nothing was changed
     ├── ExecutionLostError      Spark's JVM, an executor's blocks or the parent process is gone; a retry resumes
     ├── OperatorFailedError     the user's function raised
@@ -261,6 +263,14 @@ class StoreUnavailableError(UsageError):
         )
 
 
+class StoreUnusableError(UsageError):
+    """The database at the address is there, but not for this program: it refuses the login, or is used by others."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        self.address = address
+        super().__init__(f"the store at {address} {problem}")
+
+
 class ConnectionNotFoundError(UsageError):
     """Airflow finds no connection of this id, or what keeps it does not answer: Airflow does not say which."""
 
@@ -453,6 +463,17 @@ class RunLockedError(OutcomeUnknownError):
     def __init__(self, problem: str) -> None:
         IterationError.__init__(
             self, f"another process holds the run's lock ({problem}); nothing was changed: run the same command again"
+        )
+
+
+class StatementCancelledError(OutcomeUnknownError):
+    """The database has cancelled a statement that took too long: nothing was changed, it may be repeated."""
+
+    def __init__(self, problem: str) -> None:
+        IterationError.__init__(
+            self,
+            f"the store took too long for a statement ({problem}); nothing was changed: run the same command again, "
+            "or let the login have a longer statement_timeout",
         )
 
 

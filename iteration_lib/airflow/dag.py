@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from airflow.sdk import DAG
 
-from iteration_lib.airflow.parameter import MAX_EPOCHS, PREVIOUS, START_FROM, find_templates, make_params
+from iteration_lib.airflow.parameter import MAX_EPOCHS, PREVIOUS, START_DATA, START_FROM, find_templates, make_params
 from iteration_lib.airflow.task_group import RUN_KEY, IterationTasks, RunEpochs, check_reference, plan_slices
 
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=10)  # a lost worker or driver; a user's mistake is never retried
 
-_START_FROM = f"{{{{ params.{START_FROM} or '' }}}}"
+_START_FROM, _START_DATA = (f"{{{{ params.{name} or '' }}}}" for name in (START_FROM, START_DATA))
 
 
 def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but one by keyword)
@@ -54,7 +54,8 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
 
     `start_from` is the default of the form's field of that name: RUN_KEY@CHECKPOINT, RUN_KEY or a savepoint's folder.
     The run then goes on behind that checkpoint, for `max_epochs` epochs of its own at most; the tasks own its epochs by
-    their place, so that `e000` runs the first of them, whatever its number.
+    their place, so that `e000` runs the first of them, whatever its number. The form's field `start_data` says whether
+    such a run reads its data anew, or what the checkpoint's run has read.
 
     With `start_from="previous"` each DAG run starts from the last checkpoint that its predecessor left, which is the
     DAG run with the greatest earlier logical date; the first one starts from nothing, and every one reads its data
@@ -75,6 +76,7 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
         run_params=find_templates(given),
         has_form=True,
         start_from=_START_FROM,
+        start_data=_START_DATA,
         waits_for_predecessor=start_from == PREVIOUS,
         run_epochs=run_epochs,
         runner=runner,

@@ -49,7 +49,13 @@ class IterationOperator(BaseOperator):
 class OpenRunOperator(IterationOperator):
     """Creates the run, or finds the one that an earlier try created; checks everything that can be checked first."""
 
-    template_fields: Sequence[str] = (*IterationOperator.template_fields, "state_uri", "start_from", "run_params")
+    template_fields: Sequence[str] = (
+        *IterationOperator.template_fields,
+        "state_uri",
+        "start_from",
+        "start_data",
+        "run_params",
+    )
 
     def __init__(
         self,
@@ -57,6 +63,7 @@ class OpenRunOperator(IterationOperator):
         run_params: Mapping[str, object],
         has_form: bool = False,
         start_from: str = "",
+        start_data: str = "",
         longest: int | None = None,
         state_uri: str | None = None,
         **options: Any,  # noqa: ANN401  (IterationOperator's own)
@@ -66,6 +73,7 @@ class OpenRunOperator(IterationOperator):
         self.run_params = dict(run_params)
         self.has_form = has_form
         self.start_from = start_from
+        self.start_data = start_data
         self.longest = longest
         self.state_uri = state_uri
 

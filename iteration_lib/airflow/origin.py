@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from airflow.sdk import TaskInstanceState
 
 from iteration_lib.airflow.chain import first_epoch_of
-from iteration_lib.airflow.parameter import MAX_EPOCHS, PREVIOUS
+from iteration_lib.airflow.parameter import DATA_CHOICES, MAX_EPOCHS, PREVIOUS
 from iteration_lib.airflow.task_state import find_task_state
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.config import Settings
@@ -38,17 +38,19 @@ _MOST_SKIPPED = 1000  # DAG runs that are looked past, with three questions to A
 _WAY_OUT = "or delete that DAG run, so that this one has another predecessor; then clear this task"
 
 
-def begin_run(
+def begin_run(  # noqa: PLR0913  (what is asked of a DAG run, all but three by keyword)
     store: StoreWithHistory,
     settings: Settings,
     request: Request,
     *,
     start_from: str,
+    start_data: str,
     max_epochs: int,
     task_instance: RuntimeTaskInstanceProtocol,
 ) -> RunRecord:
     """Return the run of this DAG run, made now if there is none; it has at most `max_epochs` epochs of its own.
 
+    Where it is made from a checkpoint, `start_data` says what becomes of its data: "new", "kept", or "".
     Raises what `branch_run` and `open_run` raise for a user's mistake.
     """
     begun_by = f"{task_instance.dag_id}/{task_instance.run_id}"
@@ -69,9 +71,17 @@ def begin_run(
         params=request.params,
         more_epochs=max_epochs,
         state_uri=settings.state_uri,  # where this DAG's state goes, wherever its origin's is
-        data="new" if is_previous else None,  # each date has data of its own, also where its place is the same
+        # each date has data of its own, also where its place is the same
+        data=_data_of(start_data) or ("new" if is_previous else None),
     )
     return branch_run(store, settings, branching)
+
+
+def _data_of(start_data: str) -> Literal["new", "kept"] | None:
+    found = next((choice for choice in DATA_CHOICES if choice == start_data), None)
+    if start_data and found is None:
+        raise UsageError(f"start_data is {start_data!r}; choose {' or '.join(DATA_CHOICES)}, or leave it empty")
+    return found
 
 
 def _left_by_predecessor(store: StoreWithHistory, task_instance: RuntimeTaskInstanceProtocol) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 from airflow.sdk import Param
 
@@ -11,6 +12,8 @@ from iteration_lib.errors import UsageError
 
 MAX_EPOCHS = "max_epochs"
 START_FROM = "start_from"
+START_DATA = "start_data"
+DATA_CHOICES: tuple[Literal["new", "kept"], ...] = ("new", "kept")  # as the value of start_data
 PREVIOUS = "previous"  # as the value of start_from
 _TEMPLATE = re.compile(r"\{\{|\{%")
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
@@ -18,18 +21,20 @@ _DESCRIPTIONS = {
     MAX_EPOCHS: "The run terminates after this many epochs of its own at the latest. The DAG has tasks for {longest}.",
     START_FROM: "Where the run starts from: RUN_KEY@CHECKPOINT, RUN_KEY (its newest checkpoint), a savepoint's folder, "
     "or previous (the last checkpoint of the DAG run before this one). Empty: from nothing.",
+    START_DATA: "What a run that starts from a checkpoint reads: its data anew (new), or what the checkpoint's run has "
+    "read (kept). Empty: kept where it is known to be the same, else anew; where nobody can tell, one is asked for.",
 }
+_NO_PARAMETERS = (START_FROM, START_DATA)
 
 
 def make_params(given: Mapping[str, object], *, longest: int, start_from: str | None) -> dict[str, Param]:
-    """Return a typed Param for every parameter, and one for `start_from`; a `Param` is taken as it is.
+    """Return a typed Param for every parameter, and for `start_from` and `start_data`; a `Param` is taken as it is.
 
     `max_epochs` gets the chain's length as its maximum, so that Airflow refuses a longer run when it is triggered.
     """
-    if START_FROM in given:
-        raise UsageError(
-            f"{START_FROM!r} says where a run starts and is no parameter of it; rename the iteration's own"
-        )
+    for name in _NO_PARAMETERS:
+        if name in given:
+            raise UsageError(f"{name!r} says where a run starts and is no parameter of it; rename the iteration's own")
     params = {name: value if isinstance(value, Param) else _make_param(name, value) for name, value in given.items()}
     limited = params[MAX_EPOCHS]
     params[MAX_EPOCHS] = Param(
@@ -38,6 +43,9 @@ def make_params(given: Mapping[str, object], *, longest: int, start_from: str | 
         schema={"type": "integer", "minimum": 1, **limited.schema, "maximum": longest},
     )
     params[START_FROM] = Param(start_from, description=_DESCRIPTIONS[START_FROM], type=["null", "string"])
+    params[START_DATA] = Param(
+        None, description=_DESCRIPTIONS[START_DATA], type=["null", "string"], enum=[None, *DATA_CHOICES]
+    )
     return params
 
 
@@ -59,7 +67,7 @@ def read_form(
     return {
         name: rendered[name] if name in rendered and value == defaults.get(name) else value
         for name, value in form.items()
-        if name != START_FROM
+        if name not in _NO_PARAMETERS
     }
 
 

@@ -40,6 +40,7 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
     *,
     params: Mapping[str, object] | None = None,
     start_from: str | None = None,
+    start_data: str | None = None,
     max_epochs: int | None = None,
     epochs_per_task: int = 1,
     run_epochs: RunEpochs = "submit",
@@ -54,11 +55,11 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
 ) -> TaskGroup:
     """Return a task group that runs the iteration named by `module:object` inside a larger DAG.
 
-    As `iteration_dag`, with two differences: the run gets nothing of the DAG's own form, unless `params` or
-    `start_from` hand it over as a template (`{"k": "{{ params.k }}"}`), and where it starts from another run it has
-    that run's parameters where none are given; and its key holds the group's id, so that a DAG may have several. What
-    comes behind the group runs once the run's outputs are published. `start_from="previous"` looks past the DAG runs in
-    which a branch has skipped the group.
+    As `iteration_dag`, with two differences: the run gets nothing of the DAG's own form, unless `params`, `start_from`
+    or `start_data` ("new", "kept") hand it over as a template (`{"k": "{{ params.k }}"}`), and where it starts from
+    another run it has that run's parameters where none are given; and its key holds the group's id, so that a DAG may
+    have several. What comes behind the group runs once the run's outputs are published. `start_from="previous"`
+    looks past the DAG runs in which a branch has skipped the group.
     """
     check_reference(reference)
     given = dict(params or {})
@@ -67,6 +68,7 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
         slices=plan_slices(given, max_epochs=max_epochs, epochs_per_task=epochs_per_task),
         run_params={MAX_EPOCHS: max_epochs, **given},
         start_from=start_from or "",
+        start_data=start_data or "",
         waits_for_predecessor=start_from == PREVIOUS,
         run_epochs=run_epochs,
         runner=runner,
@@ -92,6 +94,7 @@ class IterationTasks:
     run_key: str
     has_form: bool = False
     start_from: str = ""
+    start_data: str = ""
     waits_for_predecessor: bool = False
     run_epochs: RunEpochs = "submit"
     runner: Literal["spark", "local"] = "spark"
@@ -109,6 +112,7 @@ class IterationTasks:
             run_params=self.run_params,
             has_form=self.has_form,
             start_from=self.start_from,
+            start_data=self.start_data,
             longest=self.slices[-1].end_epoch,
             state_uri=self.state_uri,
             **self._shared,

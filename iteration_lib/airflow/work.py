@@ -61,6 +61,7 @@ def open_run(
                 settings,
                 Request(reference=operator.reference, run_key=operator.run_key, params=params),
                 start_from=operator.start_from,
+                start_data=operator.start_data,
                 max_epochs=max_epochs,
                 task_instance=task_instance,
             )

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from iteration_lib.errors import StoreVersionError, UsageError
 from iteration_lib.store.query import sql_folder
-from iteration_lib.store.refusal import not_ours, unavailable
+from iteration_lib.store.refusal import not_ours, shown, unavailable
 
 SCHEMA_VERSION = 10  # the greatest number in sql/migrations; a test compares
 
@@ -68,8 +68,7 @@ def _check_ours(connection: Connection) -> None:
         )
     )
     if found != _OUR_COLUMNS:
-        address = connection.engine.url.render_as_string(hide_password=True)
-        raise not_ours(address, "a table schema_migrations is not ours")
+        raise not_ours(shown(connection.engine.url), "a table schema_migrations is not ours")
 
 
 def upgrade(engine: Engine) -> tuple[Migration, ...]:
@@ -85,8 +84,7 @@ def upgrade(engine: Engine) -> tuple[Migration, ...]:
             _run_script(connection, (sql_folder() / "roles.sql").read_text(encoding="utf-8"))
             return applied
     except DBAPIError as err:
-        address = engine.url.render_as_string(hide_password=True)
-        raise unavailable(err, address=address, schema_version=SCHEMA_VERSION) from err
+        raise unavailable(err, address=shown(engine.url), schema_version=SCHEMA_VERSION) from err
 
 
 def _pending(connection: Connection) -> tuple[Migration, ...]:

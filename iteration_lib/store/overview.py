@@ -100,9 +100,10 @@ def read_epochs(store: PostgresStore, run_id: RunId, epochs: range) -> tuple[Epo
     )
 
 
-def read_kept_checkpoints(store: PostgresStore, run_id: RunId, *, size: int) -> tuple[CheckpointRecord, ...]:
-    """Return checkpoints that something can start from, by id; of too many the pinned ones, then the newest."""
-    return store.read("list_kept_checkpoints", checkpoint_record, run_id=run_id, size=size)
+def read_needed_checkpoints(store: PostgresStore, run_id: RunId, *, outside: range) -> tuple[CheckpointRecord, ...]:
+    """Return the checkpoints of a run, by id, that it needs itself, or a branch, or a person; but for some ids."""
+    ids = {"first_id": outside.start, "last_id": outside.stop - 1}
+    return store.read("list_needed_checkpoints", checkpoint_record, run_id=run_id, **ids)
 
 
 def _span(row: Row) -> Span:

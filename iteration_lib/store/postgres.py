@@ -24,6 +24,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from iteration_lib.errors import (
     OutcomeUnknownError,
     RunNotFoundError,
+    StatementCancelledError,
     StoreUnavailableError,
     StoreVersionError,
 )
@@ -52,8 +53,8 @@ from iteration_lib.store.record import (
     RunRecord,
     StopRecord,
 )
-from iteration_lib.store.refusal import refusal, unavailable
-from iteration_lib.store.retry import Sleep, retry
+from iteration_lib.store.refusal import refusal, shown, unavailable
+from iteration_lib.store.retry import DELAYS_SECONDS, Sleep, retry
 from iteration_lib.store.statement import Call
 
 T = TypeVar("T")
@@ -71,9 +72,9 @@ def open_engine(url: str, *, isolation_level: IsolationLevel = "READ COMMITTED")
     try:
         address = make_url(url)
     except (ArgumentError, ValueError) as err:
-        raise StoreUnavailableError(_without_password(url), f"{_NO_ADDRESS}: {err}") from err
+        raise StoreUnavailableError(_shown(url), f"{_NO_ADDRESS}: {err}") from err
     if address.drivername not in ("postgresql", "postgresql+psycopg2"):
-        raise StoreUnavailableError(_without_password(url), f"{_NO_ADDRESS}: its scheme is {address.drivername}")
+        raise StoreUnavailableError(_shown(url), f"{_NO_ADDRESS}: its scheme is {address.drivername}")
     options = address.query.get("options", "")
     return create_engine(
         address.set(drivername="postgresql+psycopg2"),  # the default is another one since SQLAlchemy 2.1
@@ -94,14 +95,18 @@ def open_engine(url: str, *, isolation_level: IsolationLevel = "READ COMMITTED")
 class PostgresStore:
     """A store in Postgres; implements Store and History."""
 
-    def __init__(self, url: str, *, sleep: Sleep = time.sleep) -> None:
-        """Connect to the store at `url`, such as postgresql://user:password@host/database; `sleep` waits between reads.
+    def __init__(
+        self, url: str, *, sleep: Sleep = time.sleep, read_delays_seconds: Sequence[float] = DELAYS_SECONDS
+    ) -> None:
+        """Connect to the store at `url`, such as postgresql://user:password@host/database.
 
+        `sleep` waits before a call is tried again, for a read as long as `read_delays_seconds` say, once for each.
         Raises StoreUnavailableError, or StoreVersionError when its schema is not this version's.
         """
         self.url = url
-        self._address = _without_password(url)
+        self._address = _shown(url)
         self._sleep = sleep
+        self._read_delays_seconds = read_delays_seconds
         self._engine = open_engine(url, isolation_level="AUTOCOMMIT")
         try:
             with self._engine.connect() as connection:
@@ -251,14 +256,23 @@ class PostgresStore:
         return self.read("list_notices", rows.notice_record, run_id=run_id, listener_id=listener_id)
 
     def read(self, name: str, shape: Callable[[rows.Row], T], **parameters: object) -> tuple[T, ...]:
-        """Return what a named query finds, each row in its shape; tried again when the connection is lost."""
+        """Return what a named query finds, each row in its shape; tried again when the connection is lost.
+
+        A query that was cancelled is not: it would take as long again.
+        """
 
         def read() -> tuple[T, ...]:
             with self._connect() as connection:
                 found = connection.execute(queries()[name], parameters).mappings()
                 return tuple(shape(row) for row in _rows(dict(row) for row in found))
 
-        return retry(read, f"query={name}", sleep=self._sleep)
+        return retry(
+            read,
+            f"query={name}",
+            sleep=self._sleep,
+            delays_seconds=self._read_delays_seconds,
+            but_for=(StatementCancelledError,),
+        )
 
     @contextmanager
     def _connect(self) -> Iterator[Connection]:
@@ -333,8 +347,8 @@ def _rows(found: Iterable[Mapping[str, Any]]) -> list[rows.Row]:  # Any: what co
     ]
 
 
-def _without_password(url: str) -> str:
+def _shown(url: str) -> str:
     try:
-        return make_url(url).render_as_string(hide_password=True)
+        return shown(make_url(url))
     except (ArgumentError, ValueError):
         return "the given address"

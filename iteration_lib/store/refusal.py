@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import psycopg2
 import psycopg2.errors
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from iteration_lib.errors import (
@@ -16,10 +17,11 @@ from iteration_lib.errors import (
     OutcomeUnknownError,
     ProtocolViolationError,
     RunLockedError,
+    StatementCancelledError,
     StoreUnavailableError,
+    StoreUnusableError,
     StoreVersionError,
     SupersededError,
-    UsageError,
 )
 
 
@@ -37,10 +39,11 @@ def refusal(err: DBAPIError, *, address: str, schema_version: int, run_id: str =
         found = StoreVersionError(found=None, expected=schema_version)
     elif isinstance(cause, psycopg2.errors.DuplicateTable | psycopg2.errors.DuplicateFunction):
         found = not_ours(address, said)
-    elif isinstance(cause, psycopg2.errors.LockNotAvailable):
-        found = RunLockedError(f"{address}: {said}")
+    elif isinstance(cause, psycopg2.errors.LockNotAvailable | psycopg2.errors.QueryCanceled):
+        is_locked = isinstance(cause, psycopg2.errors.LockNotAvailable)
+        found = (RunLockedError if is_locked else StatementCancelledError)(f"{address}: {said}")
     elif isinstance(cause, psycopg2.errors.InsufficientPrivilege):
-        found = UsageError(f"the store at {address} refuses this login: {said}; use one that has the role for it")
+        found = StoreUnusableError(address, f"refuses this login: {said}; use one that has the role for it")
     elif isinstance(cause, psycopg2.IntegrityError) and cause.diag.constraint_name == "attempts_attempt_id_key":
         found = SupersededError(run_id=run_id, held=None, current=None)
     elif isinstance(cause, psycopg2.IntegrityError) and cause.diag.constraint_name == "branches_origin_gone":
@@ -58,11 +61,15 @@ def unavailable(err: DBAPIError, *, address: str, schema_version: int) -> Iterat
     return StoreUnavailableError(address, first_line(err)) if isinstance(found, OutcomeUnknownError) else found
 
 
-def not_ours(address: str, problem: str) -> UsageError:
+def not_ours(address: str, problem: str) -> StoreUnusableError:
     """Return the error for a database where others have tables of our names."""
-    return UsageError(
-        f"the database at {address} is used by others ({problem}); give the store a database or a schema of its own"
-    )
+    way_out = "give the store a database or a schema of its own"
+    return StoreUnusableError(address, f"is used by others ({problem}); {way_out}")
+
+
+def shown(address: URL) -> str:
+    """Return an address as messages show it: without its password, and without its options, which may hold another."""
+    return address.set(query={}).render_as_string(hide_password=True)
 
 
 def first_line(err: DBAPIError) -> str:

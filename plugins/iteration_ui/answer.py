@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from iteration_lib.errors import (
     OutcomeUnknownError,
     RunLockedError,
     RunNotFoundError,
+    StatementCancelledError,
     StoreUnavailableError,
+    StoreUnusableError,
     StoreVersionError,
 )
 from iteration_ui.address import page_path, run_page
@@ -22,11 +25,19 @@ from iteration_ui.lookup import NothingToShowError, run_key_of
 
 PROBLEM_SECONDS = 5
 _MISSING = (NothingToShowError, RunNotFoundError, CheckpointNotFoundError)
-_UNAVAILABLE = (StoreUnavailableError, StoreVersionError, OutcomeUnknownError)
+_UNAVAILABLE = (StoreUnavailableError, StoreUnusableError, StoreVersionError, OutcomeUnknownError)
+_SAYS_WHERE: dict[type[Exception], str] = {  # the store lies, which is not for every viewer
+    RunLockedError: "Somebody else is writing to the run",
+    StatementCancelledError: "The store took too long to answer",
+    OutcomeUnknownError: "The store does not answer",
+    StoreUnavailableError: "The store does not answer",
+    StoreUnusableError: "The store cannot be used",
+}
 
 _templates = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
+_logger = logging.getLogger(__name__)
 _FRAMING = "frame-ancestors 'self'; base-uri 'none'; form-action 'self'"
 
 
@@ -52,8 +63,16 @@ def answer_error(request: Request, error: Exception) -> HTMLResponse:
     refresh = PROBLEM_SECONDS if is_page else None
     heading = _heading(error, is_page=is_page)
     back = run_page("", run_key_of(request)) if not is_page else ""
-    page = {"heading": heading, "message": str(error), "back": back}
+    page = {"heading": heading, "message": _message(request, error, is_page=is_page), "back": back}
     return answer_page("problem.html", status=status, **page, title="Iteration", refresh=refresh)
+
+
+def _message(request: Request, error: Exception, *, is_page: bool) -> str:
+    said = next((said for kind, said in _SAYS_WHERE.items() if isinstance(error, kind)), None)
+    if said is None:
+        return str(error)
+    _logger.warning("event=page_refused run_key=%r error=%s", run_key_of(request), error)
+    return f"{said}; the API server's log has the details.{' This page asks again.' if is_page else ''}"
 
 
 def _heading(error: Exception, *, is_page: bool) -> str:

@@ -65,7 +65,8 @@ def is_same_origin(headers: Mapping[str, str], *, base_url: str) -> bool:
     if site is not None:
         return site == "same-origin"
     if origin is not None:
-        return urlsplit(origin).netloc in (headers.get("host"), urlsplit(base_url).netloc)
+        host = urlsplit(origin).netloc  # "" of a page that has no origin, as is that of a base_url without a host
+        return host != "" and host in (headers.get("host"), urlsplit(base_url).netloc)
     return "authorization" in headers
 
 

@@ -13,7 +13,7 @@ from iteration_ui.stores import open_history
 
 
 class NothingToShowError(IterationError):
-    """There is no run at this address, or none yet."""
+    """There is no run at this address, or none yet, or none any more."""
 
 
 def run_key_of(request: Request) -> str:
@@ -28,8 +28,8 @@ def run_of_dag_run(request: Request) -> RunRecord:
     run = open_history().find_run(run_key)
     if run is None or run.run_key != run_key:
         raise NothingToShowError(
-            "This DAG run has opened no iteration yet; its task open_run does. One to which the DAG gives a key or a "
-            "store of its own has no page here."
+            "This DAG run has no iteration: its task open_run has opened none yet, or somebody has deleted it; or the "
+            "DAG gives it a key or a store of its own, and it has no page here."
         )
     return run
 

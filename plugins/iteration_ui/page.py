@@ -84,6 +84,7 @@ class RunPage:
     attempt_pages: Pages
     checkpoints: tuple[CheckpointRow, ...]
     checkpoint_pages: Pages
+    needed_elsewhere: tuple[CheckpointRow, ...]
     buttons: tuple[Button, ...]
 
 
@@ -120,7 +121,10 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         attempt_pages=pages_of(attempts, reading.query, "attempts"),
         checkpoints=checkpoint_rows(reading.checkpoints, now),
         checkpoint_pages=pages_of(reading.checkpoint_window, reading.query, "checkpoints"),
-        buttons=buttons_of(run, has_checkpoint=any(known.has_files for known in reading.checkpoints)),
+        needed_elsewhere=checkpoint_rows(reading.needed_elsewhere, now),
+        buttons=buttons_of(
+            run, has_checkpoint=any(known.has_files for known in (*reading.checkpoints, *reading.needed_elsewhere))
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""What is read of a run for its tab? Some of its rows, what can be started from, and all epochs counted together."""
+"""What is read of a run for its tab? Some of its rows, what is needed of it, and all epochs counted together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iteration_lib.store.overview import (
     read_attempt_spans,
     read_edge_spans,
     read_epochs,
-    read_kept_checkpoints,
+    read_needed_checkpoints,
     read_spans,
 )
 from iteration_lib.store.postgres import PostgresStore
@@ -27,7 +27,7 @@ from iteration_lib.store.record import (
     StopRecord,
 )
 from iteration_ui.grid import width_for
-from iteration_ui.paging import NEWEST, NO_ROWS, ROWS_SHOWN, TableQuery, Window, window_of
+from iteration_ui.paging import NEWEST, NO_ROWS, TableQuery, Window, window_of
 
 RATED_EPOCHS = 20  # the newest, by which the rate is told
 
@@ -36,8 +36,8 @@ RATED_EPOCHS = 20  # the newest, by which the rate is told
 class RunReading:
     """A run as it was read; a span has `width` epochs.
 
-    `epochs` are those of a window, and `newest` those that tell how fast it goes. `checkpoints` are those of a window
-    and, whatever it is, those that something can start from.
+    `epochs` and `checkpoints` are those of a window; `newest` are the epochs that tell how fast it goes, and
+    `needed_elsewhere` the checkpoints outside of the window that its run, a branch or a person needs.
     """
 
     run: RunRecord
@@ -48,6 +48,7 @@ class RunReading:
     newest: Sequence[EpochRecord] = ()
     attempts: Sequence[AttemptRecord] = ()
     checkpoints: Sequence[CheckpointRecord] = ()
+    needed_elsewhere: Sequence[CheckpointRecord] = ()
     operators: Sequence[OperatorRecord] = ()
     fallbacks: Sequence[FallbackRecord] = ()
     stops: Sequence[StopRecord] = ()
@@ -73,7 +74,8 @@ def read_run(store: PostgresStore, run: RunRecord, query: TableQuery = NEWEST) -
         epochs=read_epochs(store, run.run_id, epochs.numbers),
         newest=store.list_epochs(run.run_id, run.last_durable_epoch + 1 - RATED_EPOCHS),
         attempts=store.list_attempts(run.run_id),
-        checkpoints=_read_checkpoints(store, run, checkpoints),
+        checkpoints=store.list_checkpoints(run.run_id, checkpoints.numbers),
+        needed_elsewhere=read_needed_checkpoints(store, run.run_id, outside=checkpoints.numbers),
         operators=store.list_operators(run.run_id),
         fallbacks=store.list_fallbacks(run.run_id),
         stops=store.list_stops(run.run_id),
@@ -83,10 +85,3 @@ def read_run(store: PostgresStore, run: RunRecord, query: TableQuery = NEWEST) -
         edge_spans=read_edge_spans(store, run.run_id, width=width),
         attempt_spans=read_attempt_spans(store, run.run_id),
     )
-
-
-def _read_checkpoints(store: PostgresStore, run: RunRecord, window: Window) -> Sequence[CheckpointRecord]:
-    shown = store.list_checkpoints(run.run_id, window.numbers)
-    kept = read_kept_checkpoints(store, run.run_id, size=ROWS_SHOWN)
-    found = {known.checkpoint_id: known for known in (*kept, *shown)}
-    return [found[checkpoint_id] for checkpoint_id in sorted(found)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from iteration_lib.airflow.parameter import MAX_EPOCHS, START_FROM
+from iteration_lib.airflow.parameter import MAX_EPOCHS, START_DATA, START_FROM
 from iteration_lib.model.params import Scalar
 
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
@@ -38,7 +38,7 @@ def make_start_form(
 
     A run's max_epochs counts from epoch 0 on, and the form's counts those of the run itself.
     """
-    asked = {name: value for name, value in params.items() if name != START_FROM}
+    asked = {name: value for name, value in params.items() if name not in (START_FROM, START_DATA)}
     if isinstance(max_epochs := asked.get(MAX_EPOCHS), int):
         asked[MAX_EPOCHS] = max_epochs - first_epoch
     return StartForm(

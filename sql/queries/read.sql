@@ -237,19 +237,21 @@ WHERE checkpoints.run_id = :run_id
     AND (CAST(:ids AS bigint[]) IS NULL OR checkpoints.checkpoint_id = ANY (CAST(:ids AS bigint[])))
 ORDER BY checkpoints.checkpoint_id;
 
--- list_kept_checkpoints: the newest checkpoints of a run that something can start from, before them those that a person pins
-SELECT kept.checkpoint_id, kept.epoch, kept.fencing_token, kept.kind, kept.status, kept.manifest_path,
-    kept.manifest_sha256, kept.size_bytes, kept.failure, kept.reason, kept.triggered_at, kept.ended_at,
-    checkpoint_needs.by_branches, checkpoint_needs.by_person, checkpoint_needs.safe_to_delete
+-- list_needed_checkpoints: the checkpoints of a run that are needed, but for those from one id to another, oldest first
+SELECT checkpoints.checkpoint_id, checkpoints.epoch, checkpoints.fencing_token, checkpoints.kind, checkpoints.status,
+    checkpoints.manifest_path, checkpoints.manifest_sha256, checkpoints.size_bytes, checkpoints.failure,
+    checkpoints.reason, checkpoints.triggered_at, checkpoints.ended_at, checkpoint_needs.by_branches,
+    checkpoint_needs.by_person, checkpoint_needs.safe_to_delete
 FROM (
-    SELECT checkpoints.run_id, checkpoints.checkpoint_id, checkpoints.epoch, checkpoints.fencing_token,
-        checkpoints.kind, checkpoints.status, checkpoints.manifest_path, checkpoints.manifest_sha256,
-        checkpoints.size_bytes, checkpoints.failure, checkpoints.reason, checkpoints.triggered_at, checkpoints.ended_at
-    FROM checkpoints LEFT JOIN checkpoint_pins USING (run_id, checkpoint_id)
-    WHERE checkpoints.run_id = :run_id AND checkpoints.status IN ('COMPLETED', 'SUBSUMED')
-    ORDER BY checkpoint_pins.pinned_by IS NULL, checkpoints.checkpoint_id DESC LIMIT :size
-) AS kept JOIN checkpoint_needs USING (run_id, checkpoint_id)
-ORDER BY kept.checkpoint_id;
+    SELECT checkpoint_id FROM checkpoints WHERE run_id = :run_id AND status = 'COMPLETED'
+    UNION
+    SELECT checkpoint_id FROM checkpoint_pins WHERE run_id = :run_id
+    UNION
+    SELECT origin_checkpoint_id FROM branches WHERE origin_run_id = :run_id AND released_at IS NULL
+) AS needed JOIN checkpoints USING (checkpoint_id) JOIN checkpoint_needs USING (run_id, checkpoint_id)
+WHERE checkpoints.run_id = :run_id AND checkpoint_id NOT BETWEEN :first_id AND :last_id
+    AND checkpoints.status IN ('COMPLETED', 'SUBSUMED')
+ORDER BY checkpoint_id;
 
 -- list_retained: the checkpoints of a run that were completed and are not discarded, with one metric of their epochs
 SELECT checkpoints.checkpoint_id, checkpoints.epoch,

@@ -18,12 +18,16 @@ from iteration_lib.airflow.chain import Action
 from iteration_lib.airflow.operators import EpochsOperator, FinishRunOperator, OpenRunOperator
 from iteration_lib.airflow.work import RunningEpochs
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.model.definition import describe
+from iteration_lib.model.iteration import Iteration
 from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.saving import save_run
 from iteration_lib.stopping import request_stop
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import BranchRecord, RunRecord
+from tests.iterations.drawn import by_spark, drawn
+from tests.store_script import a_run, an_origin
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
@@ -392,6 +396,62 @@ def test_start_that_is_not_there_fails_the_first_task_for_good(daily: Daily, sta
     ended(daily)
 
     assert refusal(daily, DagRun(day=1), start_from=start_from).startswith(message)
+
+
+def open_drawn(dag_run: DagRun, origin: RunRecord, **options: Any) -> None:
+    """Do what the first task does that starts a run from the first checkpoint of another one."""
+    OpenRunOperator(
+        task_id="open_run",
+        reference=origin.reference,
+        run_key=f"daily/{dag_run.run_id}",
+        run_params={"desk": "d", "max_epochs": 2, **options.pop("params", {})},
+        start_from=f"{origin.run_key}@1",
+        **options,
+    ).execute({"ti": dag_run, "params": {}})  # type: ignore[arg-type]  # what of Airflow's it needs
+
+
+def origin_drawn(daily: Daily, iteration: Iteration) -> RunRecord:
+    """Return a run whose data streams take parameters."""
+    run = a_run(
+        reference=f"tests.iterations.drawn:{iteration.name}",
+        definition=describe(iteration.graph()),
+        params={"desk": "d", "scale": 1.0, "max_epochs": 3},
+    )
+    an_origin(daily.store, run, epoch=1)
+    found = daily.store.find_run(run.run_id)
+    assert found is not None
+    return found
+
+
+def test_data_of_which_nobody_can_tell_is_asked_about_in_airflows_words_and_then_kept(daily: Daily) -> None:
+    origin, dag_run = origin_drawn(daily, by_spark), DagRun(day=1)
+
+    with pytest.raises(AirflowFailException) as refused:
+        open_drawn(dag_run, origin, params={"scale": 7.0})
+    open_drawn(dag_run, origin, params={"scale": 7.0}, start_data="kept")
+
+    assert "whether it reads anew (--new-data, in Airflow start_data: new) or what" in str(refused.value)
+    branch = daily.branch(dag_run)
+    assert branch is not None
+    assert ("seed_rows", "table") == branch.keeps
+
+
+@pytest.mark.parametrize(
+    ("start_data", "keeps"), [("", ("mean_row", "rows")), ("kept", ("mean_row", "rows")), ("new", ())]
+)
+def test_data_is_read_anew_where_a_person_says_so(daily: Daily, start_data: str, keeps: tuple[str, ...]) -> None:
+    dag_run = DagRun(day=1)
+
+    open_drawn(dag_run, origin_drawn(daily, drawn), start_data=start_data)
+
+    branch = daily.branch(dag_run)
+    assert branch is not None
+    assert keeps == branch.keeps
+
+
+def test_word_about_data_that_nobody_knows_is_refused(daily: Daily) -> None:
+    with pytest.raises(AirflowFailException, match="start_data is 'fresh'; choose new or kept, or leave it empty"):
+        open_drawn(DagRun(day=1), origin_drawn(daily, drawn), start_data="fresh")
 
 
 def test_savepoint_a_file_of_which_is_gone_fails_the_first_task_for_good_and_is_named(daily: Daily) -> None:

@@ -19,18 +19,21 @@ from iteration_lib.errors import (
     OutcomeUnknownError,
     ProtocolViolationError,
     RunLockedError,
+    StatementCancelledError,
     StoreUnavailableError,
     StoreVersionError,
 )
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
+from iteration_lib.store.reader import open_reader
 from iteration_lib.store.refusal import refusal
 from tests.protocol_script import claim
 from tests.store_script import a_run, added, new_family
 
 pytestmark = pytest.mark.postgres
 
+HASTY = "options=-c%20statement_timeout%3D200ms"
 IMPATIENT = "options=-c%20lock_timeout%3D20ms"
 
 
@@ -79,6 +82,21 @@ def test_server_that_is_not_there_is_named_without_its_password() -> None:
         )
         assert f"somebody:***@127.0.0.1:{port}/km (" in str(caught.value)
         assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("secret", ["password", "sslpassword"])
+@pytest.mark.parametrize("opening", ["store", "upgrade"])
+def test_server_that_is_not_there_is_named_without_the_options_that_lead_to_it(opening: str, secret: str) -> None:
+    """One of them may be a password, and Airflow's own pages show all of a connection's extra fields to nobody."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+
+    with pytest.raises(StoreUnavailableError) as caught:
+        (PostgresStore if opening == "store" else upgrade_at)(
+            f"postgresql+psycopg2://somebody@127.0.0.1:{port}/km?sslkey=/keys/mine&{secret}=top-secret"
+        )
+
+    assert f"the store at postgresql+psycopg2://somebody@127.0.0.1:{port}/km (" in str(caught.value)
 
 
 def upgrade_at(url: str) -> None:
@@ -161,15 +179,58 @@ def test_read_gives_up_when_the_store_stays_away(empty_store: str, store_url: st
     upgrade_at(empty_store)
     slept: list[float] = []
     store = PostgresStore(empty_store, sleep=slept.append)
-    name = make_url(empty_store).database
-    execute(store_url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
-    execute(store_url, f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'")  # noqa: S608 - a name
+    close_database(empty_store, store_url)
 
     with pytest.raises(OutcomeUnknownError):
         store.list_runs()
 
     assert 7 == len(slept)
     store.close()
+
+
+def test_page_that_cannot_read_asks_the_store_a_second_time_and_no_more(empty_store: str, store_url: str) -> None:
+    """A server that was started again has ended every connection that was kept; beyond that a page asks by itself."""
+    upgrade_at(empty_store)
+    slept: list[float] = []
+    store = open_reader(empty_store, sleep=slept.append)
+    end_connections(empty_store)
+
+    assert () == store.list_runs()
+    close_database(empty_store, store_url)
+    with pytest.raises(OutcomeUnknownError):
+        store.list_runs()
+
+    assert [0.1, 0.1] == slept
+    store.close()
+
+
+def test_read_that_takes_too_long_is_cancelled_and_not_tried_again(empty_store: str) -> None:
+    """It would take as long again, and hold the database up for as long."""
+    upgrade_at(empty_store)
+    slept: list[float] = []
+    hasty = PostgresStore(f"{empty_store}&{HASTY}", sleep=slept.append)
+    engine = open_engine(empty_store)
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(StatementCancelledError) as caught:
+            hasty.list_runs()
+
+    assert [] == slept
+    assert "canceling statement due to statement timeout); nothing was changed" in str(caught.value)
+    engine.dispose()
+    hasty.close()
+
+
+def test_write_that_is_cancelled_while_it_waits_is_tried_again(store: PostgresStore, store_url: str) -> None:
+    hasty, run_id = PostgresStore(f"{store_url}&{HASTY}"), added(store)
+    holding = contextlib.ExitStack()
+    holding.enter_context(store.transaction(run_id))
+
+    state = Coordinator(hasty, sleep=lambda _: holding.close()).apply(run_id, claim(family=new_family()))
+
+    assert 1 == state.fencing_token
+    hasty.close()
 
 
 def test_run_that_another_does_not_let_go_is_said_to_be_locked(store: PostgresStore, store_url: str) -> None:
@@ -284,7 +345,7 @@ def test_number_that_no_column_holds_is_our_bug_and_no_lost_connection(store: Po
         ("DO 'BEGIN RAISE deadlock_detected; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE disk_full; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE lock_not_available; END'", RunLockedError),
-        ("DO 'BEGIN RAISE query_canceled; END'", OutcomeUnknownError),
+        ("DO 'BEGIN RAISE query_canceled; END'", StatementCancelledError),
         ("DO 'BEGIN RAISE admin_shutdown; END'", OutcomeUnknownError),
         ("SET TRANSACTION READ ONLY; SELECT pg_notify('a', 'b'); DELETE FROM runs", OutcomeUnknownError),
         ("SELECT pg_terminate_backend(pg_backend_pid())", OutcomeUnknownError),
@@ -315,6 +376,13 @@ def execute(url: str, statement: str) -> None:
     )
     with closing(connection), connection, connection.cursor() as cursor:
         cursor.execute(statement)
+
+
+def close_database(url: str, store_url: str) -> None:
+    """Let nobody into a database any more, and end the connections that there are."""
+    name = make_url(url).database
+    execute(store_url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    execute(store_url, f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'")  # noqa: S608 - a name
 
 
 def end_connections(url: str) -> None:

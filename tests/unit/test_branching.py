@@ -108,7 +108,7 @@ def test_stream_that_reads_by_spark_is_asked_about_where_its_parameters_are_othe
     assert (
         (
             "data stream 'table' reads by Spark and takes parameters, which are others now; say whether it reads anew "
-            "(--new-data) or what the origin read (--keep-data)"
+            "(--new-data, in Airflow start_data: new) or what the origin read (--keep-data, start_data: kept)"
         ),
         "data stream 'seed_rows' comes once, in epoch 0: no epoch of a branch would see it anew",
     ) == caught.value.reasons

@@ -92,6 +92,7 @@ def test_params_are_typed_by_their_defaults() -> None:
         "exact": {"type": "boolean"},
         "max_epochs": {"type": "integer", "minimum": 1, "maximum": 30},
         "start_from": {"type": ["null", "string"]},
+        "start_data": {"type": ["null", "string"], "enum": [None, "new", "kept"]},
     } == {name: dag.params.get_param(name).schema for name in dag.params}
 
 
@@ -115,7 +116,7 @@ def test_own_param_keeps_its_help_and_gets_the_chains_length() -> None:
 def test_max_epochs_alone_becomes_the_parameter() -> None:
     dag = iteration_dag("my_team.kmeans:kmeans", max_epochs=4)
 
-    assert {"max_epochs": 4, "start_from": None} == dag.params.dump()
+    assert {"max_epochs": 4, "start_from": None, "start_data": None} == dag.params.dump()
 
 
 def test_start_from_is_a_field_with_help_whose_default_is_the_dag_files() -> None:
@@ -125,6 +126,7 @@ def test_start_from_is_a_field_with_help_whose_default_is_the_dag_files() -> Non
     opening = dag.get_task("open_run")
     assert ("nightly@3", "{{ params.start_from or '' }}") == (field.value, opening.start_from)
     assert str(field.description).startswith("Where the run starts from: RUN_KEY@CHECKPOINT, RUN_KEY")
+    assert "{{ params.start_data or '' }}" == opening.start_data
 
 
 @pytest.mark.parametrize("start_from", [None, "nightly@3"])
@@ -150,7 +152,9 @@ def test_text_that_is_a_template_is_rendered_by_the_first_task_and_stays_a_field
     opening = dag.get_task("open_run")
     assert {"input": "/data/{{ ds }}"} == opening.run_params
     assert "/data/{{ ds }}" == dag.params["input"]
-    assert {"run_params", "start_from", "state_uri", "run_key", "store_conn_id"} == set(opening.template_fields)
+    assert {"run_params", "start_from", "start_data", "state_uri", "run_key", "store_conn_id"} == set(
+        opening.template_fields
+    )
 
 
 def test_options_of_epochs_reach_their_tasks_alone() -> None:
@@ -189,6 +193,11 @@ def test_dag_options_go_to_the_dag_and_default_args_win_over_ours() -> None:
             "my_team.kmeans:kmeans",
             {"max_epochs": 3, "params": {"start_from": 4}},
             "'start_from' says where a run starts",
+        ),
+        (
+            "my_team.kmeans:kmeans",
+            {"max_epochs": 3, "params": {"start_data": "x"}},
+            "'start_data' says where a run starts",
         ),
         ("my_team.kmeans:kmeans", {"max_epochs": 3, "epochs_per_task": 0}, "epochs_per_task is 0"),
         (

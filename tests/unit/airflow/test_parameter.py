@@ -9,7 +9,7 @@ RENDERED = {"input": "/data/2026-01-01"}
 
 
 def test_template_that_was_left_alone_is_rendered_and_where_to_start_is_no_parameter() -> None:
-    form = {"input": "/data/{{ ds }}", "k": 5, "start_from": "nightly@3"}
+    form = {"input": "/data/{{ ds }}", "k": 5, "start_from": "nightly@3", "start_data": "new"}
 
     assert {"input": "/data/2026-01-01", "k": 5} == read_form(form, defaults=DEFAULTS, rendered=RENDERED)
 

@@ -40,13 +40,19 @@ def test_two_groups_of_a_dag_have_a_run_each_and_skip_their_own_epochs_alone() -
 def test_all_that_the_run_gets_is_the_groups_and_a_field_of_the_form_is_a_template() -> None:
     with DAG("nightly", schedule=None, params={"k": 3}) as dag:
         iteration_task_group(
-            "train", "a.b:c", params={"k": "{{ params.k }}", "scale": 0.5}, max_epochs=5, start_from="previous"
+            "train",
+            "a.b:c",
+            params={"k": "{{ params.k }}", "scale": 0.5},
+            max_epochs=5,
+            start_from="previous",
+            start_data="kept",
         )
 
     opening = dag.get_task("train.open_run")
-    assert (False, "previous", {"k": "{{ params.k }}", "scale": 0.5, "max_epochs": 5}) == (
+    assert (False, "previous", "kept", {"k": "{{ params.k }}", "scale": 0.5, "max_epochs": 5}) == (
         opening.has_form,
         opening.start_from,
+        opening.start_data,
         opening.run_params,
     )
     assert {"train.epochs.e000", "train.finish"} == opening.downstream_task_ids

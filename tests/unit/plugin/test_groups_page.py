@@ -37,6 +37,17 @@ def test_page_is_looked_at_again_for_another_group_may_begin(statuses: tuple[str
     assert refresh_seconds == make_groups_page("k", "1", runs).refresh_seconds
 
 
+def test_link_to_a_group_is_compared_with_its_name_as_it_is_written_and_not_as_an_address_is() -> None:
+    """A browser shows the fragment of an address with all but ASCII in percents, and Airflow takes any letter."""
+    page = make_groups_page("k", "1", [replace(RUN, run_key="k/1/größe")])
+
+    text = bytes(answer_page("groups.html", page=page, title="t", refresh=None).body).decode()
+
+    assert 'href="/iterations/dags/k/runs/1/gr%C3%B6%C3%9Fe" data-group="größe"' in text
+    assert "decodeURIComponent(location.hash || parent.location.hash)" in text
+    assert "link.dataset.group === group" in text
+
+
 def test_page_escapes_what_users_chose() -> None:
     mischief = "<script>alert(1)"
     page = make_groups_page(mischief, mischief, [replace(RUN, run_key=f"{mischief}/{mischief}/{mischief}")])

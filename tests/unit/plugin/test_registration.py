@@ -20,16 +20,21 @@ from iteration_lib.errors import (
     OutcomeUnknownError,
     RunFinishedError,
     RunLockedError,
+    StatementCancelledError,
+    StoreUnavailableError,
+    StoreUnusableError,
 )
 from iteration_ui import IterationPlugin, guard
 from iteration_ui.address import page_path
-from iteration_ui.answer import answer_error
+from iteration_ui.answer import answer_error, answer_page
 from iteration_ui.app import make_app
 from iteration_ui.late_app import LateApp
 from iteration_ui.link import EpochLink
 from iteration_ui.lookup import NothingToShowError
 
 pytestmark = pytest.mark.airflow
+LOGGED, AGAIN = "; the API server&#39;s log has the details.", "This page asks again."
+STORE = "postgresql://somebody:***@db.internal/iteration"
 PLUGINS = Path(__file__).parents[3] / "plugins"
 
 
@@ -96,6 +101,41 @@ def test_page_of_a_problem_says_what_has_become_of_what_was_asked_for_and_leads_
     assert (method == "POST") == ('/iterations/dags/k/runs/m/train">Back to the run</a>' in text)
 
 
+def test_page_of_a_problem_is_loaded_anew_once_there_is_no_problem_and_other_pages_are_not() -> None:
+    """Only a document that is loaded runs scripts, and those of the page that was asked for are not here."""
+    request = Request({"type": "http", "method": "GET", "path_params": {}})
+
+    problem = bytes(answer_error(request, NothingToShowError("none yet")).body).decode()
+    other = bytes(answer_page("done.html", said="x", back="", title="t", refresh=3).body).decode()
+
+    assert (True, True) == ("setTimeout(refresh" in problem, "setTimeout(refresh" in other)
+    assert (True, False) == ("if (answer.ok) return location.reload();" in problem, "location.reload" in other)
+
+
+@pytest.mark.parametrize(
+    ("error", "method", "said"),
+    [
+        (StoreUnavailableError(STORE, "it refused"), "GET", f"The store does not answer{LOGGED} {AGAIN}"),
+        (OutcomeUnknownError(f"{STORE}: cut"), "GET", f"The store does not answer{LOGGED} {AGAIN}"),
+        (StatementCancelledError(STORE), "GET", f"The store took too long to answer{LOGGED} {AGAIN}"),
+        (StoreUnusableError(STORE, "refuses"), "GET", f"The store cannot be used{LOGGED} {AGAIN}"),
+        (StoreUnavailableError(STORE, "it refused"), "POST", f"The store does not answer{LOGGED}"),
+        (OutcomeUnknownError(f"{STORE}: cut"), "POST", f"The store does not answer{LOGGED}"),
+        (RunLockedError(f"{STORE}: held"), "POST", f"Somebody else is writing to the run{LOGGED}"),
+    ],
+)
+def test_viewer_is_not_told_where_the_store_lies_and_the_log_is(
+    error: IterationError, method: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever may see a DAG need not be one who may see Airflow's connections."""
+    request = Request({"type": "http", "method": method, "path_params": {"dag_id": "k", "dag_run_id": "m"}})
+
+    text = bytes(answer_error(request, error).body).decode()
+
+    assert (True, False) == (f"<p>{said}</p>" in text, "db.internal" in text)
+    assert [f"event=page_refused run_key='k/m' error={error}"] == caplog.messages
+
+
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
@@ -115,6 +155,15 @@ def test_request_of_another_site_is_told_from_our_own(headers: dict[str, str], *
     base_url = "https://behind.example.org/airflow"
 
     assert expected == guard.is_same_origin({"host": "host:8080", **headers}, base_url=base_url)
+
+
+@pytest.mark.parametrize("base_url", ["", "/airflow"])
+@pytest.mark.parametrize("origin", ["null", "", "file://"])
+def test_origin_that_names_no_host_is_another_site_where_airflow_does_not_know_its_own(
+    base_url: str, origin: str
+) -> None:
+    assert not guard.is_same_origin({"host": "host:8080", "origin": origin}, base_url=base_url)
+    assert guard.is_same_origin({"host": "host:8080", "origin": "http://host:8080"}, base_url=base_url)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from iteration_ui.answer import answer_page
 from iteration_ui.start_form import Field, StartForm, make_start_form
 
 
@@ -31,6 +34,15 @@ def test_form_has_a_typed_field_for_each_parameter_and_names_the_checkpoint() ->
     )
 
 
+def test_form_asks_what_becomes_of_the_data() -> None:
+    form = make_start_form("kmeans/manual__1", {"k": 3}, checkpoint_id=4, epoch=7)
+
+    text = bytes(answer_page("start.html", form=form, back="x", site="", title="t").body).decode()
+
+    assert ["", "new", "kept"] == re.findall(r'<option value="(\w*)">', text)
+    assert 'data-name="start_data" data-kind="null"' in text
+
+
 @pytest.mark.parametrize(("max_epochs", "shown"), [(12, "8"), (None, "")])
 def test_form_of_a_branch_counts_its_own_epochs_as_its_dag_does(max_epochs: int | None, shown: str) -> None:
     form = make_start_form("kmeans/b", {"max_epochs": max_epochs}, checkpoint_id=2, epoch=5, first_epoch=4)
@@ -39,6 +51,8 @@ def test_form_of_a_branch_counts_its_own_epochs_as_its_dag_does(max_epochs: int 
 
 
 def test_checkpoint_that_the_origin_started_from_is_not_asked_for_again() -> None:
-    form = make_start_form("kmeans/b", {"k": 3, "start_from": "kmeans/a@1"}, checkpoint_id=2, epoch=1)
+    params = {"k": 3, "start_from": "kmeans/a@1", "start_data": "new"}
+
+    form = make_start_form("kmeans/b", params, checkpoint_id=2, epoch=1)
 
     assert ("kmeans/b@2", ["k"]) == (form.start_from, [field.name for field in form.fields])
