@@ -125,6 +125,14 @@ def test_pages_lead_to_their_neighbours_and_keep_what_was_asked_for(page: int, n
     assert (3, newer and asked + newer, older and asked + older) == (shown.pages, shown.newer, shown.older)
 
 
+def test_page_behind_the_last_is_shown_as_the_last() -> None:
+    shown = make_runs_page(RunsQuery(page=9), RunsReading(listing=Listing(runs=(RUN,), total=PAGE_SIZE + 1)))
+
+    text = bytes(answer_page("runs.html", page=shown, title="t").body).decode()
+    assert (2, "?page=1", "") == (shown.number, shown.newer, shown.older)
+    assert "page 2 of 2" in text
+
+
 def test_chart_has_a_line_for_each_run_that_is_compared_and_a_gap_for_none() -> None:
     other = replace(RUN, run_id=RunId("1c6d"), run_key="kmeans/other")
     spans = [
