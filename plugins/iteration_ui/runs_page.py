@@ -40,8 +40,8 @@ class RunRow:
 class RunsPage:
     """Some of all runs, and those that are compared in `charts`, each in the colour of its place.
 
-    It is page `number`, the last one where a later one was asked for. `too_many` is how many more were chosen than have
-    a colour.
+    It is page `number`, the last one where a later one was asked for. `too_many` more were chosen than
+    there are `colours`.
     """
 
     query: RunsQuery
@@ -55,6 +55,7 @@ class RunsPage:
     older: str
     compared: tuple[RunRow, ...]
     too_many: int
+    colours: int
     charts: tuple[Chart, ...]
 
 
@@ -75,7 +76,8 @@ def make_runs_page(query: RunsQuery, reading: RunsReading) -> RunsPage:
         newer=_address(query, number - 1) if number > 1 else "",
         older=_address(query, number + 1) if number < pages else "",
         compared=tuple(make_row(run, is_compared=True) for run in reading.compared),
-        too_many=max(0, len(query.compare) - MAX_COMPARED),
+        too_many=reading.too_many,
+        colours=MAX_COMPARED,
         charts=tuple(_charts(reading.compared, reading.spans)),
     )
 

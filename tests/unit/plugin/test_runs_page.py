@@ -156,13 +156,16 @@ def test_chart_has_a_line_for_each_run_that_is_compared_and_a_gap_for_none() -> 
 
 @pytest.mark.parametrize(("chosen", "said"), [(8, ""), (9, "1 more is not compared"), (11, "3 more are not compared")])
 def test_page_says_how_many_runs_it_has_no_colour_for(chosen: int, said: str) -> None:
-    query = RunsQuery(compare=tuple(RunId(str(number)) for number in range(chosen)))
+    reading = RunsReading(
+        listing=Listing(runs=(), total=0), compared=[RUN] * min(chosen, 8), too_many=max(0, chosen - 8)
+    )
 
-    page = make_runs_page(query, RunsReading(listing=Listing(runs=(), total=0), compared=[RUN] * min(chosen, 8)))
+    page = make_runs_page(RunsQuery(), reading)
 
     text = bytes(answer_page("runs.html", page=page, title="t").body).decode()
     assert (max(0, chosen - 8), said != "") == (page.too_many, "not compared" in text)
     assert said in text
+    assert (said != "") == ("there are colours for 8." in text)
 
 
 def test_page_escapes_what_users_chose() -> None:
