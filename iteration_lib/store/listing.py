@@ -73,7 +73,10 @@ class RunMetricSpan(MetricSpan):
 
 
 def read_listing(store: PostgresStore, wanted: RunFilter, *, size: int, skip: int = 0) -> Listing:
-    """Return runs as a forest: each behind the one that it branched from, the trees with the newest runs first."""
+    """Return runs as a forest: each behind the one that it branched from, the trees with the newest runs first.
+
+    Where `skip` would leave none, they are those of the last page of this size.
+    """
     found = store.read(
         "list_forest",
         lambda row: (_listed(row), int(row["total"])),

@@ -40,7 +40,8 @@ class RunRow:
 class RunsPage:
     """Some of all runs, and those that are compared in `charts`, each in the colour of its place.
 
-    `too_many` is how many more were chosen than have a colour.
+    It is page `number`, the last one where a later one was asked for. `too_many` more were chosen than
+    there are `colours`.
     """
 
     query: RunsQuery
@@ -48,11 +49,13 @@ class RunsPage:
     statuses: tuple[str, ...]
     rows: tuple[RunRow, ...]
     total: int
+    number: int
     pages: int
     newer: str
     older: str
     compared: tuple[RunRow, ...]
     too_many: int
+    colours: int
     charts: tuple[Chart, ...]
 
 
@@ -60,6 +63,7 @@ def make_runs_page(query: RunsQuery, reading: RunsReading) -> RunsPage:
     """Return the page that a viewer asked for."""
     total = reading.listing.total
     pages = max(1, math.ceil(total / PAGE_SIZE))
+    number = min(query.page, pages)
     chosen = {run.run_id for run in reading.compared}
     return RunsPage(
         query=query,
@@ -67,11 +71,13 @@ def make_runs_page(query: RunsQuery, reading: RunsReading) -> RunsPage:
         statuses=tuple(status.value for status in RunStatus),
         rows=tuple(make_row(run, is_compared=run.run_id in chosen) for run in reading.listing.runs),
         total=total,
+        number=number,
         pages=pages,
-        newer=_address(query, query.page - 1) if query.page > 1 else "",
-        older=_address(query, query.page + 1) if query.page < pages else "",
+        newer=_address(query, number - 1) if number > 1 else "",
+        older=_address(query, number + 1) if number < pages else "",
         compared=tuple(make_row(run, is_compared=True) for run in reading.compared),
-        too_many=max(0, len(query.compare) - MAX_COMPARED),
+        too_many=reading.too_many,
+        colours=MAX_COMPARED,
         charts=tuple(_charts(reading.compared, reading.spans)),
     )
 

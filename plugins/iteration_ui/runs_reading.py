@@ -38,11 +38,15 @@ class RunsQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsReading:
-    """What was read; `dag_ids` are those of all the runs that the viewer may see."""
+    """What was read; `dag_ids` are those of all the runs that the viewer may see.
+
+    `compared` are the first of those chosen ones that are there, and that he may see; `too_many` is how many more are.
+    """
 
     listing: Listing
     dag_ids: Sequence[str] = ()
     compared: Sequence[ListedRun] = ()
+    too_many: int = 0
     spans: Sequence[RunMetricSpan] = field(default=())
 
 
@@ -60,13 +64,13 @@ def read_runs(store: PostgresStore, query: RunsQuery, *, readable: RunFilter) ->
         status=query.status or None,
         name=query.name,
     )
-    compared: tuple[ListedRun, ...] = ()
+    chosen: tuple[ListedRun, ...] = ()
     spans: tuple[RunMetricSpan, ...] = ()
     if query.compare:
-        chosen = RunFilter(
-            prefixes=readable.prefixes, with_unprefixed=readable.with_unprefixed, run_ids=query.compare[:MAX_COMPARED]
-        )
-        compared = read_listing(store, chosen, size=MAX_COMPARED).runs
+        meant = RunFilter(prefixes=readable.prefixes, with_unprefixed=readable.with_unprefixed, run_ids=query.compare)
+        chosen = read_listing(store, meant, size=len(query.compare)).runs
+    first = sorted((run.run_id for run in chosen), key=query.compare.index)[:MAX_COMPARED]
+    compared = tuple(run for run in chosen if run.run_id in first)
     if compared:
         width = width_for(max(run.epochs for run in compared) + 1)
         spans = read_metric_spans(store, [run.run_id for run in compared], width=width)
@@ -74,5 +78,6 @@ def read_runs(store: PostgresStore, query: RunsQuery, *, readable: RunFilter) ->
         listing=read_listing(store, wanted, size=PAGE_SIZE, skip=(query.page - 1) * PAGE_SIZE),
         dag_ids=read_prefixes(store, readable.prefixes),
         compared=compared,
+        too_many=len(chosen) - len(compared),
         spans=spans,
     )

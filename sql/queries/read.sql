@@ -168,7 +168,8 @@ SELECT fencing_token AS attempt, min(epoch) AS first_epoch, max(epoch) AS last_e
     count(*) FILTER (WHERE status = 'DURABLE') AS durable
 FROM epochs WHERE run_id = :run_id GROUP BY fencing_token ORDER BY fencing_token;
 
--- list_forest: the runs of some prefixes that match, each behind the run it branched from; trees with new runs first
+-- list_forest: the runs of some prefixes that match, each behind the run it branched from; trees with new runs first;
+-- behind the last page, the last one
 WITH RECURSIVE matching AS (
     SELECT run_id, created_at, to_char(created_at, 'YYYYMMDDHH24MISSUS') || run_id AS place
     FROM runs
@@ -193,7 +194,8 @@ WITH RECURSIVE matching AS (
     FROM (
         SELECT run_id, tree, depth, path, max(created_at) OVER (PARTITION BY tree) AS newest FROM forest
     ) AS dated
-    ORDER BY place LIMIT :size OFFSET :skip
+    ORDER BY place LIMIT :size
+    OFFSET least(:skip, (SELECT greatest(count(*) - 1, 0) / :size * :size FROM forest))
 )
 SELECT runs.run_id, runs.run_key, runs.reference, runs.status, runs.last_durable_epoch + 1 AS epochs, runs.max_epochs,
     runs.created_at, runs.finished_at, page.depth, page.total, branches.origin_checkpoint_id,

@@ -14,6 +14,7 @@ from sqlalchemy import event
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import CheckpointNotFoundError, RunNotStoppedError
+from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import Holder, RunId
 from iteration_lib.protocol.status import RunStatus
@@ -207,6 +208,21 @@ def test_dry_run_gets_none_of_airflows_settings() -> None:
     path = environment.pop("PYTHONPATH").split(":")
     assert {"HOME": "/me", "ITERATION_STORE_URL": "postgresql://h/d"} == environment
     assert ("/dags", True) == (path[-1], len(path) > 1)
+
+
+def test_runs_that_are_not_there_any_more_take_no_colour_from_those_that_are(store: PostgresStore) -> None:
+    """One is another viewer's, one is deleted: of the nine others eight have a colour, in the order of the choice."""
+    runs = [a_run(f"chosen/{number:02d}") for number in range(10)]
+    others = [a_run("theirs/0"), *runs]
+    for run in others:
+        assert store.add_run(run)
+    Coordinator(store).apply(runs[0].run_id, RunDeleted(deleted_by="ann"))
+    query = RunsQuery(compare=tuple(run.run_id for run in others))
+
+    found = read_runs(store, query, readable=RunFilter(prefixes=["chosen"]))
+
+    assert {run.run_key for run in runs[1:9]} == {run.run_key for run in found.compared}
+    assert 1 == found.too_many
 
 
 def test_page_of_a_thousand_runs_is_read_with_few_queries(store_url: str, store: PostgresStore) -> None:

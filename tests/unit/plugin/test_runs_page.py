@@ -125,6 +125,14 @@ def test_pages_lead_to_their_neighbours_and_keep_what_was_asked_for(page: int, n
     assert (3, newer and asked + newer, older and asked + older) == (shown.pages, shown.newer, shown.older)
 
 
+def test_page_behind_the_last_is_shown_as_the_last() -> None:
+    shown = make_runs_page(RunsQuery(page=9), RunsReading(listing=Listing(runs=(RUN,), total=PAGE_SIZE + 1)))
+
+    text = bytes(answer_page("runs.html", page=shown, title="t").body).decode()
+    assert (2, "?page=1", "") == (shown.number, shown.newer, shown.older)
+    assert "page 2 of 2" in text
+
+
 def test_chart_has_a_line_for_each_run_that_is_compared_and_a_gap_for_none() -> None:
     other = replace(RUN, run_id=RunId("1c6d"), run_key="kmeans/other")
     spans = [
@@ -148,13 +156,16 @@ def test_chart_has_a_line_for_each_run_that_is_compared_and_a_gap_for_none() -> 
 
 @pytest.mark.parametrize(("chosen", "said"), [(8, ""), (9, "1 more is not compared"), (11, "3 more are not compared")])
 def test_page_says_how_many_runs_it_has_no_colour_for(chosen: int, said: str) -> None:
-    query = RunsQuery(compare=tuple(RunId(str(number)) for number in range(chosen)))
+    reading = RunsReading(
+        listing=Listing(runs=(), total=0), compared=[RUN] * min(chosen, 8), too_many=max(0, chosen - 8)
+    )
 
-    page = make_runs_page(query, RunsReading(listing=Listing(runs=(), total=0), compared=[RUN] * min(chosen, 8)))
+    page = make_runs_page(RunsQuery(), reading)
 
     text = bytes(answer_page("runs.html", page=page, title="t").body).decode()
     assert (max(0, chosen - 8), said != "") == (page.too_many, "not compared" in text)
     assert said in text
+    assert (said != "") == ("there are colours for 8." in text)
 
 
 def test_page_escapes_what_users_chose() -> None:
