@@ -59,8 +59,8 @@ class ShowsTheNewestLast(JsonLinesSink):
 
 class PreparesOnlyOnce(JsonLinesSink):
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
-        if self.prepared(transaction).exists():
-            raise FileExistsError(self.prepared(transaction))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.prepared(transaction).touch(exist_ok=False)
         return super().prepare(transaction, publication)
 
 
