@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.sdk.log import mask_secret
 
 from iteration_lib.airflow.interface import AirflowNotFoundException
 from iteration_lib.errors import ConnectionNotFoundError
+
+_TOKEN = f"{SparkConnectHook.PARAM_TOKEN}="
 
 
 def find_connect_url(conn_id: str) -> str:
@@ -21,8 +21,9 @@ def find_connect_url(conn_id: str) -> str:
             "conn_id="
         )
         raise ConnectionNotFoundError(conn_id, way_out) from error
-    token = SparkConnectHook.get_connection(conn_id).password
-    mask_secret(quote(token) if token else None)  # as the address spells it: Airflow masks it as it was given
+    for parameter in url.split(";"):
+        if parameter.startswith(_TOKEN):
+            mask_secret(parameter.removeprefix(_TOKEN))  # as the address spells it: Airflow masks it as it was given
     return url
 
 
