@@ -24,6 +24,8 @@ from iteration_lib.errors import (
     SupersededError,
 )
 
+_BUG = "this is a bug, please report it"
+
 
 def refusal(err: DBAPIError, *, address: str, schema_version: int, run_id: str = "") -> IterationError:
     """Return the error of this project for one of the database, of a connection that was there.
@@ -31,7 +33,6 @@ def refusal(err: DBAPIError, *, address: str, schema_version: int, run_id: str =
     A claim of an attempt that was opened before, did not hear so and has ended since is known by its id alone.
     """
     cause, said = err.orig, first_line(err)
-    bug = "this is a bug, please report it"
     found: IterationError = OutcomeUnknownError(f"{address}: {said}")
     if err.connection_invalidated:
         pass
@@ -39,20 +40,26 @@ def refusal(err: DBAPIError, *, address: str, schema_version: int, run_id: str =
         found = StoreVersionError(found=None, expected=schema_version)
     elif isinstance(cause, psycopg2.errors.DuplicateTable | psycopg2.errors.DuplicateFunction):
         found = not_ours(address, said)
-    elif isinstance(cause, psycopg2.errors.LockNotAvailable | psycopg2.errors.QueryCanceled):
-        is_locked = isinstance(cause, psycopg2.errors.LockNotAvailable)
-        found = (RunLockedError if is_locked else StatementCancelledError)(f"{address}: {said}")
+    elif isinstance(cause, psycopg2.errors.LockNotAvailable):
+        found = RunLockedError(f"{address}: {said}")
+    elif isinstance(cause, psycopg2.errors.QueryCanceled):
+        found = StatementCancelledError(f"{address}: {said}")
     elif isinstance(cause, psycopg2.errors.InsufficientPrivilege):
         found = StoreUnusableError(address, f"refuses this login: {said}; use one that has the role for it")
-    elif isinstance(cause, psycopg2.IntegrityError) and cause.diag.constraint_name == "attempts_attempt_id_key":
-        found = SupersededError(run_id=run_id, held=None, current=None)
-    elif isinstance(cause, psycopg2.IntegrityError) and cause.diag.constraint_name == "branches_origin_gone":
-        found = OriginGoneError(said)
     elif isinstance(cause, psycopg2.IntegrityError):
-        found = ProtocolViolationError(f"the database refused an illegal row: {said}; {bug}")
+        found = _refused_row(cause, said, run_id=run_id)
     elif isinstance(cause, psycopg2.DataError | psycopg2.ProgrammingError | psycopg2.NotSupportedError):
-        found = ProtocolViolationError(f"the database refused a statement: {said}; {bug}")
+        found = ProtocolViolationError(f"the database refused a statement: {said}; {_BUG}")
     return found
+
+
+def _refused_row(cause: psycopg2.IntegrityError, said: str, *, run_id: str) -> IterationError:
+    constraint = cause.diag.constraint_name
+    if constraint == "attempts_attempt_id_key":
+        return SupersededError(run_id=run_id, held=None, current=None)
+    if constraint == "branches_origin_gone":
+        return OriginGoneError(said)
+    return ProtocolViolationError(f"the database refused an illegal row: {said}; {_BUG}")
 
 
 def unavailable(err: DBAPIError, *, address: str, schema_version: int) -> IterationError:
