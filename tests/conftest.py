@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +23,8 @@ pytest_plugins = [
 if "AIRFLOW_HOME" not in os.environ:  # importing Airflow writes a configuration there
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-of-tests-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
+
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "fixture" / "spark_conf"))
 
 settings.register_profile(
     "pr", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

@@ -6,6 +6,7 @@ Killing a driver is three cases: its JVM, its Python, both. What was left must e
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -14,11 +15,14 @@ import pytest
 
 from tests.failover.driven import Bench, Driver, is_over, wait_until
 
+_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
+VICTIMS = [("jvm",), ("python",), *([("jvm", "python")] if _IS_NIGHTLY else [])]
+
 
 @pytest.fixture(scope="module")
 def undisturbed(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the state digest of the run that nobody disturbs."""
-    bench = Bench(store_url=store_url, folder=tmp_path_factory.mktemp("undisturbed"))
+    """Return the state digest of the run that nobody disturbs, which is the plain-Python runner's."""
+    bench = Bench(store_url=store_url, folder=tmp_path_factory.mktemp("undisturbed"), runner="local")
     answer = bench.finish("undisturbed")
     assert (answer["status"], answer["epochs"], answer["terminated_by"]) == ("FINISHED", 8, "max_epochs")
     expected = Counter({"scaled None": 1} | {f"{name} {epoch}": 1 for name in ("sums", "moved") for epoch in range(8)})
@@ -50,7 +54,7 @@ def check_resumed(bench: Bench, run_key: str, digest: str, *, captured: tuple[st
     )  # no durable epoch, and not the operator that is finished for good
 
 
-@pytest.mark.parametrize("victims", [("jvm",), ("python",), ("jvm", "python")], ids="+".join)
+@pytest.mark.parametrize("victims", VICTIMS, ids="+".join)
 def test_a_killed_driver_ends_whole_and_the_run_resumes_to_the_same_bits(
     store_url: str, tmp_path: Path, undisturbed: str, victims: tuple[str, ...]
 ) -> None:
