@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.failover.driven import PATIENCE_SECONDS
+
 PROJECT = Path(__file__).resolve().parents[1]
 COMMAND = (sys.executable, "-c", "from iteration_lib.cli import main; main()")
 
@@ -61,7 +63,7 @@ class CommandLine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=PATIENCE_SECONDS,
         )
         return Answer(ended.returncode, ended.stdout, ended.stderr)
 

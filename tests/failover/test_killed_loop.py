@@ -15,7 +15,7 @@ import pytest
 
 from iteration_lib.protocol.status import EpochStatus, RunStatus
 from iteration_lib.store.postgres import PostgresStore
-from tests.failover.driven import wait_until
+from tests.failover.driven import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -51,7 +51,7 @@ class Desk:
     def run(self, key: str, *, every: int = 1, crash_point: str = "") -> tuple[int, str]:
         """Run the script to its end, and return how it ended and what it printed."""
         process = self.start(key, every=every, crash_point=crash_point)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode in (0, -signal.SIGKILL), err
         return process.returncode, out
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
+from tests.failover.driven import PATIENCE_SECONDS
 from tests.sink_reader import TABLES, WHOLE, Reader, clear, tables
 
 pytestmark = pytest.mark.postgres
@@ -54,7 +55,7 @@ def kill_and_finish(store_url: str, tmp_path: Path, places: tuple[str, ...], *mo
     with Reader(uri=str(uri), url=store_url) as reader:
         for place in places:
             killed = shell.start(REFERENCE, tmp_path.name, *options, ITERATION_CRASH_POINT=f"{place}:kill")
-            _, said = killed.communicate(timeout=120)
+            _, said = killed.communicate(timeout=PATIENCE_SECONDS)
             assert -signal.SIGKILL == killed.returncode, said
         answer = shell.run(REFERENCE, tmp_path.name, *options)
 

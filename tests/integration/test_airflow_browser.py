@@ -19,6 +19,7 @@ from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.savepoint import open_savepoint
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import NewRun
+from tests.failover.driven import PATIENCE_SECONDS
 from tests.fixture.airflow import BASE_PATH, AirflowSite, DagRun, wait_for
 from tests.protocol_script import Sender, claim, part
 from tests.store_script import a_run, new_family, origin_of
@@ -63,7 +64,7 @@ def open_page(airflow: AirflowSite, chromium: Browser) -> Iterator[Open]:
     def opened(path: str, *, user: str = "admin", theme: Theme = "light") -> Page:
         page = chromium.new_page(color_scheme=theme, viewport={"width": 1360, "height": 900})
         pages.append(page)
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(PATIENCE_SECONDS * 1000)
         session = {"name": "_token", "value": airflow.processes.api(user).token, "url": airflow.processes.url}
         page.context.add_cookies([session])
         page.on("console", lambda said: complaints.append(said.text) if POLICY in said.text else None)
@@ -350,7 +351,7 @@ def test_tab_of_a_run_that_fails_follows_it_until_it_has_finished(
 
     (tmp_path / "mended").touch()
     airflow.api.clear(DAG_ID, failed.dag_run_id, task_ids=("epochs.e000",))
-    expect(run.get_by_role("heading", name="FINISHED")).to_be_visible(timeout=60_000)
+    expect(run.get_by_role("heading", name="FINISHED")).to_be_visible()
 
     assert "the first" == run.locator("body").get_attribute("data-page")
 

@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 
 from iteration_lib.store.record import NewRun
 from iteration_ui.app import make_app
+from tests.failover.driven import PATIENCE_SECONDS
 from tests.fixture.airflow import AirflowSite, DagRun
 from tests.store_script import a_run
 
@@ -150,4 +151,4 @@ def test_other_site_cannot_act_in_a_viewers_name(
 def ask(airflow: AirflowSite, method: str, path: str, *, person: str) -> httpx.Response:
     """Call a route as somebody."""
     headers = {} if person == ANONYMOUS else {"Authorization": f"Bearer {airflow.processes.api(person).token}"}
-    return httpx.request(method, f"{airflow.processes.url}/iterations{path}", headers=headers, timeout=60)
+    return httpx.request(method, f"{airflow.processes.url}/iterations{path}", headers=headers, timeout=PATIENCE_SECONDS)

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
+from tests.failover.driven import PATIENCE_SECONDS
 from tests.fixture.airflow import BASE_PATH, AirflowSite, DagRun
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
@@ -133,7 +134,7 @@ def test_nothing_else_is_served(airflow: AirflowSite, path: str) -> None:
 
 def _post(airflow: AirflowSite, path: str, *, user: str) -> httpx.Response:
     headers = {"Authorization": f"Bearer {airflow.processes.api(user).token}"}
-    return httpx.post(f"{airflow.processes.url}/iterations/{path}", headers=headers, timeout=60)
+    return httpx.post(f"{airflow.processes.url}/iterations/{path}", headers=headers, timeout=PATIENCE_SECONDS)
 
 
 def _get(airflow: AirflowSite, path: str, *, user: str = "admin") -> httpx.Response:

@@ -12,6 +12,7 @@ import pytest
 
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import COMMAND, CommandLine
+from tests.failover.driven import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.postgres
 
@@ -255,8 +256,8 @@ def test_savepoint_of_a_run_that_is_driven_is_of_the_next_epoch_that_aligns(stor
                 assert None is asking.poll()
     finally:
         latch.unlink(missing_ok=True)
-        process.communicate(timeout=60)
-    printed, _ = asking.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_SECONDS)
+    printed, _ = asking.communicate(timeout=PATIENCE_SECONDS)
 
     assert (0, 0) == (process.returncode, asking.returncode)
     saved = json.loads(printed)
@@ -284,5 +285,5 @@ def test_run_that_is_driven_is_not_deleted(store_url: str, tmp_path: Path) -> No
         assert "is being driven by" in answer.err
     finally:
         latch.unlink(missing_ok=True)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_SECONDS)
     assert 0 == process.returncode

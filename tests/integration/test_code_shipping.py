@@ -13,6 +13,7 @@ import pytest
 
 from iteration_lib.errors import IterationNotFoundError
 from iteration_lib.runner.code_shipping import write_zip
+from tests.failover.driven import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_executors_of_a_cluster_run_code_that_they_were_sent(cluster: str, team:
         [sys.executable, "-c", textwrap.dedent(SCRIPT), cluster, str(team)],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_SECONDS,
         check=False,
         env=os.environ | {"PYTHONPATH": root, "PYSPARK_PYTHON": sys.executable},
     )

@@ -20,7 +20,7 @@ import pytest
 from iteration_lib.errors import OperatorFailedError
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import COMMAND, PROJECT, Answer, CommandLine
-from tests.failover.driven import wait_until
+from tests.failover.driven import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -515,7 +515,7 @@ def test_interrupted_run_ends_its_attempt_and_goes_on_at_once(
     wait_until(lambda: Path(f"{latch}.reached").exists(), "the operator to be held")
 
     process.send_signal(how)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     latch.unlink()
     resumed = shell.run(COUNTED, key, *options)
 
@@ -546,7 +546,7 @@ def test_run_on_a_terminal_shows_a_bar_over_the_epochs(shell: CommandLine) -> No
     )
     os.close(follower)
     shown = read_all(leader)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE_SECONDS)
 
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     assert (0, EPOCHS) == (process.returncode, json.loads(out)["epochs"])

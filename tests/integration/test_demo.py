@@ -13,6 +13,7 @@ import pytest
 
 from iteration_lib.airflow.standalone.marked import find_marked
 from iteration_lib.store.embedded import EmbeddedPostgres
+from tests.failover.driven import PATIENCE_SECONDS
 from tests.fixture.airflow import ROOT, wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.spark]
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.spark]
 def test_demo_ends_with_the_result_where_to_look_and_no_process(tmp_path: Path) -> None:
     demo = _start(tmp_path, "--exit")
 
-    said = demo.communicate(timeout=240)[0]
+    said = demo.communicate(timeout=2 * PATIENCE_SECONDS)[0]
 
     assert 0 == demo.returncode, said
     for fact in ("FINISHED", "criteria", "inertia", "/plugin/iteration", "password", "outputs/model"):
@@ -36,7 +37,7 @@ def test_demo_that_is_stopped_while_spark_runs_leaves_no_process(tmp_path: Path)
     wait_for(lambda: _java_of(mark), what="Spark's JVM")
 
     demo.send_signal(signal.SIGINT)
-    said = demo.communicate(timeout=60)[0]
+    said = demo.communicate(timeout=PATIENCE_SECONDS)[0]
 
     assert 130 == demo.returncode, said
     assert [] == _left(tmp_path)

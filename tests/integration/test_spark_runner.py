@@ -27,6 +27,7 @@ from iteration_lib.state.digest import RowDigest, row_digest
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from tests import runner_cases as cases
+from tests.failover.driven import PATIENCE_SECONDS
 from tests.runner_cases import Harness, Params
 
 if TYPE_CHECKING:
@@ -455,7 +456,7 @@ def test_death_of_the_jvm_is_an_execution_lost(tmp_path: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
         cwd=Path(__file__).parents[2],
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},

@@ -15,7 +15,7 @@ import pytest
 from iteration_lib.launch import find_run
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import COMMAND, PROJECT, Answer, CommandLine
-from tests.failover.driven import wait_until
+from tests.failover.driven import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -44,7 +44,7 @@ def held_in_epoch_1(shell: CommandLine, key: str) -> Iterator[subprocess.Popen[s
         wait_until(lambda: Path(f"{latch}.reached").exists(), "the operator to be held")
         yield driver
         latch.unlink(missing_ok=True)
-        driver.wait(timeout=60)
+        driver.wait(timeout=PATIENCE_SECONDS)
     finally:
         driver.kill()
 
@@ -69,7 +69,7 @@ def started(shell: CommandLine, *command: str) -> subprocess.Popen[str]:
 
 
 def answer_of(waiting: subprocess.Popen[str]) -> Answer:
-    out, err = waiting.communicate(timeout=60)
+    out, err = waiting.communicate(timeout=PATIENCE_SECONDS)
     return Answer(waiting.returncode, out, err)
 
 
@@ -88,7 +88,7 @@ def test_stop_waits_for_the_epoch_in_progress_and_its_savepoint_holds_it(shell: 
         asked = shell.call("list", "--json").json
         (shell.folder / "latch").unlink()
         answer = answer_of(waiting)
-        out, err = driver.communicate(timeout=60)
+        out, err = driver.communicate(timeout=PATIENCE_SECONDS)
 
     assert (0, "run night is stopped, after epoch 1; `iteration resume night` lets it go on\n") == (
         answer.code,
@@ -213,7 +213,7 @@ def test_stop_that_takes_too_long_or_is_interrupted_leaves_its_request(shell: Co
         interrupted = answer_of(waiting)
         requests = shell.call("show", "slow", "--json").json["stops"]
         (shell.folder / "latch").unlink()
-        driver.communicate(timeout=60)
+        driver.communicate(timeout=PATIENCE_SECONDS)
 
     assert (1, True) == (late.code, "has not come to its end after 0.3 s: epoch 1 is in progress" in late.err)
     assert "the request stays, and the same command waits again" in late.err

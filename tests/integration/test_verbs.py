@@ -15,7 +15,7 @@ import pytest
 
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import COMMAND, PROJECT, Answer, CommandLine
-from tests.failover.driven import wait_until
+from tests.failover.driven import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -114,7 +114,7 @@ def running(shell: CommandLine, key: str, *options: str, **environment: str) -> 
     )
     try:
         yield process
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert 0 == process.returncode, errors
     finally:
         process.kill()
@@ -327,7 +327,7 @@ def test_checkpoint_is_taken_by_hand_whatever_the_pace(shell: CommandLine) -> No
         asked = shell.call("checkpoint", key)
         wait_until(lambda: len(_requests(shell, key)) == 2, "both requests")
         latch.unlink()
-        out, _ = waiting.communicate(timeout=60)
+        out, _ = waiting.communicate(timeout=PATIENCE_SECONDS)
 
     assert (0, f"the next epoch of {key} that aligns gets a checkpoint\n", "") == (asked.code, asked.out, asked.err)
     answer = Answer(waiting.returncode, out, "")
