@@ -27,6 +27,7 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     dag_id: str | None = None,
     schedule: Any = None,  # noqa: ANN401  (whatever Airflow takes: a cron text, a timedelta, assets, a timetable)
     start_from: str | None = None,
+    start_data: Literal["new", "kept"] | None = None,
     max_epochs: int | None = None,
     epochs_per_task: int = 1,
     run_epochs: RunEpochs = "submit",
@@ -54,17 +55,17 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
 
     `start_from` is the default of the form's field of that name: RUN_KEY@CHECKPOINT, RUN_KEY or a savepoint's folder.
     The run then goes on behind that checkpoint, for `max_epochs` epochs of its own at most; the tasks own its epochs by
-    their place, so that `e000` runs the first of them, whatever its number. The form's field `start_data` says whether
-    such a run reads its data anew, or what the checkpoint's run has read.
+    their place, so that `e000` runs the first of them, whatever its number. `start_data`, the default of another field,
+    says whether such a run reads its data anew ("new"), or what the checkpoint's run has read ("kept").
 
     With `start_from="previous"` each DAG run starts from the last checkpoint that its predecessor left, which is the
     DAG run with the greatest earlier logical date; the first one starts from nothing, and every one reads its data
-    anew. A DAG run waits until its predecessor has succeeded, whatever `max_active_runs` is; where that fails, all
-    behind it wait until it is cleared and succeeds, or is deleted, so that they have another predecessor. A DAG run
-    without a logical date has none: it is refused, unless it is triggered with another `start_from` or an empty one,
-    and then waits for nobody. A backfill has to run forwards and to name a reprocess behaviour, as Airflow asks of
-    every DAG whose tasks depend on the past; its first DAG run does not wait, but is refused while its predecessor has
-    not ended.
+    anew, but where `start_data` is "kept". A DAG run waits until its predecessor has succeeded, whatever
+    `max_active_runs` is; where that fails, all behind it wait until it is cleared and succeeds, or is deleted, so that
+    they have another predecessor. A DAG run without a logical date has none: it is refused, unless it is triggered with
+    another `start_from` or an empty one, and then waits for nobody. A backfill has to run forwards and to name a
+    reprocess behaviour, as Airflow asks of every DAG whose tasks depend on the past; its first DAG run does not wait,
+    but is refused while its predecessor has not ended.
     """
     check_reference(reference)
     given = dict(params or {})
@@ -90,7 +91,7 @@ def iteration_dag(  # noqa: PLR0913  (what a DAG's author may choose, all but on
     with DAG(
         dag_id or reference.partition(":")[2],
         schedule=schedule,
-        params=make_params(given, longest=slices[-1].end_epoch, start_from=start_from),
+        params=make_params(given, longest=slices[-1].end_epoch, start_from=start_from, start_data=start_data),
         **_with_defaults(dag_options, reference=reference),
     ) as dag:
         tasks.draw()

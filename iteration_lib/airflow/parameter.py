@@ -22,19 +22,24 @@ _DESCRIPTIONS = {
     START_FROM: "Where the run starts from: RUN_KEY@CHECKPOINT, RUN_KEY (its newest checkpoint), a savepoint's folder, "
     "or previous (the last checkpoint of the DAG run before this one). Empty: from nothing.",
     START_DATA: "What a run that starts from a checkpoint reads: its data anew (new), or what the checkpoint's run has "
-    "read (kept). Empty: kept where it is known to be the same, else anew; where nobody can tell, one is asked for.",
+    "read (kept). Empty: kept where it is known to be the same, else anew; where nobody can tell, one is asked for; "
+    "behind the DAG run before this one always anew.",
 }
 _NO_PARAMETERS = (START_FROM, START_DATA)
 
 
-def make_params(given: Mapping[str, object], *, longest: int, start_from: str | None) -> dict[str, Param]:
+def make_params(
+    given: Mapping[str, object], *, longest: int, start_from: str | None, start_data: Literal["new", "kept"] | None
+) -> dict[str, Param]:
     """Return a typed Param for every parameter, and for `start_from` and `start_data`; a `Param` is taken as it is.
 
     `max_epochs` gets the chain's length as its maximum, so that Airflow refuses a longer run when it is triggered.
     """
     for name in _NO_PARAMETERS:
         if name in given:
-            raise UsageError(f"{name!r} says where a run starts and is no parameter of it; rename the iteration's own")
+            raise UsageError(f"{name!r} says how a run starts and is no parameter of it; rename the iteration's own")
+    if start_data not in (None, *DATA_CHOICES):
+        raise UsageError(f"start_data is {start_data!r}; choose {' or '.join(DATA_CHOICES)}, or leave it out")
     params = {name: value if isinstance(value, Param) else _make_param(name, value) for name, value in given.items()}
     limited = params[MAX_EPOCHS]
     params[MAX_EPOCHS] = Param(
@@ -44,7 +49,11 @@ def make_params(given: Mapping[str, object], *, longest: int, start_from: str | 
     )
     params[START_FROM] = Param(start_from, description=_DESCRIPTIONS[START_FROM], type=["null", "string"])
     params[START_DATA] = Param(
-        None, description=_DESCRIPTIONS[START_DATA], type=["null", "string"], enum=[None, *DATA_CHOICES]
+        start_data,
+        description=_DESCRIPTIONS[START_DATA],
+        type=["null", "string"],
+        pattern=f"^({'|'.join(DATA_CHOICES)})?$",  # no enum: the form of Airflow 3.1 cannot draw one that holds null
+        examples=[*DATA_CHOICES],
     )
     return params
 

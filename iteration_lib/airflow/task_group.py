@@ -59,7 +59,8 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
     or `start_data` ("new", "kept") hand it over as a template (`{"k": "{{ params.k }}"}`), and where it starts from
     another run it has that run's parameters where none are given; and its key holds the group's id, so that a DAG may
     have several. What comes behind the group runs once the run's outputs are published. `start_from="previous"`
-    looks past the DAG runs in which a branch has skipped the group.
+    looks past the DAG runs in which a branch has skipped the group, and fails where the one behind them has not ended:
+    such a DAG needs `max_active_runs=1`, for a task does not wait for what lies behind a skipped one.
     """
     check_reference(reference)
     given = dict(params or {})

@@ -92,7 +92,7 @@ def test_params_are_typed_by_their_defaults() -> None:
         "exact": {"type": "boolean"},
         "max_epochs": {"type": "integer", "minimum": 1, "maximum": 30},
         "start_from": {"type": ["null", "string"]},
-        "start_data": {"type": ["null", "string"], "enum": [None, "new", "kept"]},
+        "start_data": {"type": ["null", "string"], "pattern": "^(new|kept)?$", "examples": ["new", "kept"]},
     } == {name: dag.params.get_param(name).schema for name in dag.params}
 
 
@@ -127,6 +127,18 @@ def test_start_from_is_a_field_with_help_whose_default_is_the_dag_files() -> Non
     assert ("nightly@3", "{{ params.start_from or '' }}") == (field.value, opening.start_from)
     assert str(field.description).startswith("Where the run starts from: RUN_KEY@CHECKPOINT, RUN_KEY")
     assert "{{ params.start_data or '' }}" == opening.start_data
+
+
+@pytest.mark.parametrize("start_data", [None, "new", "kept"])
+def test_start_data_is_a_field_whose_default_is_the_dag_files_and_takes_no_other_word(start_data: Any) -> None:
+    """A schedule has no form: what its runs read is said in the file."""
+    dag = iteration_dag("my_team.kmeans:kmeans", max_epochs=4, start_from="nightly@3", start_data=start_data)
+
+    assert start_data == dag.params["start_data"]
+    for said in ("new", "kept", "", None):
+        dag.params["start_data"] = said
+    with pytest.raises(ParamValidationError, match="'fresh' does not match"):
+        dag.params["start_data"] = "fresh"
 
 
 @pytest.mark.parametrize("start_from", [None, "nightly@3"])
@@ -192,12 +204,17 @@ def test_dag_options_go_to_the_dag_and_default_args_win_over_ours() -> None:
         (
             "my_team.kmeans:kmeans",
             {"max_epochs": 3, "params": {"start_from": 4}},
-            "'start_from' says where a run starts",
+            "'start_from' says how a run starts",
         ),
         (
             "my_team.kmeans:kmeans",
             {"max_epochs": 3, "params": {"start_data": "x"}},
-            "'start_data' says where a run starts",
+            "'start_data' says how a run starts",
+        ),
+        (
+            "my_team.kmeans:kmeans",
+            {"max_epochs": 3, "start_data": "fresh"},
+            "start_data is 'fresh'; choose new or kept, or leave it out",
         ),
         ("my_team.kmeans:kmeans", {"max_epochs": 3, "epochs_per_task": 0}, "epochs_per_task is 0"),
         (
