@@ -35,7 +35,7 @@
     ├── LeaseHeldError          another attempt is live; wait, or take over (exit code 3)
     ├── SupersededError         a newer attempt holds the run; stop now, write nothing (exit code 3)
     ├── OutcomeUnknownError     the connection was lost; the call may be repeated, nothing may be deleted
-    │   ├── StatementCancelledError  a statement took too long; nothing was changed
+    │   ├── StatementCancelledError  a statement was cancelled; it has changed nothing
     │   └── RunLockedError        another transaction does not let the run go; nothing was changed
     ├── ExecutionLostError      Spark's JVM, an executor's blocks or the parent process is gone; a retry resumes
     ├── OperatorFailedError     the user's function raised
@@ -49,11 +49,12 @@ fields and one sentence that ends with what to do next.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
 _USER = re.compile(r"(?<=//)[^/\s]*(?=@)")  # up to the last @: a password may hold one
 _CONNECT = re.compile(r"(sc://[^/;]*)[/;]*(.*)")
+_NO_SECRETS = ("use_ssl", "user_id", "session_id", "user_agent", "grpc_max_message_size")  # of its parameters
 
 
 def without_user(text: str) -> str:
@@ -307,11 +308,18 @@ class SparkUnavailableError(UsageError):
 
     def __init__(self, master: str | None, problem: str) -> None:
         place, parameters = _split_master(master or "")
-        for parameter in parameters:
-            problem = problem.replace(parameter, "***").replace(unquote(parameter.removeprefix("token=")), "***")
+        for secret in _secrets_of(parameters):
+            problem = problem.replace(secret, "***")
         self.master = place or None
         where = f"at {place}" if place else "on this machine"
         super().__init__(f"no Spark session {where} ({problem}); check --master, or the connection's host")
+
+
+def _secrets_of(parameters: Iterable[str]) -> list[str]:
+    """Return what must not be shown, as it stands in the address and as it is meant; the longest first."""
+    split = (parameter.partition("=") for parameter in parameters)
+    values = [value if sign else name for name, sign, value in split if name not in _NO_SECRETS]
+    return sorted({*values, *map(unquote, values)} - {""}, key=len, reverse=True)
 
 
 def _split_master(master: str) -> tuple[str, list[str]]:
@@ -467,13 +475,13 @@ class RunLockedError(OutcomeUnknownError):
 
 
 class StatementCancelledError(OutcomeUnknownError):
-    """The database has cancelled a statement that took too long: nothing was changed, it may be repeated."""
+    """The database has cancelled a statement, as one that took too long: it has changed nothing, it may be repeated."""
 
     def __init__(self, problem: str) -> None:
         IterationError.__init__(
             self,
-            f"the store took too long for a statement ({problem}); nothing was changed: run the same command again, "
-            "or let the login have a longer statement_timeout",
+            f"the store has cancelled a statement, which has changed nothing ({problem}); run the same command again; "
+            "where it took too long, let the login have a longer statement_timeout",
         )
 
 

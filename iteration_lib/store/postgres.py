@@ -24,7 +24,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from iteration_lib.errors import (
     OutcomeUnknownError,
     RunNotFoundError,
-    StatementCancelledError,
     StoreUnavailableError,
     StoreVersionError,
 )
@@ -96,17 +95,24 @@ class PostgresStore:
     """A store in Postgres; implements Store and History."""
 
     def __init__(
-        self, url: str, *, sleep: Sleep = time.sleep, read_delays_seconds: Sequence[float] = DELAYS_SECONDS
+        self,
+        url: str,
+        *,
+        sleep: Sleep = time.sleep,
+        read_delays_seconds: Sequence[float] = DELAYS_SECONDS,
+        read_once_if: tuple[type[OutcomeUnknownError], ...] = (),
     ) -> None:
         """Connect to the store at `url`, such as postgresql://user:password@host/database.
 
-        `sleep` waits before a call is tried again, for a read as long as `read_delays_seconds` say, once for each.
+        `sleep` waits before a call is tried again, for a read as long as `read_delays_seconds` say, once for each;
+        a read that ends with an error of the kinds `read_once_if` is not tried again.
         Raises StoreUnavailableError, or StoreVersionError when its schema is not this version's.
         """
         self.url = url
         self._address = _shown(url)
         self._sleep = sleep
         self._read_delays_seconds = read_delays_seconds
+        self._read_once_if = read_once_if
         self._engine = open_engine(url, isolation_level="AUTOCOMMIT")
         try:
             with self._engine.connect() as connection:
@@ -256,10 +262,7 @@ class PostgresStore:
         return self.read("list_notices", rows.notice_record, run_id=run_id, listener_id=listener_id)
 
     def read(self, name: str, shape: Callable[[rows.Row], T], **parameters: object) -> tuple[T, ...]:
-        """Return what a named query finds, each row in its shape; tried again when the connection is lost.
-
-        A query that was cancelled is not: it would take as long again.
-        """
+        """Return what a named query finds, each row in its shape; tried again when the connection is lost."""
 
         def read() -> tuple[T, ...]:
             with self._connect() as connection:
@@ -271,7 +274,7 @@ class PostgresStore:
             f"query={name}",
             sleep=self._sleep,
             delays_seconds=self._read_delays_seconds,
-            but_for=(StatementCancelledError,),
+            but_for=self._read_once_if,
         )
 
     @contextmanager

@@ -7,6 +7,7 @@ import time
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from iteration_lib.errors import StatementCancelledError
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.retry import Sleep
 
@@ -24,4 +25,9 @@ def open_reader(url: str, *, sleep: Sleep = time.sleep) -> PostgresStore:
     given = address.query.get("options", ())
     options = " ".join([*([given] if isinstance(given, str) else given), _OPTIONS])
     reading = address.update_query_dict({"options": options}).render_as_string(hide_password=False)
-    return PostgresStore(reading, sleep=sleep, read_delays_seconds=RETRY_DELAYS_SECONDS)
+    return PostgresStore(
+        reading,
+        sleep=sleep,
+        read_delays_seconds=RETRY_DELAYS_SECONDS,
+        read_once_if=(StatementCancelledError,),  # it may take as long again, and somebody is looking
+    )

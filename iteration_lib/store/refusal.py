@@ -25,6 +25,7 @@ from iteration_lib.errors import (
 )
 
 _BUG = "this is a bug, please report it"
+_PLACE = ("host", "hostaddr", "port")  # of an address, where they stand among its options
 
 
 def refusal(err: DBAPIError, *, address: str, schema_version: int, run_id: str = "") -> IterationError:
@@ -75,8 +76,9 @@ def not_ours(address: str, problem: str) -> StoreUnusableError:
 
 
 def shown(address: URL) -> str:
-    """Return an address as messages show it: without its password, and without its options, which may hold another."""
-    return address.set(query={}).render_as_string(hide_password=True)
+    """Return an address as messages show it: its place without its password, or its options, which may hold another."""
+    place = {name: value for name, value in address.query.items() if name in _PLACE}
+    return address.set(query=place).render_as_string(hide_password=True)
 
 
 def first_line(err: DBAPIError) -> str:

@@ -99,6 +99,13 @@ def test_server_that_is_not_there_is_named_without_the_options_that_lead_to_it(o
     assert f"the store at postgresql+psycopg2://somebody@127.0.0.1:{port}/km (" in str(caught.value)
 
 
+def test_server_that_the_options_name_is_told_by_them() -> None:
+    with pytest.raises(StoreUnavailableError) as caught:
+        PostgresStore("postgresql://somebody@/km?host=/nowhere&port=5433&sslpassword=top-secret")
+
+    assert "the store at postgresql://somebody@/km?host=%2Fnowhere&port=5433 (" in str(caught.value)
+
+
 def upgrade_at(url: str) -> None:
     engine = open_engine(url)
     try:
@@ -204,11 +211,16 @@ def test_page_that_cannot_read_asks_the_store_a_second_time_and_no_more(empty_st
     store.close()
 
 
-def test_read_that_takes_too_long_is_cancelled_and_not_tried_again(empty_store: str) -> None:
-    """It would take as long again, and hold the database up for as long."""
+@pytest.mark.parametrize(("once_if", "slept"), [((StatementCancelledError,), []), ((), [0.1, 0.2])])
+def test_read_that_takes_too_long_is_cancelled_and_tried_again_but_for_a_page(
+    empty_store: str, once_if: tuple[type[StatementCancelledError], ...], slept: list[float]
+) -> None:
+    """An attempt must not end by one slow read; who looks at a page does not wait twice."""
     upgrade_at(empty_store)
-    slept: list[float] = []
-    hasty = PostgresStore(f"{empty_store}&{HASTY}", sleep=slept.append)
+    waited: list[float] = []
+    hasty = PostgresStore(
+        f"{empty_store}&{HASTY}", sleep=waited.append, read_delays_seconds=(0.1, 0.2), read_once_if=once_if
+    )
     engine = open_engine(empty_store)
 
     with engine.begin() as connection:
@@ -216,8 +228,9 @@ def test_read_that_takes_too_long_is_cancelled_and_not_tried_again(empty_store: 
         with pytest.raises(StatementCancelledError) as caught:
             hasty.list_runs()
 
-    assert [] == slept
-    assert "canceling statement due to statement timeout); nothing was changed" in str(caught.value)
+    assert slept == waited
+    assert "which has changed nothing (" in str(caught.value)
+    assert "canceling statement due to statement timeout); run the same command again" in str(caught.value)
     engine.dispose()
     hasty.close()
 

@@ -95,9 +95,12 @@ def test_address_is_shown_without_user_and_parameters(master: str | None, shown:
 @pytest.mark.parametrize(
     ("problem", "shown"),
     [
-        (f"Parameter 'token={TOKEN}' should be a pair", "Parameter '***' should be a pair"),
-        (f"the path component '/token={TOKEN}' must be empty", "the path component '/***' must be empty"),
-        (f"is missing in 'http://:15002/;token={TOKEN};use_ssl=true'", "is missing in 'http://:15002/;***;***'"),
+        (f"Parameter 'token={TOKEN}' should be a pair", "Parameter 'token=***' should be a pair"),
+        (f"the path component '/token={TOKEN}' must be empty", "the path component '/token=***' must be empty"),
+        (
+            f"is missing in 'http://:15002/;token={TOKEN};use_ssl=true'",
+            "is missing in 'http://:15002/;token=***;use_ssl=true'",
+        ),
         (f"nobody has the token {TOKEN}", "nobody has the token ***"),
         ("[INVALID_HANDLE.SESSION_CLOSED] true to its word", "[INVALID_HANDLE.SESSION_CLOSED] true to its word"),
     ],
@@ -107,3 +110,15 @@ def test_problem_is_told_without_the_token(problem: str, shown: str) -> None:
 
     assert f"({shown})" in str(error)
     assert "hidden" not in repr(vars(error))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem", "shown"),
+    [
+        ("token=", "nobody listens", "nobody listens"),
+        ("x-api-key=se%3Dcret", "refused se=cret of se%3Dcret", "refused *** of ***"),
+        ("tokenhidden", "Parameter 'tokenhidden' should be a pair", "Parameter '***' should be a pair"),
+    ],
+)
+def test_whatever_parameter_is_masked_and_an_empty_one_is_none(parameters: str, problem: str, shown: str) -> None:
+    assert f"({shown})" in str(SparkUnavailableError(f"sc://spark.example:15002/;{parameters}", problem))
