@@ -28,6 +28,7 @@ pytestmark = pytest.mark.postgres
 
 _PR_EXAMPLES = 300
 _IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
+_STEPS = 30 if _IS_NIGHTLY else 20  # of one example, each some events
 
 
 class BothStores(EventMachine):
@@ -101,4 +102,4 @@ def test_both_stores_answer_alike_after_any_sequence_of_events(postgres: Postgre
         """On this database."""
 
     Machine.postgres = postgres
-    run_state_machine_as_test(Machine, settings=settings(max_examples=examples, stateful_step_count=30))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=examples, stateful_step_count=_STEPS))
