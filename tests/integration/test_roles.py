@@ -116,7 +116,7 @@ def test_store_of_a_reader_says_that_it_is_one(store_url: str, login: Login) -> 
     for call in (lambda: reader.add_run(a_run()), lambda: Coordinator(reader).apply(run_id, claim())):
         with pytest.raises(UsageError) as caught:
             call()
-        address = url.replace("made-up", "***").partition("?")[0]
+        address = url.replace("made-up", "***")
         assert f"the store at {address} refuses this login: permission denied for" in str(caught.value)
         assert str(caught.value).endswith("; use one that has the role for it")
     for opened in (store, reader):
