@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,6 +110,8 @@ class InMemory:
     def write_iteration(self, source: str = SOURCE) -> None:
         """Write the module of the iteration, as if somebody had edited it."""
         (self.folder / f"{MODULE}.py").write_text(source)
+        # else Python takes the bytecode of the file before for it, where both are as long and of the same second
+        shutil.rmtree(self.folder / "__pycache__", ignore_errors=True)
         sys.modules.pop(MODULE, None)
         importlib.invalidate_caches()
 
