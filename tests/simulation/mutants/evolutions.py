@@ -90,7 +90,6 @@ EVOLUTIONS = (
         file=_MARKER,
         old="frozenset(branch.keeps) & there_since(operators, fencing_token=0)",
         new="frozenset(branch.keeps) & {known.operator_id for known in operators}",
-        in_short=True,
     ),
     _Mutant(
         name="data stream that comes back reads what another one of its id has pinned",
