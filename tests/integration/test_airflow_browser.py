@@ -243,6 +243,19 @@ def test_run_is_started_from_a_checkpoint_with_other_parameters(
     expect(run.get_by_label("max_epochs")).to_have_value("8")  # which the run counts from epoch 0 on
 
 
+def test_airflows_own_form_draws_every_parameter_with_its_help(open_page: Open) -> None:
+    page = open_page(f"dags/{DAG_ID}", user="user")
+
+    page.get_by_role("button", name="Trigger").first.click()
+
+    for help_text in (
+        "The run terminates after",
+        "Where the run starts from",
+        "What a run that starts from a checkpoint",
+    ):
+        expect(page.get_by_text(help_text)).to_be_visible()
+
+
 def test_form_says_what_airflow_refuses(airflow: AirflowSite, open_page: Open, ended: DagRun) -> None:
     before = dag_runs(airflow)
     run = framed(open_page(tab_of(ended), user="user"))
