@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from airflow.sdk import TaskInstanceState
 
 from iteration_lib.airflow.chain import first_epoch_of
-from iteration_lib.airflow.parameter import DATA_CHOICES, MAX_EPOCHS, PREVIOUS
+from iteration_lib.airflow.parameter import MAX_EPOCHS, PREVIOUS, choose_data
 from iteration_lib.airflow.task_state import find_task_state
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.config import Settings
@@ -72,16 +72,9 @@ def begin_run(  # noqa: PLR0913  (what is asked of a DAG run, all but three by k
         more_epochs=max_epochs,
         state_uri=settings.state_uri,  # where this DAG's state goes, wherever its origin's is
         # each date has data of its own, also where its place is the same
-        data=_data_of(start_data) or ("new" if is_previous else None),
+        data=choose_data(start_data or None, or_else="leave it empty") or ("new" if is_previous else None),
     )
     return branch_run(store, settings, branching)
-
-
-def _data_of(start_data: str) -> Literal["new", "kept"] | None:
-    found = next((choice for choice in DATA_CHOICES if choice == start_data), None)
-    if start_data and found is None:
-        raise UsageError(f"start_data is {start_data!r}; choose {' or '.join(DATA_CHOICES)}, or leave it empty")
-    return found
 
 
 def _left_by_predecessor(store: StoreWithHistory, task_instance: RuntimeTaskInstanceProtocol) -> str:

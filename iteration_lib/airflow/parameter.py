@@ -38,8 +38,7 @@ def make_params(
     for name in _NO_PARAMETERS:
         if name in given:
             raise UsageError(f"{name!r} says how a run starts and is no parameter of it; rename the iteration's own")
-    if start_data not in (None, *DATA_CHOICES):
-        raise UsageError(f"start_data is {start_data!r}; choose {' or '.join(DATA_CHOICES)}, or leave it out")
+    choose_data(start_data, or_else="leave it out")
     params = {name: value if isinstance(value, Param) else _make_param(name, value) for name, value in given.items()}
     limited = params[MAX_EPOCHS]
     params[MAX_EPOCHS] = Param(
@@ -56,6 +55,14 @@ def make_params(
         examples=[*DATA_CHOICES],
     )
     return params
+
+
+def choose_data(start_data: str | None, *, or_else: str) -> Literal["new", "kept"] | None:
+    """Return what `start_data` says; raises UsageError for another word, with what may be done instead."""
+    found = next((choice for choice in DATA_CHOICES if choice == start_data), None)
+    if start_data is not None and found is None:
+        raise UsageError(f"start_data is {start_data!r}; choose {' or '.join(DATA_CHOICES)}, or {or_else}")
+    return found
 
 
 def find_templates(given: Mapping[str, object]) -> dict[str, str]:
