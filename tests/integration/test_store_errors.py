@@ -235,6 +235,21 @@ def test_read_that_takes_too_long_is_cancelled_and_tried_again_but_for_a_page(
     hasty.close()
 
 
+def test_page_whose_question_takes_too_long_asks_it_once(empty_store: str) -> None:
+    upgrade_at(empty_store)
+    waited: list[float] = []
+    reader, engine = open_reader(empty_store, sleep=waited.append), open_engine(empty_store)
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(StatementCancelledError):
+            reader.list_runs()
+
+    assert [] == waited
+    engine.dispose()
+    reader.close()
+
+
 def test_write_that_is_cancelled_while_it_waits_is_tried_again(store: PostgresStore, store_url: str) -> None:
     hasty, run_id = PostgresStore(f"{store_url}&{HASTY}"), added(store)
     holding = contextlib.ExitStack()
