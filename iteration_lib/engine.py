@@ -68,34 +68,45 @@ class WarmEngine:
     @contextmanager
     def open_runner(self, run: RunRecord, location: StateLocation, scratch: str) -> Iterator[Runner]:
         """Open a runner for a run, with a scratch folder of its own, and close it afterwards."""
-        from iteration_lib.runner.code_shipping import ship_code  # noqa: PLC0415 - pyspark takes a second
+        from iteration_lib.runner.node_cache import scope_of_run  # noqa: PLC0415 - pyspark takes a second
         from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415
 
-        session = self._open_session(run)
-        ship_code(session, run.reference)
-        parallelism = self.default_parallelism
-        runner = SparkRunner(session, location, max_buckets=run.max_buckets, parallelism=parallelism, scratch=scratch)
+        runner = SparkRunner(
+            self._open_session(run),
+            location,
+            max_buckets=run.max_buckets,
+            parallelism=self.default_parallelism,
+            scratch=scratch,
+            cache_scope=scope_of_run(run.run_id),
+        )
         try:
             yield runner
         finally:
             runner.close()
 
     def release(self, run: RunRecord) -> None:
-        """Stop the run's session, and with it the server's workers for it; repeating the call is harmless.
+        """Remove what the nodes hold of the run's data streams, and stop its session with the server's workers for it.
 
-        Raises SparkUnavailableError, at once where nobody listens at the server's address.
+        Repeating the call is harmless. Raises SparkUnavailableError, at once where nobody listens at the server's
+        address.
         """
-        from iteration_lib.runner.spark_session import check_listening  # noqa: PLC0415 - pyspark takes a second
+        from iteration_lib.runner.node_cache import scope_of_run  # noqa: PLC0415 - pyspark takes a second
+        from iteration_lib.runner.spark import release_cache  # noqa: PLC0415
+        from iteration_lib.runner.spark_session import check_listening  # noqa: PLC0415
 
         check_listening(self.server)
-        self._open_session(run).stop()
+        session = self._open_session(run)
+        release_cache(session, scope_of_run(run.run_id))
+        session.stop()
 
     def _open_session(self, run: RunRecord) -> Any:  # noqa: ANN401  (a SparkSession, see GivenSession)
-        from iteration_lib.runner.code_shipping import digest_code  # noqa: PLC0415 - pyspark takes a second
+        from iteration_lib.runner.code_shipping import digest_code, ship_code  # noqa: PLC0415 - pyspark takes a second
         from iteration_lib.runner.spark_session import open_warm_session  # noqa: PLC0415
 
         key = f"{run.run_id}/{digest_code(run.reference)}"
-        return open_warm_session(self.server, f"iteration {run.run_key}", key=key)
+        session = open_warm_session(self.server, f"iteration {run.run_key}", key=key)
+        ship_code(session, run.reference)
+        return session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,9 @@ pinned source. Two processes that build the same bucket write the same bytes und
 the cache: where it cannot be used, rows are read from the source every time.
 
 Folders are `<scope>-<pin>-<buckets>`. The scope of a runner on a local master is its own, and is removed when it
-closes; on a cluster it is shared by all runs of a user. Whoever makes a folder removes those of runners that were
-killed, and those that no task has used for IDLE_SECONDS.
+closes; on a cluster it is shared by all runs of a user; on a Spark Connect server it is the run's, from process to
+process until the run ends. Whoever makes a folder removes those of runners that were killed, and those that no task
+has used for IDLE_SECONDS.
 """
 
 from __future__ import annotations
@@ -100,8 +101,13 @@ def new_scope() -> str:
     return f"{os.getpid()}.{secrets.token_hex(8)}"
 
 
+def scope_of_run(run_id: str) -> str:
+    """Return the scope that all runners of one run share."""
+    return f"run.{run_id.replace('-', '')}"
+
+
 def remove_scope(scope: str) -> None:
-    """Remove what one runner's scope holds on this machine; repeating the call is harmless."""
+    """Remove what one scope holds on this machine; repeating the call is harmless."""
     root = _root()
     if _is_private(root):
         for folder in root.glob(f"{scope}-*"):

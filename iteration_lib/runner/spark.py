@@ -31,9 +31,12 @@ from iteration_lib.runner.spark_frames import Frames, check_frame
 from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_session import is_local_master
 from iteration_lib.runner.spark_streams import BucketStream, DataStream, FrameStream, ValueStream, scratch_name
+from iteration_lib.runner.spark_tasks import RESULT_SCHEMA, remove_cached
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import check_buckets, load_whole
+
+_ROWS_FOR_EVERY_CORE = 1 << 16  # Spark starts no Python for a task without rows
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +44,7 @@ _logger = logging.getLogger(__name__)
 class SparkRunner:
     """Runs operators on a Spark session."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (what its owner may choose, all by keyword)
         self,
         spark: SparkSession,
         location: StateLocation,
@@ -50,11 +53,13 @@ class SparkRunner:
         parallelism: int,
         owns_session: bool = False,
         scratch: str | None = None,
+        cache_scope: str | None = None,
     ) -> None:
         """Run in the folder of one run; with `owns_session`, closing the runner stops the session.
 
         `scratch` is a folder of this runner's own, relative to the run's, which closing the runner removes. What a
-        runner that was killed leaves there is for whoever named it to remove.
+        runner that was killed leaves there is for whoever named it to remove. What the nodes hold under a `cache_scope`
+        that is given stays there for the next runner, until `release_cache`.
         """
         self._spark = spark
         self._location = location
@@ -62,7 +67,8 @@ class SparkRunner:
         self._parallelism = parallelism
         self._owns_session = owns_session
         self._jobs = SparkJobs(spark)
-        self._scope = new_scope() if is_local_master(spark) else SHARED
+        self._owns_scope = cache_scope is None and is_local_master(spark)
+        self._scope = cache_scope or (new_scope() if self._owns_scope else SHARED)
         self._scratch = scratch or f"scratch-{token_hex(8)}"
         self._epoch: int | None = None
         self._buckets = BucketJobs(spark, self._jobs, location, max_buckets=max_buckets, scratch=self._scratch)
@@ -184,7 +190,7 @@ class SparkRunner:
             self._location.remove(self._scratch)
         except (StateLocationError, OSError) as err:
             _logger.warning("event=scratch_left folder=%s error=%s", self._scratch, err)
-        if self._scope != SHARED:
+        if self._owns_scope:
             remove_scope(self._scope)
         if self._owns_session:
             with suppress(*FOREIGN, AttributeError):
@@ -258,6 +264,17 @@ class SparkRunner:
         if epoch > 1:
             with suppress(StateLocationError):  # it goes with the whole folder, at the latest
                 self._location.remove(f"{self._scratch}/{scratch_name(epoch - 2)}")
+
+
+def release_cache(spark: SparkSession, scope: str) -> None:
+    """Remove what the nodes hold under a scope: a task for each core goes to whichever nodes have them.
+
+    Where Spark does not do it, or leaves out a node, that node finds it idle one day.
+    """
+    try:
+        spark.range(_ROWS_FOR_EVERY_CORE).mapInArrow(remove_cached(scope), RESULT_SCHEMA).count()
+    except FOREIGN as err:
+        _logger.warning("event=cache_left scope=%s error=%s", scope, err)
 
 
 def _call_user(operator: Operator, epoch: int | None, arguments: Mapping[str, object]) -> object:

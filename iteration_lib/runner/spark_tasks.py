@@ -18,6 +18,7 @@ from pyspark import TaskContext
 
 from iteration_lib.errors import IterationError, StateLocationError
 from iteration_lib.runner.calling import one_thread
+from iteration_lib.runner.node_cache import remove_scope
 from iteration_lib.runner.part_header import PartHeader, write_sidecar
 from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode
 from iteration_lib.runner.remote_error import dump_error, load_error
@@ -118,6 +119,17 @@ def _rows_or_error(run: Callable[[int], Iterator[dict[str, object]]], subtask: i
         return list(run(subtask))
     except IterationError as err:
         return [{"subtask": subtask, "output": -1, "header": dump_error(err), "batches": b""}]
+
+
+def remove_cached(scope: str) -> Callable[[Batches], Batches]:
+    """Return the function for mapInArrow that removes what a scope holds on the node of each task; it gives no rows."""
+
+    def remove_on_node(batches: Batches) -> Batches:
+        for _ in batches:
+            remove_scope(scope)
+        yield from ()
+
+    return remove_on_node
 
 
 def write_rows(location: StateLocation, folder: str, *, has_digest: bool) -> Callable[[Batches], Batches]:

@@ -15,7 +15,15 @@ import pytest
 
 from iteration_lib.model.operator import Kind
 from iteration_lib.runner.local import LocalRunner
-from iteration_lib.runner.node_cache import IDLE_SECONDS, SHARED, BucketCache, CachedData, new_scope, remove_scope
+from iteration_lib.runner.node_cache import (
+    IDLE_SECONDS,
+    SHARED,
+    BucketCache,
+    CachedData,
+    new_scope,
+    remove_scope,
+    scope_of_run,
+)
 from iteration_lib.runner.rows import schema_of_data
 from iteration_lib.state.location import StateLocation
 from tests import runner_cases as cases
@@ -156,6 +164,15 @@ def test_what_a_killed_runner_left_is_removed_when_another_folder_is_made(root: 
     numbers(data)
 
     assert [data.scope] == [folder.name.partition("-")[0] for folder in root.iterdir()]
+
+
+def test_what_is_kept_for_a_run_outlives_the_process_that_made_it(root: Path, data: CachedData) -> None:
+    kept = replace(data, scope=scope_of_run("12345678-1234-4234-8234-123456789012"))
+    numbers(kept)
+
+    numbers(data)
+
+    assert {kept.scope, data.scope} == {folder.name.partition("-")[0] for folder in root.iterdir()}
 
 
 def test_bucket_in_use_survives_the_removal_of_its_file(root: Path, data: CachedData) -> None:

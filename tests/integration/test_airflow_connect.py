@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
 import psutil
 import pytest
 
+from iteration_lib.runner.node_cache import scope_of_run
 from tests.command_line import PROJECT
 from tests.failover.driven import wait_until
 from tests.failover.test_airflow_kill import bodies
@@ -32,9 +34,13 @@ def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bit
     dag_run_id = airflow.trigger(CONNECTED, trace=str(tmp_path / "connected"), holds_in=5)
     wait_until((tmp_path / "connected" / "held").exists, "epoch 5")
 
-    client = psutil.Process(airflow.live_attempt(f"{CONNECTED}/{dag_run_id}").holder.pid)
-    ports = {connection.raddr.port for connection in client.net_connections() if connection.raddr}
-
+    attempt = airflow.live_attempt(f"{CONNECTED}/{dag_run_id}")
+    run = airflow.store.find_run(f"{CONNECTED}/{dag_run_id}")
+    assert run is not None
+    cached = [path.stat().st_mtime for path in cached_buckets(run.run_id)]
+    client = psutil.Process(attempt.holder.pid)
+    # Airflow lets nobody but root look into a task's process: that somebody is connected is what all may see.
+    ports = {connection.raddr.port for connection in psutil.net_connections() if connection.raddr}
     client.kill()
     (tmp_path / "connected" / "released").touch()
     ended = airflow.wait(CONNECTED, dag_run_id)
@@ -45,6 +51,13 @@ def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bit
     assert WHOLE + Counter(["added 5"]) == bodies(tmp_path / "connected")
     assert state_digest(airflow, submitted) == state_digest(airflow, ended)
     assert not has_session(airflow, spark_connect, ended.run_key)
+    assert {True} == {written < attempt.started_at.timestamp() for written in cached}  # by a task before
+    assert [] == cached_buckets(run.run_id)
+
+
+def cached_buckets(run_id: str) -> list[Path]:
+    """Return the files in which this machine holds buckets of a run's data, for the Connect server's workers."""
+    return list(Path(tempfile.gettempdir()).glob(f"iteration-cache-*/{scope_of_run(run_id)}-*/bucket-*.arrow"))
 
 
 def has_session(airflow: AirflowSite, server: str, run_key: str) -> bool:
