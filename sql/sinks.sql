@@ -65,6 +65,11 @@ SET CONSTRAINTS ALL IMMEDIATE;
 -- drop_staging: drop what a transaction prepared
 DROP TABLE IF EXISTS {staging};
 
+-- find_owner: who made a staging table, and as whom this login acts
+SELECT pg_get_userbyid(relowner) AS owner, current_user AS login
+FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = %(schema)s AND relname = %(staging)s;
+
 -- check_target: may this login do what a sink does?
 SELECT has_schema_privilege($1, 'CREATE'),
     has_database_privilege(current_database(), 'TEMPORARY'),

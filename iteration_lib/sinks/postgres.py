@@ -93,10 +93,10 @@ class PostgresSink:
 
     def commit(self, transaction: SinkTransaction, committable: Mapping[str, object]) -> None:
         """Insert the rows, in a transaction of its own; see Sink."""
-        from iteration_lib.sinks.postgres_session import opened  # noqa: PLC0415  (see the module's docstring)
+        from iteration_lib.sinks.postgres_session import insert, opened  # noqa: PLC0415  (see the module's docstring)
 
-        with opened(self) as cursor:
-            self.publish(cursor, transaction, committable)
+        with opened(self, self.staging_table(transaction)) as cursor:
+            insert(cursor, transaction, committable)
 
     def publish(
         self,
@@ -119,8 +119,9 @@ class PostgresSink:
         """Drop the staging table; see Sink."""
         from iteration_lib.sinks.postgres_session import drop_staging, opened  # noqa: PLC0415  (see the module's docstring)
 
-        with opened(self) as cursor:
-            drop_staging(cursor, self.schema, self.staging_table(transaction))
+        staging = self.staging_table(transaction)
+        with opened(self, staging) as cursor:
+            drop_staging(cursor, self.schema, staging)
 
     def staging_table(self, transaction: SinkTransaction) -> str:
         """Return the name of the transaction's staging table, which lies in the target's schema."""

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
 import psycopg2
+import psycopg2.errors
 import psycopg2.extensions
 
 from iteration_lib.errors import SinkTargetError, StoreUnavailableError
@@ -83,12 +84,20 @@ def database_of(url: str) -> str:
 
 
 @contextmanager
-def opened(sink: PostgresSink) -> Iterator[psycopg2.extensions.cursor]:
-    """Connect for one transaction, which is committed at the end of the block; raises SinkTargetError."""
+def opened(sink: PostgresSink, staging: str) -> Iterator[psycopg2.extensions.cursor]:
+    """Connect for one transaction, which is committed at the end of the block; raises SinkTargetError.
+
+    One whose staging table is closed to this login is told with its owner.
+    """
     try:
-        connected = psycopg2.connect(connection_string(sink))
-        with closing(connected) as connection, connection, connection.cursor() as cursor:
-            yield cursor
+        with closing(psycopg2.connect(connection_string(sink))) as connection:
+            try:
+                with connection, connection.cursor() as cursor:
+                    yield cursor
+            except psycopg2.errors.InsufficientPrivilege as err:
+                if staging in str(err):
+                    raise _closed(connection, sink, staging, err) from err
+                raise
     except psycopg2.Error as err:
         raise refused(sink.describe(), err.pgcode, str(err)) from err
 
@@ -101,6 +110,22 @@ def publish(
     target: str,
     timeout_seconds: float | None,
 ) -> None:
+    """Publish in another one's transaction: raises SinkTargetError, but for what that one has to judge."""
+    try:
+        insert(cursor, transaction, committable, timeout_seconds=timeout_seconds)
+    except psycopg2.Error as err:
+        if _is_passing(err.pgcode) and err.pgcode not in _WAITED_FOR:
+            raise
+        raise refused(target, err.pgcode, str(err)) from err
+
+
+def insert(
+    cursor: psycopg2.extensions.cursor,
+    transaction: SinkTransaction,
+    committable: Mapping[str, object],
+    *,
+    timeout_seconds: float | None = None,
+) -> None:
     """Insert prepared rows, unless this transaction was committed; drop their staging table in any case.
 
     What the table takes no row by is said here, and not by a COMMIT, which may be the store's.
@@ -110,20 +135,15 @@ def publish(
     publications = quoted(schema, PUBLICATIONS).replace("%", "%%")  # beside parameters the driver asks for that
     columns = listed(cast("Sequence[str]", committable["columns"]))
     names = {"target": quoted(schema, table), "staging": quoted(schema, staging)}
-    try:
-        if timeout_seconds is not None:
-            milliseconds = str(min(int(timeout_seconds * 1000), _LONGEST_MILLISECONDS))
-            cursor.execute(statement("bound_statements"), {"milliseconds": milliseconds})
-        cursor.execute(statement("insert_publication", publications=publications), parameters)
-        if cursor.fetchone() is not None:
-            cursor.execute(statement("defer_constraints"))
-            cursor.execute(statement("publish_rows", columns=columns, **names))
-        drop_staging(cursor, schema, staging)
-        cursor.execute(statement("check_constraints"))
-    except psycopg2.Error as err:
-        if _is_passing(err.pgcode) and err.pgcode not in _WAITED_FOR:
-            raise
-        raise refused(target, err.pgcode, str(err)) from err
+    if timeout_seconds is not None:
+        milliseconds = str(min(int(timeout_seconds * 1000), _LONGEST_MILLISECONDS))
+        cursor.execute(statement("bound_statements"), {"milliseconds": milliseconds})
+    cursor.execute(statement("insert_publication", publications=publications), parameters)
+    if cursor.fetchone() is not None:
+        cursor.execute(statement("defer_constraints"))
+        cursor.execute(statement("publish_rows", columns=columns, **names))
+    drop_staging(cursor, schema, staging)
+    cursor.execute(statement("check_constraints"))
 
 
 def drop_staging(cursor: psycopg2.extensions.cursor, schema: str, staging: str) -> None:
@@ -139,6 +159,21 @@ def refused(target: str, sqlstate: str | None, said: str) -> SinkTargetError:
         return SinkTargetError(target, problem, is_passing=True, way_out="see to its server")
     way_out = _WAYS_OUT.get(str(sqlstate), "change the table or the output")
     return SinkTargetError(target, f"does not take the rows ({first_line})", way_out=way_out)
+
+
+def _closed(
+    connection: psycopg2.extensions.connection, sink: PostgresSink, staging: str, err: psycopg2.Error
+) -> SinkTargetError:
+    """Return the error of a staging table that an attempt before made, whose login was another one."""
+    with connection, connection.cursor() as cursor:
+        cursor.execute(statement("find_owner"), {"schema": sink.schema, "staging": staging})
+        found = cursor.fetchone()
+    if found is None:
+        return refused(sink.describe(), err.pgcode, str(err))
+    owner, login = found
+    problem = f"is closed to the login {login!r}: its staging table {sink.schema}.{staging} belongs to {owner!r}"
+    way_out = f"GRANT {quoted(owner)} TO {quoted(login)}, or let both act as one role, as docs/sinks.md says"
+    return SinkTargetError(sink.describe(), problem, way_out=way_out)
 
 
 def _is_passing(sqlstate: str | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import subprocess
 import sys
 import threading
@@ -388,6 +389,78 @@ def test_login_that_may_not_insert_is_found_out_before_the_first_epoch(
 
     database.execute(text("DROP OWNED BY reader"))
     database.execute(text("DROP ROLE reader"))
+
+
+@pytest.fixture
+def leases(url: str, database: Connection) -> Iterator[list[PostgresSink]]:
+    """The same sink as two logins reach it, of which each may do what the docs ask for."""
+    names, sinks = ("lease-1", "lease-2"), []
+    database.execute(text("CREATE TABLE scores (pass_number bigint, word text, weight float)"))
+    publish(PostgresSink("scores", url=url), publication_of(9), transaction_of(9))
+    database.execute(text("DELETE FROM scores"))
+    database.execute(text("CREATE ROLE trainers"))
+    for name in names:
+        database.execute(text(f"CREATE ROLE \"{name}\" LOGIN PASSWORD 'lease'"))
+        database.execute(text(f'GRANT CREATE ON SCHEMA public TO "{name}", trainers'))
+        database.execute(text(f'GRANT SELECT, INSERT ON scores, iteration_publications TO "{name}", trainers'))
+        address = make_url(url).set(username=name, password="lease").render_as_string(hide_password=False)
+        sinks.append(PostgresSink("scores", url=address))
+        sinks[-1].check()
+    yield sinks
+    for name in (*names, "trainers"):
+        database.execute(text(f'DROP OWNED BY "{name}"'))
+        database.execute(text(f'DROP ROLE "{name}"'))
+
+
+@pytest.mark.parametrize("does_commit", [True, False], ids=["commit", "abort"])
+def test_staging_table_of_another_login_is_named_with_its_owner_and_the_grant_that_lets_the_run_go_on(
+    leases: list[PostgresSink], database: Connection, *, does_commit: bool
+) -> None:
+    """Credentials that make a new role per lease: an attempt prepares and dies, the next one logs in as another."""
+    former, present = leases
+    committable = former.prepare(_FIRST, publication_of(0))
+
+    def go_on() -> None:
+        if does_commit:
+            present.commit(_FIRST, committable)
+        else:
+            present.abort(_FIRST)
+
+    with pytest.raises(SinkTargetError, match=r"closed to the login 'lease-2'.* belongs to 'lease-1'") as caught:
+        go_on()
+    assert f"public.{former.staging_table(_FIRST)}" in str(caught.value)
+    assert not caught.value.is_passing
+    (grant,) = re.findall(r"GRANT .+ TO \S+(?=,)", str(caught.value))
+    database.execute(text(grant))
+    go_on()
+
+    assert [(6 if does_commit else 0,)] == read(database, "SELECT count(*) FROM scores")
+    assert ["iteration_publications", "scores"] == tables(database)
+
+
+@pytest.mark.parametrize("is_told_by_the_address", [True, False], ids=["address", "role"])
+def test_logins_that_act_as_one_role_take_over_from_each_other(
+    leases: list[PostgresSink], database: Connection, *, is_told_by_the_address: bool
+) -> None:
+    """What one has prepared before that is given to the role. As docs/sinks.md says."""
+    committable = leases[0].prepare(_FIRST, publication_of(0))
+    database.execute(text('REASSIGN OWNED BY "lease-1" TO trainers'))
+    for name in ("lease-1", "lease-2"):
+        database.execute(text(f'GRANT trainers TO "{name}"'))
+        if not is_told_by_the_address:
+            database.execute(text(f"ALTER ROLE \"{name}\" SET role = 'trainers'"))
+    if is_told_by_the_address:
+        addresses = [make_url(sink.address()).update_query_dict({"options": "-c role=trainers"}) for sink in leases]
+        leases = [PostgresSink("scores", url=one.render_as_string(hide_password=False)) for one in addresses]
+    former, present = leases
+    aborted = transaction_of(1)
+
+    former.prepare(aborted, publication_of(1))
+    present.commit(_FIRST, committable)
+    present.abort(aborted)
+
+    assert [(6,)] == read(database, "SELECT count(*) FROM scores")
+    assert ["iteration_publications", "scores"] == tables(database)
 
 
 @pytest.mark.parametrize("cut", Cut)
