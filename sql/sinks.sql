@@ -53,6 +53,11 @@ VALUES (%(target)s, %(run_id)s, %(output)s, %(epoch)s, %(fencing_token)s, %(run_
 ON CONFLICT DO NOTHING
 RETURNING run_id;
 
+-- find_publication: which attempt had the turn
+SELECT fencing_token
+FROM {publications}
+WHERE target = %(target)s AND run_id = %(run_id)s AND output = %(output)s AND epoch = %(epoch)s;
+
 -- defer_constraints: let no row fail because another output's rows were checked before it, in the same transaction
 SET CONSTRAINTS ALL DEFERRED;
 

@@ -5,7 +5,8 @@
 
 What readers see is the pointers alone. The guarantee rests on three things, none of which needs a rename or a
 conditional put: a pointer is one small file that is written by one request, after its data are durable; its name shows
-the same files, whoever writes it late, because one token's transaction of a run, output and epoch is ever committed;
+the same files, whoever writes it late, because one token's transaction of a run, output and epoch is ever committed (a
+store that was restored from an older copy may try another one: it is refused, and what is shown stays as it is);
 and its name says its place in the order (`<run>` begins with the time at which the run was created), so that an old one
 written late never becomes the newest. A store that never replaces an object will do as well. Names that begin with an
 underscore are passed over by Spark and pyarrow when somebody reads all of `uri`.
@@ -23,15 +24,14 @@ from pathlib import PurePosixPath
 from typing import Any, cast
 
 from iteration_lib.errors import (
-    ProtocolViolationError,
     SinkTargetError,
     StateCorruptedError,
     StateLocationError,
     without_user,
 )
 from iteration_lib.sinks.folder import Address, check_absolute, describe_folder, opened_folder
-from iteration_lib.sinks.pointer import dump_pointer, pointer_path, run_folder, shown_by
-from iteration_lib.sinks.seam import Publication, SinkTransaction
+from iteration_lib.sinks.pointer import Shown, dump_pointer, pointer_path, run_folder, shown_by
+from iteration_lib.sinks.seam import Publication, SinkTransaction, published_already
 from iteration_lib.state.files import Written, copy_file, read_if_there, verify_file, write_bytes
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import SavedFile, SavedStream
@@ -79,21 +79,27 @@ class ParquetSink:
         stream = SavedStream.from_json(
             cast("Mapping[str, Any]", committable["stream"])
         )  # Any: JSON, as prepare gave it
-        path, content = pointer_path(transaction), dump_pointer(transaction, stream)
         with opened_folder(self.uri) as location:
-            shown = shown_by(read_if_there(location, path) or b"")
-            if shown == shown_by(content):
+            shown = _shown(location, transaction)
+            if shown == _to_show(transaction, stream):
                 return
             if shown is not None:
-                problem = f"{location.path(path)} shows other files already; this is a bug, please report it"
-                raise ProtocolViolationError(problem)
+                raise self._published_already(location, transaction, shown)
             self._check_data(location, transaction, stream)
-            _write_pointer(location, path, content)
+            _write_pointer(location, transaction, stream)
 
     def abort(self, transaction: SinkTransaction) -> None:
-        """Remove the transaction's folder; see Sink."""
+        """Remove the transaction's folder, unless it is shown: then the store is older than what it published."""
         with opened_folder(self.uri) as location:
-            location.remove(_data_folder(transaction))
+            shown = _shown(location, transaction)
+            if shown is None or not shown.may_be(transaction):
+                location.remove(_data_folder(transaction))
+
+    def _published_already(
+        self, location: StateLocation, transaction: SinkTransaction, shown: Shown
+    ) -> SinkTargetError:
+        way_out = f"remove {without_user(location.path(pointer_path(transaction)))}"
+        return published_already(self.describe(), transaction, publisher=shown.publisher, way_out=way_out)
 
     def _check_data(self, location: StateLocation, transaction: SinkTransaction, stream: SavedStream) -> None:
         there = set(location.list_files(_data_folder(transaction)))
@@ -108,6 +114,14 @@ def _data_folder(transaction: SinkTransaction) -> str:
     return f"{_DATA}/{run_folder(transaction)}/{name}"
 
 
+def _shown(location: StateLocation, transaction: SinkTransaction) -> Shown | None:
+    return shown_by(read_if_there(location, pointer_path(transaction)) or b"")
+
+
+def _to_show(transaction: SinkTransaction, stream: SavedStream) -> Shown | None:
+    return shown_by(dump_pointer(transaction, stream))
+
+
 def _copy(source: StateLocation, file: SavedFile, target: StateLocation, folder: str) -> SavedFile:
     path = f"{folder}/{PurePosixPath(file.path).name}"
     try:
@@ -120,9 +134,9 @@ def _copy(source: StateLocation, file: SavedFile, target: StateLocation, folder:
     return replace(file, path=path)
 
 
-def _write_pointer(location: StateLocation, path: str, content: bytes) -> None:
+def _write_pointer(location: StateLocation, transaction: SinkTransaction, stream: SavedStream) -> None:
     try:
-        write_bytes(location, path, content, replaces=True)
+        write_bytes(location, pointer_path(transaction), dump_pointer(transaction, stream), replaces=True)
     except StateLocationError:
-        if shown_by(read_if_there(location, path) or b"") != shown_by(content):
+        if _shown(location, transaction) != _to_show(transaction, stream):
             raise  # else another process came first, in a store that never replaces an object

@@ -24,6 +24,7 @@ from iteration_lib.state.saved import SavedStream
 POINTERS = "_published"
 _NAME = re.compile(rf"{POINTERS}/([^/]+)/(\d{{10}})-([^/]+)\.json")
 _FORMAT_VERSION = 1
+_WHOSE = ("run_id", "output", "epoch", "fencing_token")
 _WAY_OUT = "or resume its run, which commits it again"
 
 
@@ -38,6 +39,24 @@ class Published:
     def files(self) -> tuple[str, ...]:
         """The addresses of its Parquet files, as in `spark.read.parquet(*files)`."""
         return tuple(self.publication.location.path(file.path) for file in self.publication.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a pointer shows, and no more of it than every version that writes it says; of a later format nothing."""
+
+    format_version: int
+    whose: tuple[object, ...] | None = None
+    files: tuple[tuple[str, str], ...] = ()
+
+    def may_be(self, transaction: SinkTransaction) -> bool:
+        """Whether it may show what a transaction prepared."""
+        return self.whose in (None, tuple(getattr(transaction, name) for name in _WHOSE))
+
+    @property
+    def publisher(self) -> str:
+        """Who published it, for people."""
+        return "a later version" if self.whose is None else f"attempt {self.whose[-1]}"
 
 
 def published(uri: Address, *, run: str | None = None, output: str | None = None) -> tuple[Published, ...]:
@@ -71,19 +90,20 @@ def dump_pointer(transaction: SinkTransaction, stream: SavedStream) -> bytes:
     return json.dumps({**body, "sha256": _digest(body)}, indent=1, sort_keys=True).encode()
 
 
-def shown_by(content: bytes) -> tuple[object, ...] | None:
-    """Return whose files a pointer shows, and which, None for bytes that are no whole pointer.
-
-    It is the same for pointers of one publication that two versions wrote, of which one says more of it.
-    """
+def shown_by(content: bytes) -> Shown | None:
+    """Return whose files a pointer shows, and which, None for bytes that are no whole pointer."""
     body = _body(content)
     if body is None:
         return None
-    if body["format_version"] != _FORMAT_VERSION:
-        return (body["format_version"],)
+    version = cast("int", body["format_version"])
+    if version != _FORMAT_VERSION:
+        return Shown(format_version=version)
     described, stream = (cast("Mapping[str, Any]", body[name]) for name in ("transaction", "stream"))  # Any: JSON
-    whose = tuple(described[name] for name in ("run_id", "output", "epoch", "fencing_token"))
-    return whose, tuple((file["path"], file["sha256"]) for file in stream["files"])
+    return Shown(
+        format_version=version,
+        whose=tuple(described[name] for name in _WHOSE),
+        files=tuple((file["path"], file["sha256"]) for file in stream["files"]),
+    )
 
 
 def _newest_first(uri: Address, run: str | None, output: str | None) -> Iterator[Published]:

@@ -4,7 +4,8 @@
 wrong with a value is found out while the epoch can still fail. `commit` is one transaction: a row of the bookkeeping
 table `iteration_publications`, whose key is the target, the run, the output and the epoch, takes the turn; whoever gets
 it copies the rows over and drops the staging table. A commit that is repeated, late or at the same time, finds the turn
-taken and changes nothing, even where the rows have been consumed since; so an unknown outcome needs no care.
+taken and changes nothing, even where the rows have been consumed since; so an unknown outcome needs no care. Where
+another attempt had the turn the commit is refused: only a store that was restored from an older copy comes to that.
 
 Nothing can be promised for what only the target as a whole knows: a row whose unique key it has already, or that breaks
 a foreign key, fails the commit; the row in the way is to be removed by hand.
@@ -96,7 +97,7 @@ class PostgresSink:
         from iteration_lib.sinks.postgres_session import insert, opened  # noqa: PLC0415  (see the module's docstring)
 
         with opened(self, self.staging_table(transaction)) as cursor:
-            insert(cursor, transaction, committable)
+            insert(cursor, transaction, committable, target=self.describe())
 
     def publish(
         self,

@@ -16,7 +16,7 @@ import psycopg2.errors
 import psycopg2.extensions
 
 from iteration_lib.errors import SinkTargetError, StoreUnavailableError
-from iteration_lib.sinks.seam import SinkTransaction
+from iteration_lib.sinks.seam import SinkTransaction, published_already
 from iteration_lib.store.postgres import open_engine
 from iteration_lib.store.query import named_statements, sql_folder
 
@@ -112,7 +112,7 @@ def publish(
 ) -> None:
     """Publish in another one's transaction: raises SinkTargetError, but for what that one has to judge."""
     try:
-        insert(cursor, transaction, committable, timeout_seconds=timeout_seconds)
+        insert(cursor, transaction, committable, target=target, timeout_seconds=timeout_seconds)
     except psycopg2.Error as err:
         if _is_passing(err.pgcode) and err.pgcode not in _WAITED_FOR:
             raise
@@ -124,11 +124,13 @@ def insert(
     transaction: SinkTransaction,
     committable: Mapping[str, object],
     *,
+    target: str,
     timeout_seconds: float | None = None,
 ) -> None:
     """Insert prepared rows, unless this transaction was committed; drop their staging table in any case.
 
-    What the table takes no row by is said here, and not by a COMMIT, which may be the store's.
+    What the table takes no row by is said here, and not by a COMMIT, which may be the store's. Raises SinkTargetError
+    where another attempt had this turn.
     """
     schema, table, staging = (str(committable[name]) for name in ("schema", "table", "staging"))
     parameters = {"target": table, "rows": committable["rows"], **asdict(transaction)}
@@ -142,8 +144,17 @@ def insert(
     if cursor.fetchone() is not None:
         cursor.execute(statement("defer_constraints"))
         cursor.execute(statement("publish_rows", columns=columns, **names))
+    else:
+        cursor.execute(statement("find_publication", publications=publications), parameters)
+        _check_publisher(cursor.fetchone(), transaction, target)
     drop_staging(cursor, schema, staging)
     cursor.execute(statement("check_constraints"))
+
+
+def _check_publisher(found: tuple[object, ...] | None, transaction: SinkTransaction, target: str) -> None:
+    if found is not None and found[0] != transaction.fencing_token:
+        way_out = f"remove its rows from the table, and its row from {PUBLICATIONS}"
+        raise published_already(target, transaction, publisher=f"attempt {found[0]}", way_out=way_out)
 
 
 def drop_staging(cursor: psycopg2.extensions.cursor, schema: str, staging: str) -> None:

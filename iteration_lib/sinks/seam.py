@@ -4,7 +4,8 @@ Two phases. `prepare` makes the rows durable at the target, where nobody sees th
 find them again, the committable; the protocol stores it in the very transaction that makes the epoch durable. Then, and
 not before, `commit` shows them. Whoever takes the run over commits again what was stored, because nobody knows whether
 it was, and aborts what was prepared and never stored. Of a run, an output and an epoch one transaction at most is ever
-committed: so a commit compares nothing with what others did, it only has to be repeatable.
+committed: so a commit only has to be repeatable. A store that was restored from an older copy breaks that, and where a
+sink can see what another transaction published, it raises `published_already` rather than pass it for its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from iteration_lib.errors import SinkTargetError
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import SavedFile, SavedStream
 from iteration_lib.state.streams import iterate_file, load_schema
@@ -98,6 +100,17 @@ class Sink(Protocol):
     def abort(self, transaction: SinkTransaction) -> None:
         """Drop what `prepare` left, all, half or none, of a transaction that will never be committed. Repeatable."""
         ...
+
+
+def published_already(target: str, transaction: SinkTransaction, *, publisher: str, way_out: str) -> SinkTargetError:
+    """Return the error of an epoch that somebody else published there, of whom the store that commits knows nothing."""
+    whose = f"output {transaction.output!r} of epoch {transaction.epoch}"
+    return SinkTargetError(
+        target,
+        f"shows {whose} already, published by {publisher}, and this is another one's, by attempt "
+        f"{transaction.fencing_token}: the store was restored from an older copy, or two copies of it drive the run",
+        way_out=f"where what was computed now is to be shown instead, {way_out}",
+    )
 
 
 def describe_sink(sink: Sink) -> str:

@@ -15,7 +15,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
-from iteration_lib.errors import ProtocolViolationError, SinkTargetError, StateCorruptedError, StateLocationError
+from iteration_lib.errors import SinkTargetError, StateCorruptedError, StateLocationError
 from iteration_lib.sinks import ParquetSink, Published, SinkTransaction, latest, parquet, published
 from iteration_lib.sinks.pointer import dump_pointer, pointer_path
 from iteration_lib.sinks.trial import publication_of, rows_of, transaction_of
@@ -173,15 +173,66 @@ def test_missing_data_file_is_named_when_it_is_read(root: Path) -> None:
         list(found.publication.batches())
 
 
-def test_second_attempt_of_an_epoch_never_replaces_what_is_shown(root: Path) -> None:
+def test_what_another_attempt_published_is_neither_replaced_nor_passed_for_ones_own(root: Path) -> None:
+    """The store was restored from an older copy, and another attempt made the epoch durable once more."""
     publish(root, _FIRST)
-    other = transaction_of(0, token=2)
-    committable = ParquetSink(str(root)).prepare(other, publication_of(0))
+    sink, other = ParquetSink(str(root)), transaction_of(0, token=2)
+    committable = sink.prepare(other, publication_of(0))
 
-    with pytest.raises(ProtocolViolationError, match="shows other files already"):
-        ParquetSink(str(root)).commit(other, committable)
+    with pytest.raises(SinkTargetError, match=r"published by attempt 1, .* restored from an older copy") as caught:
+        sink.commit(other, committable)
+    seen = transactions_of(published(str(root)))
+    (removed,) = re.findall(r"remove (\S+),", str(caught.value))
+    Path(removed).unlink()
+    sink.commit(other, committable)
 
-    assert [_FIRST] == transactions_of(published(str(root)))
+    assert str(sink.describe()) == caught.value.target
+    assert ([_FIRST], [other]) == (seen, transactions_of(published(str(root))))
+
+
+def test_attempt_that_has_the_number_of_another_one_does_not_pass_for_it(root: Path) -> None:
+    """A store that was restored from an older copy counts its attempts from there."""
+    publish(root, _FIRST)
+    publication = publication_of(0)
+    moved = tuple(replace(file, path=f"{file.path}-moved") for file in publication.files)
+    for file, other in zip(publication.files, moved, strict=True):
+        fsspec.filesystem("memory").mv(*map(publication.location.path, (file.path, other.path)))
+    before, sink = rows_shown(root), ParquetSink(str(root))
+    stream = replace(publication.stream, files=moved)
+    committable = sink.prepare(_FIRST, replace(publication, stream=stream))
+
+    with pytest.raises(SinkTargetError, match="output 'scores' of epoch 0 already, published by attempt 1"):
+        sink.commit(_FIRST, committable)
+
+    assert before == rows_shown(root)
+
+
+def test_abort_leaves_what_is_shown(root: Path) -> None:
+    """In a store that was restored from an older copy the epoch never was durable, and is void."""
+    publish(root, _FIRST)
+    before = rows_shown(root)
+
+    ParquetSink(str(root)).abort(_FIRST)
+
+    assert before == rows_shown(root)
+
+
+def rows_shown(root: Path) -> list[object]:
+    return [batch.to_pylist() for one in published(str(root)) for batch in one.publication.batches()]
+
+
+def test_what_a_later_version_published_is_left_as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can tell by the pointer whose it is."""
+    with monkeypatch.context() as patch:
+        patch.setattr("iteration_lib.sinks.pointer._FORMAT_VERSION", 2)
+        (committable,) = publish(root, _FIRST)
+    sink, before = ParquetSink(str(root)), StateLocation(str(root)).list_sizes()
+
+    sink.abort(_FIRST)
+    with pytest.raises(SinkTargetError, match="published by a later version"):
+        sink.commit(_FIRST, committable)
+
+    assert before == StateLocation(str(root)).list_sizes()
 
 
 def says_more(patch: pytest.MonkeyPatch) -> None:

@@ -277,6 +277,25 @@ def test_rows_that_a_consumer_took_away_do_not_come_back(sink: PostgresSink, dat
     assert [] == read(database, "SELECT * FROM scores")
 
 
+def test_what_another_attempt_published_is_not_passed_for_ones_own(sink: PostgresSink, database: Connection) -> None:
+    """The store was restored from an older copy, and another attempt made the epoch durable once more."""
+    publish(sink, publication_of(9))
+    other = transaction_of(0, token=2)
+    committable = sink.prepare(other, publication_of(0))
+
+    with pytest.raises(
+        SinkTargetError, match=r"published by attempt 1, .* remove its rows from the table, and its row"
+    ):
+        sink.commit(other, committable)
+    seen = read(database, "SELECT DISTINCT pass_number FROM scores")
+    database.execute(text("DELETE FROM scores"))
+    database.execute(text("DELETE FROM iteration_publications"))
+    sink.commit(other, committable)
+
+    assert ([(9,)], [(0,)]) == (seen, read(database, "SELECT DISTINCT pass_number FROM scores"))
+    assert ["iteration_publications", "scores"] == tables(database)
+
+
 def test_outputs_and_epochs_of_one_table_are_told_apart(url: str, database: Connection, tmp_path: Path) -> None:
     sink = PostgresSink("metrics", url=url, run_column="run", epoch_column="epoch")
     for output, epoch in (("loss", 0), ("loss", 1), ("size", 1)):

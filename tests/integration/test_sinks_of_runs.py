@@ -7,17 +7,21 @@ while: whatever it sees of an epoch is the whole of it.
 from __future__ import annotations
 
 import dataclasses
+import re
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import psycopg2
 import pytest
+from sqlalchemy.engine import make_url
 
 from iteration_lib.errors import SinkTargetError
 from iteration_lib.planning import plan_run
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.sinks import PostgresSink
+from iteration_lib.store.embedded import EmbeddedPostgres
 from iteration_lib.store.postgres import PostgresStore
 from tests.driven_here import KILL, Here, Killed, Script
 from tests.iterations.publishing import publishing
@@ -204,3 +208,44 @@ def test_plan_says_what_the_next_attempt_commits_first(here: Here) -> None:
 
     waits = ["rows"] if here.run.params["url"] == "" else ["losses", "rows"]  # in the store nothing waits
     assert [(name, 1) for name in waits] == [(known.output, known.epoch) for known in planned.commits]
+
+
+def test_run_in_a_store_that_was_restored_from_an_older_copy_shows_each_epoch_of_which_attempt_a_person_says(
+    postgres_server: EmbeddedPostgres, elsewhere: Here
+) -> None:
+    """Another attempt makes an epoch durable once more, which is published already, in files and in a table."""
+    elsewhere.drive(until_epoch=1)
+    with closing(PostgresStore(copied(postgres_server, elsewhere.store))) as older:
+        elsewhere.drive(until_epoch=2)
+        restored = dataclasses.replace(elsewhere, store=older)
+        assert isinstance(restored.drive_and_fail(script={"epoch_opened@1": KILL}), Killed)
+
+        of_table = restored.drive_and_fail()
+        execute(database_of(elsewhere), "DELETE FROM losses WHERE epoch = 1")
+        execute(database_of(elsewhere), "DELETE FROM iteration_publications WHERE epoch = 1")
+        of_files = restored.drive_and_fail()
+        (pointer,) = re.findall(r"remove (\S+) \(or give output 'rows' of epoch 1 up", str(of_files))
+        Path(pointer).unlink()
+        run = restored.drive()
+
+    assert "(or give output 'losses' of epoch 1 up, as docs/sinks.md says), then run" in str(of_table)
+    said = "of epoch 1 already, published by attempt 2, and this is another one's, by attempt 3: the store was restored"
+    assert [True, True] == [said in str(failure) for failure in (of_table, of_files)]
+    assert RunStatus.FINISHED is run.status
+    assert WHOLE == reader_of(elsewhere).see()
+    assert TABLES == tables(database_of(elsewhere))
+
+
+def copied(server: EmbeddedPostgres, store: PostgresStore) -> str:
+    """Return the address of a copy of a store's database, as a dump that was restored is one."""
+    store.close()  # a template has no connections
+    found, name = make_url(store.url), f"copy_{uuid.uuid4().hex}"
+    with closing(psycopg2.connect(dsn(server.url("postgres")))) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute(f"CREATE DATABASE {name} TEMPLATE {found.database}")
+    return server.url(name)
+
+
+def execute(url: str, statement: str) -> None:
+    with closing(psycopg2.connect(dsn(url))) as connection, connection, connection.cursor() as cursor:
+        cursor.execute(statement)
