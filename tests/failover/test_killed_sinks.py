@@ -1,17 +1,20 @@
 """What do readers of sinks see when the process that publishes is killed with SIGKILL? Processes of their own.
 
-The tables lie in the store's own database; a reader polls all the while.
+The tables lie in the store's own database, or in another one; a reader polls all the while.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from iteration_lib.sinks import published
 from tests.command_line import CommandLine
 from tests.failover.driven import PATIENCE_SECONDS
+from tests.mortal_parquet_sink import DEADLY
 from tests.sink_reader import TABLES, WHOLE, Reader, clear, tables
 
 pytestmark = pytest.mark.postgres
@@ -20,6 +23,7 @@ pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is 
 REFERENCE = "tests.iterations.publishing:publishing"
 PLACES = {
     "with something prepared": ("sink_prepared@1",),
+    "with all prepared": ("manifest_written@1",),
     "when it is stored": ("checkpoint_completed@1",),
     "when some is committed": ("sink_committed@1",),
     "while what was void is aborted": ("sink_prepared@1", "sink_aborted"),
@@ -31,7 +35,30 @@ PLACES = {
 def test_run_whose_process_is_killed_publishes_what_an_undisturbed_one_does(
     store_url: str, tmp_path: Path, places: tuple[str, ...]
 ) -> None:
-    kill_and_finish(store_url, tmp_path, places)
+    kill_and_finish(store_url, tmp_path, at_points(*places))
+
+
+def test_table_in_another_database_gets_what_a_killed_process_may_have_committed_once(
+    store_url: str, empty_store: str, tmp_path: Path
+) -> None:
+    """The second process dies when the losses are committed, and the store does not know it yet."""
+    deaths = at_points("manifest_written@1", "sink_committed@1")
+
+    kill_and_finish(store_url, tmp_path, deaths, url=empty_store)
+
+
+def test_files_that_a_killed_process_was_writing_are_never_shown_and_go(store_url: str, tmp_path: Path) -> None:
+    """It dies with a torn file, with one of two files, and with a pointer that has not got its name: that one stays."""
+    torn_pointer = "_published/*/.0000000001-rows.json.*.tmp"
+    patterns = ("_data/*/0000000001-rows-*/.part-*.tmp", "_data/*/0000000001-rows-*/part-*.parquet", torn_pointer)
+
+    kill_and_finish(store_url, tmp_path, [{DEADLY: pattern} for pattern in patterns])
+
+    uri = tmp_path / "published"
+    shown = [Path(file) for one in published(str(uri)) for file in one.files]
+    pointers = [*uri.glob("_published/*/*.json")]
+    (torn,) = uri.glob(torn_pointer)
+    assert sorted([*shown, *pointers, torn]) == sorted(path for path in uri.rglob("*") if path.is_file())
 
 
 @pytest.mark.spark
@@ -39,26 +66,33 @@ def test_run_on_spark_whose_process_is_killed_publishes_what_an_undisturbed_one_
     store_url: str, tmp_path: Path
 ) -> None:
     """Spark's tasks have written the files."""
-    kill_and_finish(
-        store_url, tmp_path, ("sink_prepared@1", "sink_committed@2"), "--runner", "spark", "--master", "local[2]"
-    )
+    deaths = at_points("sink_prepared@1", "sink_committed@2")
+
+    kill_and_finish(store_url, tmp_path, deaths, "--runner", "spark", "--master", "local[2]")
 
 
-def kill_and_finish(store_url: str, tmp_path: Path, places: tuple[str, ...], *more: str) -> None:
-    """Kill a run at each of these places, then let it go on to its end."""
+def at_points(*places: str) -> list[dict[str, str]]:
+    """Return what a process is told that is to die at a crash point."""
+    return [{"ITERATION_CRASH_POINT": f"{place}:kill"} for place in places]
+
+
+def kill_and_finish(
+    store_url: str, folder: Path, deaths: Sequence[Mapping[str, str]], *more: str, url: str = ""
+) -> None:
+    """Let a process die as each of these environments says, then let the run go on to its end."""
     clear(store_url)
-    shell = CommandLine(store_url=store_url, folder=tmp_path)
-    uri = tmp_path / "published"
-    params = {"desk": tmp_path, "uri": uri, "table": "losses"}
+    shell = CommandLine(store_url=store_url, folder=folder)
+    uri = folder / "published"
+    params = {"desk": folder, "uri": uri, "table": "losses", "url": url}
     options = [*more, *(f"--param={name}={value}" for name, value in params.items())]
 
-    with Reader(uri=str(uri), url=store_url) as reader:
-        for place in places:
-            killed = shell.start(REFERENCE, tmp_path.name, *options, ITERATION_CRASH_POINT=f"{place}:kill")
+    with Reader(uri=str(uri), url=url or store_url) as reader:
+        for death in deaths:
+            killed = shell.start(REFERENCE, folder.name, *options, **death)
             _, said = killed.communicate(timeout=PATIENCE_SECONDS)
             assert -signal.SIGKILL == killed.returncode, said
-        answer = shell.run(REFERENCE, tmp_path.name, *options)
+        answer = shell.run(REFERENCE, folder.name, *options)
 
     assert "FINISHED" == answer.json["status"]
     assert WHOLE == reader.see()
-    assert TABLES == tables(store_url)
+    assert TABLES == tables(url or store_url)

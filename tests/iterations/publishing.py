@@ -16,6 +16,7 @@ from iteration_lib import Iteration, records
 from iteration_lib.model.source import RecordsSource
 from iteration_lib.sinks import ParquetSink, PostgresSink
 from tests.iterations.steered import obey
+from tests.mortal_parquet_sink import MortalParquetSink
 
 Block = dict[str, Any]  # Any: arrays of each column's own type
 
@@ -35,7 +36,7 @@ class PublishingParams:
 
 def folder(params: PublishingParams) -> ParquetSink:
     """Publish as Parquet files."""
-    return ParquetSink(params.uri)
+    return MortalParquetSink(params.uri)
 
 
 def table(params: PublishingParams) -> PostgresSink:
