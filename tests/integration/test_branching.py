@@ -174,6 +174,33 @@ def test_ten_branches_outlive_the_run_that_they_started_from(origin: Here) -> No
     assert {CheckpointStatus.DISCARDED} == {known.status for known in origin.checkpoints}
 
 
+def test_branch_on_an_object_store_outlives_the_run_that_it_started_from(
+    store: PostgresStore, tmp_path: Path, s3: str
+) -> None:
+    """Its run is deleted and collected; the branch is killed before its first checkpoint, and collected, too."""
+    origin = Here.begin(store, tmp_path, steered, state_uri=f"{s3}/state", epochs=2)
+    digest = origin.drive().state_digest
+    branch = branched(origin, 1, state_uri=f"{s3}/branches")
+
+    delete(origin)
+    left = files_of(origin)
+    branch.drive_and_fail(script={CrashPoint.EPOCH_WRITTEN.value: KILL})
+    collect(branch)
+    found = problems(branch)
+    run = branch.drive()
+    for here in (origin, branch):
+        collect(here)
+
+    assert left
+    assert ([], digest, []) == (found, run.state_digest, problems(branch))
+    assert () == files_of(origin)
+    assert {CheckpointStatus.DISCARDED} == {known.status for known in origin.checkpoints}
+
+
+def files_of(here: Here) -> tuple[str, ...]:
+    return StateLocation(here.run.state_uri).list_files(here.run.run_id)
+
+
 def test_claimed_checkpoint_goes_once_its_branch_has_its_own(origin: Here) -> None:
     branch = branched(origin, 2, mode=RestoreMode.CLAIM)
     collect(origin)
