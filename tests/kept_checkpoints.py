@@ -23,17 +23,18 @@ from iteration_lib.store.record import RunRecord
 KEPT = Path(__file__).parent / "checkpoints"
 VERSIONS = (1, 2)
 REFERENCE = "tests.iterations.kept:kept"
+CARRYING = "tests.iterations.kept:carrying"
 KEY = "kept"
 
 
-def kept_run(version: int) -> Path:
+def kept_run(version: int, reference: str = REFERENCE) -> Path:
     """Return the run's folder whose checkpoints 2 (of epoch 1) and 3 (the final one) are of a version."""
-    return KEPT / f"version_{version}"
+    return KEPT / (f"version_{version}_carrying" if reference == CARRYING else f"version_{version}")
 
 
-def kept_manifest(version: int, checkpoint_id: int) -> Path:
+def kept_manifest(version: int, checkpoint_id: int, reference: str = REFERENCE) -> Path:
     """Return a manifest of a version."""
-    (found,) = kept_run(version).glob(f"*/checkpoint-{checkpoint_id:06d}.json")
+    (found,) = kept_run(version, reference).glob(f"*/checkpoint-{checkpoint_id:06d}.json")
     return found
 
 

@@ -25,7 +25,7 @@ from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.state.streams import dump_schema, load_whole, save_batches
 from iteration_lib.store.record import RunRecord
 from iteration_lib.verification import verify_run
-from tests.kept_checkpoints import VERSIONS, FreshRun, kept_manifest, kept_run
+from tests.kept_checkpoints import CARRYING, REFERENCE, VERSIONS, FreshRun, kept_manifest, kept_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +72,17 @@ def test_reader_reads_the_checkpoints_of_every_version(read: Callable[[Path, Pat
         ("variables", centre): {"at": [max(EPOCH_0) / 2.0 + max(EPOCH_1)]},
         ("variables", "ranks"): {"r": sorted(EPOCH_1)},
         ("finished", "halves"): {"h": HALVES},
+    } == values(tables)
+
+
+def test_reader_reads_the_states_of_version_2(read: Callable[[Path, Path], Tables]) -> None:
+    """The levels are 1, then 6 / 2 + 1: each bucket has kept both, and the operator on the whole has counted to 2."""
+    tables = read(kept_manifest(2, 2, CARRYING), kept_run(2, CARRYING))
+
+    assert {
+        ("variables", "level"): {"l": [(5.0 + 1.0 + 4.0) / 2.0 + 2.0]},
+        ("states", "hoarded.state"): {"h": [1.0, 1.0, 1.0, 4.0, 4.0, 4.0]},
+        ("states", "steps.state"): {"n": [2.0]},
     } == values(tables)
 
 
@@ -212,13 +223,15 @@ def test_page_describes_every_field_and_the_versions_that_there_are() -> None:
     assert VERSIONS[-1] == FORMAT_VERSION
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_run_goes_on_from_a_checkpoint_of_every_version_to_the_same_bits(tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize(("version", "reference"), [*((version, REFERENCE) for version in VERSIONS), (2, CARRYING)])
+def test_run_goes_on_from_a_checkpoint_of_every_version_to_the_same_bits(
+    tmp_path: Path, version: int, reference: str
+) -> None:
     """The last epoch is computed from nothing but what the code of that time wrote, the pinned input included."""
-    fresh = FreshRun.begin(tmp_path)
+    fresh = FreshRun.begin(tmp_path, reference=reference)
     fresh.drive(until_epoch=2)
-    manifest = kept_manifest(version, 2)
-    old = kept_run(version)
+    manifest = kept_manifest(version, 2, reference)
+    old = kept_run(version, reference)
     (pinned,) = old.glob("*/pins/points/*")
     fresh.go_on_from(old, str(manifest.relative_to(old)))
     fresh.pin(moved_pin(fresh.checkpoint(2), str(pinned.relative_to(old)), pinned.read_bytes()))

@@ -1,7 +1,8 @@
-"""An iteration whose checkpoints are kept as files in tests/checkpoints, as each version of the format was written.
+"""Two iterations whose checkpoints are kept as files in tests/checkpoints, as each version of the format was written.
 
-It has one of everything that a manifest can name: a data stream that is copied into the run's folder, an operator that
-finishes for good, a variable in buckets and a value (whose operator's id is not its name), and an output.
+`kept` has what every version can name: a data stream that is copied into the run's folder, an operator that finishes
+for good, a variable in buckets and a value (whose operator's id is not its name), and an output. `carrying` has what
+version 2 added: the state of an operator on buckets, and of one on the whole (whose id is not its name either).
 """
 
 from __future__ import annotations
@@ -65,3 +66,30 @@ def moved(ranked: Block, centre: Block) -> Block:
 
 kept.feedback(ranks=ranked, centre=moved)
 kept.output(centre=moved, ranks=ranked)
+
+carrying = Iteration("carrying", params=KeptParams)
+carrying.data(points)
+
+
+@carrying.variable
+def level() -> Block:
+    """Start at 1."""
+    return {"l": np.ones(1)}
+
+
+@carrying.map_buckets(state="carry")
+def hoarded(points: Block, level: Block, state: Block | None) -> tuple[Block, Block]:
+    """Keep every level in every bucket, and add their sum to the rows."""
+    hoard = np.append(state["h"] if state is not None else np.zeros(0), level["l"])
+    return {"x": points["x"] + hoard.sum()}, {"h": hoard}
+
+
+@carrying.operator(state="carry", operator_id="steps")
+def raised(hoarded: Block, state: Block | None) -> tuple[Block, Block]:
+    """Raise the level to half of the greatest row, a little more in every epoch."""
+    counted = state["n"] + 1 if state is not None else np.ones(1)
+    return {"l": hoarded["x"].max(keepdims=True) / 2.0 + counted}, {"n": counted}
+
+
+carrying.feedback(level=raised)
+carrying.output(level=raised, rows=hoarded)
