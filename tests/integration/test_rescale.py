@@ -1,6 +1,8 @@
-"""May a run go on with another number of subtasks? From 8 to 3 and from 3 to 8, aligned and unaligned: the same bits.
+"""May a run, or a branch of it, go on with another number of subtasks? What 8 of them left 3 take up, and the reverse.
 
-With a checkpoint alone, behind durable edges inside an epoch, and as a branch; without Spark, and on it.
+Variables and state in buckets, behind a checkpoint alone and behind durable edges inside an epoch: without Spark all
+four ways, and a branch of each; on Spark 8 to 3 behind edges and 3 to 8 without, at night the other two as well. Always
+the same bits and the same counts.
 """
 
 from __future__ import annotations
@@ -13,16 +15,19 @@ from typing import Any
 
 import pytest
 
+from iteration_lib.driver.restore import read_manifest
+from iteration_lib.state.location import StateLocation
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import CommandLine
 
 pytestmark = pytest.mark.postgres
 
-STEERED = "tests.iterations.steered:steered"
 STATEFUL = "tests.iterations.stateful:stateful"
+WITHOUT_SPARK = ("--runner", "local")
+ON_SPARK = ("--master", "local[2]")
+BUCKETED = {"fits", "pulls", "settling.state"}  # two variables, and the state of an operator on buckets
 COUNTS = [(8, 3), (3, 8)]
 _IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
-ON_SPARK = [(8, 3, "0"), (3, 8, None), (8, 3, None), (3, 8, "0")]
 
 
 @pytest.fixture
@@ -37,108 +42,115 @@ def shell(store_url: str, tmp_path: Path) -> CommandLine:
     return CommandLine(store_url=store_url, folder=tmp_path)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return what a run says that nobody disturbs, of one subtask, without Spark."""
+    return run(CommandLine(store_url=store_url, folder=tmp_path_factory.mktemp("undisturbed")), "run", 1).json
+
+
 def own(shell: CommandLine, key: str) -> str:
     """Return a run's key that no other test has."""
     return f"{shell.folder.name}-{key}"
 
 
-def run(shell: CommandLine, key: str, subtasks: int, *options: str, **environment: str) -> Any:
-    """Run the steered iteration, of 16 buckets, with a number of subtasks for every operator that says no other."""
-    desk = shell.folder / "desk"
-    desk.mkdir(exist_ok=True)
-    arguments = ["--parallelism", str(subtasks), "--param", f"desk={desk}", *options]
-    return shell.call(
-        "run", STEERED, "--run-key", own(shell, key), "--runner", "local", "--json", *arguments, **environment
-    )
+def run(
+    shell: CommandLine,
+    key: str,
+    subtasks: int,
+    timeout: str | None = None,
+    *options: str,
+    engine: tuple[str, str] = WITHOUT_SPARK,
+    **environment: str,
+) -> Any:
+    """Run the stateful iteration for 4 epochs, with one number of subtasks for all that lies in its 16 buckets."""
+    arguments = ["--param", "max_epochs=4", "--parallelism", str(subtasks), *engine, *options]
+    arguments += ["--alignment-timeout", timeout] if timeout is not None else []
+    counts = {"STATEFUL_SUBTASKS": f"{subtasks},{subtasks}"}
+    return shell.call("run", STATEFUL, "--run-key", own(shell, key), "--json", *arguments, **counts, **environment)
 
 
-def records(store: PostgresStore, key: str) -> list[dict[str, int]]:
-    """Return how many records every head fed back in each epoch."""
-    found = store.find_run(key)
-    assert found is not None
+def records(store: PostgresStore, run_id: str) -> list[dict[str, int]]:
+    """Return how many records every head fed back in each durable epoch."""
     return [
         {head: sum(count or 0 for count in counts) for head, counts in epoch.records.items()}
-        for epoch in store.list_epochs(found.run_id)
+        for epoch in store.list_epochs(run_id)
         if epoch.durable_at is not None
     ]
 
 
-def parts_of(store: PostgresStore, key: str, epoch: int) -> int:
-    """Return in how many parts `shares` was left as a durable edge of an epoch, by whichever attempt."""
-    found = store.find_run(key)
+def parts_of_checkpoint(store: PostgresStore, shell: CommandLine, key: str) -> dict[str, int]:
+    """Return in how many parts the newest checkpoint of a run holds each variable and state that lies in buckets."""
+    found = store.find_run(own(shell, key))
     assert found is not None
-    parts = [part for part in store.list_parts(found.run_id) if (part.epoch, part.operator_id) == (epoch, "shares")]
-    return len(parts)
+    checkpoint = store.find_completed(found.run_id)
+    assert checkpoint is not None
+    manifest = read_manifest(StateLocation(found.state_uri).below(found.run_id), checkpoint)
+    carried = {**manifest.variables, **manifest.states}
+    return {name: len(stream.files) for name, stream in carried.items() if stream.kind == "buckets"}
+
+
+def edges_of_epoch(store: PostgresStore, shell: CommandLine, key: str, epoch: int) -> dict[str, int]:
+    """Return in how many parts the variables' next values are durable edges of an epoch."""
+    found = store.find_run(own(shell, key))
+    assert found is not None
+    parts = [part.operator_id for part in store.list_parts(found.run_id) if part.epoch == epoch]
+    return {name: parts.count(name) for name in ("fitted", "pulled") if name in parts}
 
 
 @pytest.mark.parametrize("timeout", [None, "0"], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize(("before", "after"), COUNTS, ids=str)
-def test_killed_run_goes_on_with_another_number_of_subtasks(
-    shell: CommandLine, store: PostgresStore, before: int, after: int, timeout: str | None
+def test_run_that_ended_and_a_branch_of_it_go_on_with_another_number_of_subtasks(
+    shell: CommandLine, store: PostgresStore, undisturbed: Any, before: int, after: int, timeout: str | None
 ) -> None:
-    """It is killed inside epoch 2: behind the checkpoint of epoch 1, or behind edges that lack some buckets."""
-    options = ("--alignment-timeout", timeout) if timeout is not None else ()
-    undisturbed = run(shell, "undisturbed", 1).json
-    point = "edge_marked@2" if timeout is not None else "epoch_written@2"
+    """It ends inside epoch 2: behind the checkpoint of epoch 1 alone, or behind edges that lack some buckets as well.
 
-    killed = run(shell, "rescaled", before, *options, ITERATION_CRASH_POINT=f"{point}:kill")
-    resumed = run(shell, "rescaled", after, *options)
+    What starts the branch is that checkpoint, in both cases: the edges of an open epoch are its run's own.
+    """
+    failing = {"STATEFUL_FAILS_AT": "pulled 2 9"}
 
-    assert (-signal.SIGKILL, 0) == (killed.code, resumed.code), resumed.err
-    assert undisturbed["state_digest"] == resumed.json["state_digest"]
-    assert records(store, own(shell, "undisturbed")) == records(store, own(shell, "rescaled"))
-    if timeout is not None:
-        assert parts_of(store, own(shell, "rescaled"), 2) > 1, "nothing was marked before the kill"
+    ended = run(shell, "run", before, timeout, **failing)
+    left = parts_of_checkpoint(store, shell, "run"), edges_of_epoch(store, shell, "run", 2)
+    branched = shell.call("branch", own(shell, "run"), "--run-key", own(shell, "branch"), "--json")
+    branch = run(shell, "branch", after, timeout)
+    resumed = run(shell, "run", after, timeout)
 
-
-@pytest.mark.parametrize(("before", "after"), COUNTS, ids=str)
-def test_branch_begins_with_another_number_of_subtasks(shell: CommandLine, before: int, after: int) -> None:
-    origin = run(shell, "origin", before)
-    branched = shell.call("branch", f"{own(shell, 'origin')}@2", "--run-key", own(shell, "branch"))
-
-    ended = run(shell, "branch", after)
-
-    assert (0, 0, 0) == (origin.code, branched.code, ended.code), ended.err
-    assert origin.json["state_digest"] == ended.json["state_digest"]
+    assert (1, 0, 0, 0) == (ended.code, branched.code, branch.code, resumed.code), branch.err + resumed.err
+    edges = {"fitted": before, "pulled": before // 2} if timeout is not None else {}
+    assert (dict.fromkeys(BUCKETED, before), edges) == left
+    assert 2 == branched.json["epoch"]
+    expected = records(store, undisturbed["run_id"])
+    for key, answer in {"run": resumed.json, "branch": branch.json}.items():
+        assert dict.fromkeys(BUCKETED, after) == parts_of_checkpoint(store, shell, key)
+        assert undisturbed["state_digest"] == answer["state_digest"]
+        first = 2 if key == "branch" else 0
+        assert expected[first:] == records(store, answer["run_id"])
 
 
 def test_other_number_of_buckets_is_refused(shell: CommandLine) -> None:
     """They are what the state is divided by, for the whole life of a run."""
-    killed = run(shell, "buckets", 3, "--max-buckets", "16", ITERATION_CRASH_POINT="epoch_written@1:kill")
+    killed = run(shell, "buckets", 3, None, "--max-buckets", "16", ITERATION_CRASH_POINT="epoch_written@1:kill")
 
-    refused = run(shell, "buckets", 8, "--max-buckets", "8")
+    refused = run(shell, "buckets", 8, None, "--max-buckets", "8")
 
     assert (-signal.SIGKILL, 2) == (killed.code, refused.code)
     assert "max_buckets was 16, now 8" in refused.err
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("before", "after", "timeout"), ON_SPARK if _IS_NIGHTLY else ON_SPARK[:1])
-def test_killed_run_goes_on_with_another_number_of_subtasks_on_spark(
-    shell: CommandLine, before: int, after: int, timeout: str | None
+@pytest.mark.parametrize(("before", "between"), COUNTS if _IS_NIGHTLY else COUNTS[:1])
+def test_killed_run_goes_on_with_another_number_of_subtasks_and_back_on_spark(
+    shell: CommandLine, store: PostgresStore, undisturbed: Any, before: int, between: int
 ) -> None:
-    """Two variables, carried state and an operator that finishes for good; nobody disturbs the runner without Spark."""
-    undisturbed = stateful(shell, "undisturbed", before, None, engine=("--runner", "local"))
-    point = "edge_marked@2" if timeout is not None else "epoch_written@2"
+    """It is killed once an epoch is aligned and only the one before is durable; the first time that leaves edges."""
+    first = run(shell, "run", before, "0", engine=ON_SPARK, ITERATION_CRASH_POINT="epoch_aligned@1:kill")
+    left = parts_of_checkpoint(store, shell, "run"), edges_of_epoch(store, shell, "run", 1)
+    second = run(shell, "run", between, engine=ON_SPARK, ITERATION_CRASH_POINT="epoch_aligned@3:kill")
+    left_again = parts_of_checkpoint(store, shell, "run"), edges_of_epoch(store, shell, "run", 3)
+    last = run(shell, "run", before, engine=ON_SPARK)
 
-    killed = stateful(shell, "rescaled", before, timeout, ITERATION_CRASH_POINT=f"{point}:kill")
-    resumed = stateful(shell, "rescaled", after, timeout)
-
-    assert (0, -signal.SIGKILL, 0) == (undisturbed.code, killed.code, resumed.code), resumed.err
-    assert undisturbed.json["state_digest"] == resumed.json["state_digest"]
-
-
-def stateful(
-    shell: CommandLine,
-    key: str,
-    subtasks: int,
-    timeout: str | None,
-    *,
-    engine: tuple[str, str] = ("--master", "local[2]"),
-    **environment: str,
-) -> Any:
-    """Run the stateful iteration, of 16 buckets."""
-    arguments = ["--param", f"log={shell.folder}", "--param", "max_epochs=4", *engine]
-    arguments += ["--parallelism", str(subtasks), *(("--alignment-timeout", timeout) if timeout is not None else ())]
-    counts = {"STATEFUL_SUBTASKS": f"{subtasks},{subtasks}"}
-    return shell.call("run", STATEFUL, "--run-key", own(shell, key), "--json", *arguments, **counts, **environment)
+    assert (-signal.SIGKILL, -signal.SIGKILL, 0) == (first.code, second.code, last.code), last.err
+    assert (dict.fromkeys(BUCKETED, before), {"fitted": before, "pulled": before}) == left
+    assert (dict.fromkeys(BUCKETED, between), {}) == left_again
+    assert dict.fromkeys(BUCKETED, before) == parts_of_checkpoint(store, shell, "run")
+    assert undisturbed["state_digest"] == last.json["state_digest"]
+    assert records(store, undisturbed["run_id"]) == records(store, last.json["run_id"])

@@ -3,7 +3,8 @@
 It has a little of everything that a run has to keep: two variables in buckets of different parallelism (each bucket's
 fit, and how far it was pulled), an operator that finishes for good (each bucket's normal equations), data that comes
 once (a first guess), state carried by an operator on the whole (the guess, and the answer before) and by one on buckets
-(how long a bucket has been settled), and criteria. Bodies append a line to a file each time they run.
+(how long a bucket has been settled), and criteria. Bodies append a line to a file each time they run; the one whose
+line STATEFUL_FAILS_AT is raises.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ stateful = Iteration("stateful", params=StatefulParams)
 
 def note(params: StatefulParams, operator_id: str, epoch: int | None, bucket: Bucket | None = None) -> None:
     """Append a line (operator, epoch, bucket), whole, also when several processes do so at once."""
+    line = f"{operator_id} {epoch} {bucket.index if bucket is not None else None}"
+    if line == os.environ.get("STATEFUL_FAILS_AT"):
+        raise RuntimeError(f"told to fail: {line}")
     if not params.log:
         return
-    place = bucket.index if bucket is not None else None
     descriptor = os.open(Path(params.log) / "calls", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(descriptor, f"{operator_id} {epoch} {place}\n".encode())
+        os.write(descriptor, f"{line}\n".encode())
     finally:
         os.close(descriptor)
 
