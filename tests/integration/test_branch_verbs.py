@@ -140,6 +140,17 @@ def test_checkpoint_that_has_been_let_go_is_said_to_be_so_and_not_pinned(shell: 
     assert (2, f"error: {said} (see: iteration checkpoints)\n") == (answer.code, answer.err)
 
 
+def test_run_keeps_the_best_checkpoint_by_the_metric_and_in_the_direction_that_it_is_told(shell: CommandLine) -> None:
+    """The centres move less in every epoch: most in the first one."""
+    options = ["--retain-last", "1", "--retain-best", "1", "--retain-metric", "shift", "--retain-mode", "max"]
+
+    ran = shell.run(COUNTED, "widest", *params(shell), *options)
+
+    assert 0 == ran.code, ran.err
+    status = {row["checkpoint_id"]: row["status"] for row in shell.call("checkpoints", "widest", "--json").json}
+    assert {1: "SUBSUMED", 2: "DISCARDED", 3: "DISCARDED", 4: "COMPLETED"} == status
+
+
 def test_lineage_shows_branches_below_what_they_started_from(shell: CommandLine) -> None:
     rows, printed = shell.call("lineage", "morning", "--json").json, shell.call("lineage", "night")
 

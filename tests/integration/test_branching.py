@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -454,9 +455,31 @@ def test_policy_keeps_the_best_by_a_metric(store: PostgresStore, tmp_path: Path)
 
     here.drive(retain_last=1, retain_best=1, retain_metric="pace")
 
-    assert [1, 4] == [
-        known.checkpoint_id for known in here.checkpoints if known.status is not CheckpointStatus.DISCARDED
-    ]
+    assert [1, 4] == kept(here)
+
+
+def test_what_is_not_among_the_best_stays_for_a_branch_until_that_has_a_checkpoint_of_its_own(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    """The policy keeps the first, which is the best, and the newest one; the branch starts from the second."""
+    policy: dict[str, Any] = {"retain_last": 1, "retain_best": 1, "retain_metric": "pace"}
+    here = Here.begin(store, tmp_path, steered)
+
+    here.drive(until_epoch=2, **policy)
+    branch = branched(here, 2)
+    here.drive(until_epoch=3, **policy)
+    pinned = kept(here)
+    begun = branch.drive(until_epoch=3)
+    finished = here.drive(**policy)
+
+    assert ([1, 2, 3], [1, 4]) == (pinned, kept(here))
+    assert (3, []) == (begun.epochs, problems(here))
+    assert finished.state_digest == branch.drive().state_digest
+
+
+def kept(here: Here) -> list[int]:
+    """Return the checkpoints that were not let go."""
+    return [known.checkpoint_id for known in here.checkpoints if known.status is not CheckpointStatus.DISCARDED]
 
 
 def test_deleted_claim_that_never_had_a_checkpoint_leaves_its_origin_what_it_had(origin: Here) -> None:
