@@ -22,10 +22,9 @@ from iteration_lib.runner.node_cache import remove_scope
 from iteration_lib.runner.part_header import PartHeader, write_sidecar
 from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode
 from iteration_lib.runner.remote_error import dump_error, load_error
-from iteration_lib.state.files import verify_file
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
-from iteration_lib.state.streams import dump_schema, load_buckets, new_part_path, save_batches, save_table
+from iteration_lib.state.streams import dump_schema, new_part_path, save_batches, save_table, verify_rows
 
 RESULT_SCHEMA = "subtask int, output int, header string, batches binary"
 _ARROW_SCHEMA = pa.schema(
@@ -166,15 +165,11 @@ def read_parts(parts: Sequence[PartsNode]) -> Callable[[Batches], Batches]:
 def verify_files(
     location: StateLocation, saved: SavedStream, tasks: int
 ) -> Callable[[int], Iterator[dict[str, object]]]:
-    """Return what a task does to verify every `tasks`-th file of a stream, and to count the rows of its buckets."""
+    """Return what a task does to verify every `tasks`-th file of a stream, rows and all, and to count its buckets'."""
 
     def verify(subtask: int) -> Iterator[dict[str, object]]:
         for number in range(subtask, len(saved.files), tasks):
-            file, rows = saved.files[number], []
-            if file.buckets:
-                rows = [batch.num_rows for batch in load_buckets(location, saved, file)]
-            else:
-                verify_file(location, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
+            rows = verify_rows(location, saved, saved.files[number])
             yield {"subtask": number, "output": 0, "header": json.dumps(rows), "batches": b""}
 
     return verify

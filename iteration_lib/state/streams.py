@@ -1,7 +1,8 @@
 """How do a stream's batches lie in a file, and how does one bucket come back?
 
 An Arrow file holds one record batch per bucket, uncompressed, so that a bucket is mapped into memory by itself. A
-Parquet file is what is published: its rows have a digest, and its metadata says how many rows each bucket has.
+Parquet file is what is published: its rows have a digest, and its metadata says how many rows each bucket has. Whoever
+reads a file compares how many rows it holds with how many were counted when it was written.
 """
 
 from __future__ import annotations
@@ -101,17 +102,33 @@ def load_bucket(location: StateLocation, stream: SavedStream, bucket: int) -> pa
 def load_buckets(location: StateLocation, stream: SavedStream, file: SavedFile) -> list[pa.RecordBatch]:
     """Return every bucket that one file of a stream holds; raises StateCorruptedError that names it."""
     if stream.format is FileFormat.ARROW:
-        return _arrow_batches(location, file)
-    counts, table = _bucket_rows(location, file), _read_parquet(location, file)
-    whole = pa.RecordBatch.from_arrays(table.columns, schema=load_schema(stream))  # Parquet adds to what fields say
-    starts = itertools.accumulate(counts, initial=0)
-    return [whole.slice(start, length) for start, length in zip(starts, counts, strict=False)]
+        batches = _arrow_batches(location, file)
+    else:
+        counts, table = _bucket_rows(location, file), _read_parquet(location, file)
+        whole = pa.RecordBatch.from_arrays(table.columns, schema=load_schema(stream))  # Parquet adds to what fields say
+        starts = itertools.accumulate(counts, initial=0)
+        batches = [whole.slice(start, length) for start, length in zip(starts, counts, strict=False)]
+    _check_count(location, file, "buckets", found=len(batches), written=len(file.buckets))
+    return batches
+
+
+def verify_rows(location: StateLocation, stream: SavedStream, file: SavedFile) -> list[int]:
+    """Verify one file of a stream and return the rows of each bucket inside; none of a file that has no buckets.
+
+    Raises StateCorruptedError that names the file.
+    """
+    if file.buckets or stream.format is FileFormat.ARROW:
+        return [batch.num_rows for batch in load_buckets(location, stream, file)]
+    with _open_parquet(location, file) as parquet:
+        _check_rows(location, file, parquet.metadata.num_rows)
+    return []
 
 
 def iterate_file(location: StateLocation, stream: SavedStream, file: SavedFile) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one Parquet file of a stream, a batch at a time; raises StateCorruptedError that names it."""
     schema = load_schema(stream)
     with _open_parquet(location, file) as parquet:
+        _check_rows(location, file, parquet.metadata.num_rows)
         for batch in parquet.iter_batches():
             columns = [_in_dictionary(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)  # Parquet adds to what fields say
@@ -186,17 +203,23 @@ def _batch(location: StateLocation, stream: SavedStream, file: SavedFile, index:
 
 def _arrow_batches(location: StateLocation, file: SavedFile) -> list[pa.RecordBatch]:
     reader = _open_arrow(location, file)
-    return [reader.get_batch(index) for index in range(reader.num_record_batches)]
+    batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+    _check_rows(location, file, sum(batch.num_rows for batch in batches))
+    return batches
 
 
 def _bucket_rows(location: StateLocation, file: SavedFile) -> list[int]:
     with _open_parquet(location, file) as parquet:
-        return cast("list[int]", json.loads(parquet.metadata.metadata[_BUCKET_ROWS]))
+        counts = cast("list[int]", json.loads(parquet.metadata.metadata[_BUCKET_ROWS]))
+    _check_rows(location, file, sum(counts))
+    return counts
 
 
 def _read_parquet(location: StateLocation, file: SavedFile) -> pa.RecordBatch:
     with _open_parquet(location, file) as parquet:
-        return one_batch(parquet.read().replace_schema_metadata(None))
+        table = parquet.read()
+    _check_rows(location, file, table.num_rows)
+    return one_batch(table.replace_schema_metadata(None))
 
 
 def _open_arrow(location: StateLocation, file: SavedFile) -> pa.RecordBatchFileReader:
@@ -207,6 +230,15 @@ def _open_arrow(location: StateLocation, file: SavedFile) -> pa.RecordBatchFileR
 def _open_parquet(location: StateLocation, file: SavedFile) -> pq.ParquetFile:
     source = open_verified(location, file.path, size_bytes=file.size_bytes, sha256=file.sha256)
     return pq.ParquetFile(source)
+
+
+def _check_rows(location: StateLocation, file: SavedFile, found: int) -> None:
+    _check_count(location, file, "rows", found=found, written=file.rows)
+
+
+def _check_count(location: StateLocation, file: SavedFile, what: str, *, found: int, written: int) -> None:
+    if found != written:
+        raise StateCorruptedError(location.path(file.path), f"holds {found} {what}, but {written} were written")
 
 
 def _in_dictionary(column: pa.Array, found: pa.DataType) -> pa.Array:

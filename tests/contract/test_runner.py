@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -533,3 +534,32 @@ def test_plain_python_refuses_what_needs_spark(tmp_path: Path) -> None:
 
     with pytest.raises(DefinitionError, match="operator 'nothing': works with Spark"):
         harness.call(cases.nothing, Kind.FRAME)
+
+
+@pytest.mark.parametrize("kind", [Kind.VALUE, Kind.BUCKETS])
+def test_file_that_holds_other_rows_than_were_counted_is_refused(make: MakeHarness, kind: Kind) -> None:
+    """Its bytes are those that were written: what is wrong is what the manifest says of them."""
+    harness = make()
+    stream = harness.open(cases.thousand)
+    result = products_of(harness) if kind is Kind.BUCKETS else harness.value(cases.places_of_all, points=stream)
+    saved = harness.write(result).saved
+    assert saved
+    *others, last = saved.files
+    lie = replace(saved, files=(*others, replace(last, rows=last.rows - 1)))
+
+    with pytest.raises(StateCorruptedError, match=f"holds {last.rows} rows, but {last.rows - 1} were") as caught:
+        make().runner.restore(lie)
+
+    assert last.path in caught.value.uri
+
+
+def test_file_that_holds_other_buckets_than_it_is_said_to_is_refused(make: MakeHarness) -> None:
+    saved = make().write(products_of(make(parallelism=2))).saved
+    assert saved
+    first, second = saved.files
+    lie = replace(saved, files=(replace(first, end_bucket=7), replace(second, first_bucket=7)))
+
+    with pytest.raises(StateCorruptedError, match="holds 8 buckets, but 7 were written") as caught:
+        make().runner.restore(lie)
+
+    assert first.path in caught.value.uri

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,16 @@ from iteration_lib.state.digest import RowDigest, row_digest
 from iteration_lib.state.files import create_file, open_verified, read_bytes, verify_file, write_bytes
 from iteration_lib.state.location import StateLocation, filesystem_of
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
-from iteration_lib.state.streams import dump_schema, load_bucket, load_buckets, load_whole, save_batches, save_table
+from iteration_lib.state.streams import (
+    dump_schema,
+    iterate_file,
+    load_bucket,
+    load_buckets,
+    load_whole,
+    save_batches,
+    save_table,
+    verify_rows,
+)
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
@@ -221,6 +231,28 @@ def test_bucket_between_the_files_of_a_stream_is_missing(location: StateLocation
 
     with pytest.raises(StateCorruptedError, match="holds no bucket 1"):
         load_bucket(location, stream_of(files, batch.schema, file_format), 1)
+
+
+@pytest.mark.parametrize("file_format", FileFormat)
+def test_file_that_holds_other_rows_than_were_counted_is_refused_by_whoever_reads_it(
+    location: StateLocation, file_format: FileFormat
+) -> None:
+    batch = batch_of({"x": np.arange(3)})
+    file = save_batches(location, "0", [batch], file_format=file_format, buckets=range(1))
+    lie = replace(file, rows=4)
+    stream = stream_of([lie], batch.schema, file_format)
+    readers: list[Callable[[], object]] = [
+        lambda: load_whole(location, stream),
+        lambda: load_buckets(location, stream, lie),
+        lambda: verify_rows(location, stream, lie),
+    ]
+    if file_format is FileFormat.PARQUET:
+        readers += [lambda: list(iterate_file(location, stream, lie)), lambda: load_bucket(location, stream, 0)]
+
+    for read in readers:
+        with pytest.raises(StateCorruptedError, match="holds 3 rows, but 4 were written") as caught:
+            read()
+        assert location.path("0") == caught.value.uri
 
 
 def test_published_file_carries_the_digest_of_its_rows(location: StateLocation) -> None:

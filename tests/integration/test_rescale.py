@@ -2,7 +2,7 @@
 
 Variables and state in buckets, behind a checkpoint alone and behind durable edges inside an epoch: without Spark all
 four ways, and a branch of each; on Spark 8 to 3 behind edges and 3 to 8 without, at night the other two as well. Always
-the same bits and the same counts.
+the same bits and the same counts. And a DataFrame that feeds back, which has no buckets.
 """
 
 from __future__ import annotations
@@ -10,19 +10,28 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from iteration_lib.driver.restore import read_manifest
+from iteration_lib.errors import OperatorFailedError
+from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.postgres import PostgresStore
+from iteration_lib.store.record import RunRecord
 from tests.command_line import CommandLine
+from tests.kept_checkpoints import FreshRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.postgres
 
 STATEFUL = "tests.iterations.stateful:stateful"
+SPREADING = "tests.iterations.spreading:spreading"
 WITHOUT_SPARK = ("--runner", "local")
 ON_SPARK = ("--master", "local[2]")
 BUCKETED = {"fits", "pulls", "settling.state"}  # two variables, and the state of an operator on buckets
@@ -154,3 +163,33 @@ def test_killed_run_goes_on_with_another_number_of_subtasks_and_back_on_spark(
     assert dict.fromkeys(BUCKETED, before) == parts_of_checkpoint(store, shell, "run")
     assert undisturbed["state_digest"] == last.json["state_digest"]
     assert records(store, undisturbed["run_id"]) == records(store, last.json["run_id"])
+
+
+@pytest.mark.spark
+def test_run_on_data_frames_goes_on_with_another_number_of_partitions(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A DataFrame has no buckets: its rows go wherever Spark spreads them."""
+
+    def open_runner(run: RunRecord, location: StateLocation, scratch: str) -> AbstractContextManager[Runner]:
+        from iteration_lib.runner.spark import SparkRunner  # noqa: PLC0415 - most tests here need no Spark
+
+        return closing(SparkRunner(spark, location, max_buckets=run.max_buckets, parallelism=2, scratch=scratch))
+
+    def files(checkpoint_id: int) -> tuple[int, int]:
+        (grains,) = fresh.checkpoint(checkpoint_id).manifest.variables.values()
+        return len(grains.files), grains.rows
+
+    monkeypatch.setenv("SPREADING_PARTITIONS", "8")
+    expected = FreshRun.begin(tmp_path / "undisturbed", reference=SPREADING).drive(open_runner=open_runner)
+    fresh = FreshRun.begin(tmp_path / "rescaled", reference=SPREADING)
+    monkeypatch.setenv("SPREADING_FAILS_IN", "2")
+    with pytest.raises(OperatorFailedError):
+        fresh.drive(open_runner=open_runner)
+    monkeypatch.delenv("SPREADING_FAILS_IN")
+    monkeypatch.setenv("SPREADING_PARTITIONS", "3")
+
+    finished = fresh.drive(open_runner=open_runner)
+
+    assert ((8, 40), (3, 40)) == (files(2), files(4))
+    assert expected.state_digest == finished.state_digest

@@ -220,6 +220,18 @@ def test_damaged_frame_is_detected_before_it_is_used(harness: Harness, tmp_path:
     assert str(path) == caught.value.uri
 
 
+def test_frame_whose_file_holds_other_rows_than_were_counted_is_refused(harness: Harness, tmp_path: Path) -> None:
+    saved = harness.write(squares(harness)).saved
+    assert saved
+    *others, last = saved.files
+    lie = replace(saved, files=(*others, replace(last, rows=last.rows + 1)))
+
+    with pytest.raises(StateCorruptedError, match=f"holds {last.rows} rows, but {last.rows + 1} were") as caught:
+        harness.runner.restore(lie)
+
+    assert str(tmp_path / "run" / last.path) == caught.value.uri
+
+
 def test_folders_may_have_names_that_spark_would_read_as_patterns(spark: SparkSession, tmp_path: Path) -> None:
     base = tmp_path / "my [1] {a,b} *? 100%25 #ü x=y"
     (base / "in").mkdir(parents=True)
