@@ -370,12 +370,12 @@ def _change_definition(attempt: Attempt, continuation: Continuation) -> None:
 def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive, checkpointing: Checkpointing) -> Claim:
     """Claim a run, naming its live attempt as gone where that is proved.
 
-    This machine proves it by its process, Airflow by running the next task of the same DAG run: it runs one at a time,
-    and should the older one still be alive after all, its token stops it.
+    This machine proves it by its process, Airflow by running the next task, or the next try, of the same DAG run: it
+    runs one at a time, and should the older one still be alive after all, its token stops it.
     """
     live = [attempt for attempt in store.list_attempts(run.run_id) if attempt.ended_at is None]
     gone = [
-        attempt.attempt_id for attempt in live if is_gone(attempt.holder) or attempt.holder.is_of_dag_run(drive.holder)
+        attempt.attempt_id for attempt in live if is_gone(attempt.holder) or _is_followed(attempt.holder, drive.holder)
     ]
     return Claim(
         attempt_id=AttemptId(str(uuid.uuid4())),
@@ -385,6 +385,18 @@ def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive, checkpointing:
         ignore_edges=drive.ignore_edges,
         policy=checkpointing.policy,
     )
+
+
+def _is_followed(holder: Holder, claimant: Holder) -> bool:
+    """Tell whether Airflow has gone on from the holder's task to the claimant's; from a later try it never does."""
+    if holder.is_of_task(claimant):
+        return _try_number(holder) <= _try_number(claimant)
+    return holder.is_of_dag_run(claimant)
+
+
+def _try_number(holder: Holder) -> int:
+    number = (holder.task or "").rpartition("/")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 def _open_idle(run: RunRecord, location: StateLocation, _scratch: str) -> AbstractContextManager[Runner]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from iteration_lib import application
 from iteration_lib.airflow import StallAlert
 from iteration_lib.airflow.chain import Action
 from iteration_lib.airflow.operators import EpochsOperator, FinishRunOperator
@@ -24,6 +28,7 @@ from iteration_lib.protocol.state import Holder
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus, StopKind
 from iteration_lib.stopping import request_stop, resume_run
 from iteration_lib.store.postgres import PostgresStore
+from tests.command_line import PROJECT
 from tests.driven_here import DEADLINE_SECONDS, KILL, Here
 from tests.failover.driven import wait_until
 from tests.iterations.told import told
@@ -55,9 +60,11 @@ def epochs_operator(here: Here, *, runner: str = "local", end_epoch: int = 1) ->
     )
 
 
-def task(here: Here, *, runner: str = "local", dag_run_id: str = "one", end_epoch: int = 1) -> RunningEpochs:
+def task(
+    here: Here, *, runner: str = "local", dag_run_id: str = "one", end_epoch: int = 1, try_number: int = 1
+) -> RunningEpochs:
     """Return a try of the task that owns the epochs from 0."""
-    identity = SimpleNamespace(**{**vars(IDENTITY), "run_id": dag_run_id})
+    identity = SimpleNamespace(**{**vars(IDENTITY), "run_id": dag_run_id, "try_number": try_number})
     return RunningEpochs(epochs_operator(here, runner=runner, end_epoch=end_epoch), task_instance=identity)
 
 
@@ -218,3 +225,36 @@ def test_task_takes_the_run_from_another_task_of_its_dag_run_and_from_nobody_els
     action = task(here, dag_run_id="one").run()
 
     assert (Action.PASS, 1) == (action, here.found.epochs)
+
+
+def be_driven_by(here: Here, task: str) -> None:
+    """Have a try of a task claim the run; its process is alive."""
+    claimed = dataclasses.replace(claim(family=new_family()), holder=this_holder(task))
+    Coordinator(here.store).apply(here.run.run_id, claimed)
+
+
+def test_older_try_that_goes_on_late_leaves_the_run_to_the_try_that_airflow_has_started_since(here: Here) -> None:
+    """Its worker was frozen before it could claim the run. A task that is cleared has a greater number again."""
+    be_driven_by(here, "dag/one/e000/10")
+
+    with pytest.raises(LeaseHeldError, match=r"is being driven by dag/one/e000/10 "):
+        task(here, try_number=9).run()
+    refused = outcomes(here)
+    action = task(here, try_number=11).run()
+
+    assert [None] == refused
+    assert [AttemptOutcome.SUPERSEDED, AttemptOutcome.RELEASED] == outcomes(here)
+    assert (Action.PASS, 1) == (action, here.found.epochs)
+
+
+def test_driver_of_an_older_try_ends_without_spark_and_calls_it_no_mistake(here: Here, store_url: str) -> None:
+    be_driven_by(here, "dag/one/e000/2")
+    environment = {**os.environ, "ITERATION_STORE_URL": store_url, "ITERATION_TASK": "dag/one/e000/1"}
+
+    command = [sys.executable, application.__file__, here.run.run_id, "--until-epoch", "1"]
+    driver = subprocess.run(command, env=environment, cwd=PROJECT, capture_output=True, text=True, check=False)
+
+    assert LeaseHeldError.exit_code == driver.returncode, driver.stdout + driver.stderr
+    assert "is being driven by dag/one/e000/2 " in driver.stdout
+    assert "event=spark_started" not in driver.stdout
+    assert [None] == outcomes(here)
