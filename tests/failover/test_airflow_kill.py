@@ -6,6 +6,7 @@ The run is held inside epoch 5 by a latch in its operator, in the second of its 
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -100,6 +101,47 @@ def test_a_try_that_outlived_its_supervisor_ends_with_its_spark_once_its_retry_h
     assert (True, f"{DAG_ID}/{dag_run_id}/epochs.e004/2") == (was_alive, retry.holder.task)
     assert result(airflow, ended) == ("success", undisturbed)
     assert bodies(tmp_path) == Counter(["largest", "added 5", *(f"added {epoch}" for epoch in range(8))])
+
+
+@pytest.mark.nightly
+def test_a_try_whose_worker_was_frozen_leaves_the_run_to_its_retry_and_fails_nothing(
+    airflow: AirflowSite, tmp_path: Path, undisturbed: str
+) -> None:
+    """It goes on when the retry drives, and asks for the run first then: its Spark was just being submitted."""
+    dag_run_id = airflow.trigger(DAG_ID, trace=str(tmp_path), holds_in=0)
+    submission = wait_for(lambda: submission_of(f"{DAG_ID}/{dag_run_id}"), what="the submission")
+    task = submission.parent()
+    assert task is not None
+    supervisor = task.parent()
+    assert supervisor is not None
+    os.killpg(submission.pid, signal.SIGSTOP)
+    for process in (task, supervisor):
+        process.suspend()
+
+    wait_until((tmp_path / "held").exists, "the retry to be in epoch 0")
+    os.killpg(submission.pid, signal.SIGCONT)
+    wait_until(lambda: is_over(submission), "the older try's end")
+    for process in (task, supervisor):
+        process.resume()
+    (tmp_path / "released").touch()
+    ended = airflow.wait(DAG_ID, dag_run_id)
+
+    attempts = airflow.attempts(ended.run_key)
+    by = [f"{ended.run_key}/{task}" for task in ("epochs.e000/2", "epochs.e004/1", "finish/1")]
+    assert by == [known.holder.task for known in attempts]
+    assert AttemptOutcome.SUPERSEDED not in {known.outcome for known in attempts}
+    assert result(airflow, ended) == ("success", undisturbed)
+    assert 2 == ended.tries["epochs.e000"]
+    assert bodies(tmp_path) == Counter(["largest", *(f"added {epoch}" for epoch in range(8))])
+
+
+def submission_of(run_key: str) -> psutil.Process | None:
+    """Return the process that submits a run's first epochs, as soon as there is one."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if any(word.startswith(f"{run_key} epochs 0-3") for word in words) and os.getpgid(process.pid) == process.pid:
+            return process
+    return None
 
 
 def superseding(airflow: AirflowSite, run_key: str) -> AttemptRecord | None:
