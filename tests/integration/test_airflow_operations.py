@@ -114,45 +114,40 @@ def test_running_task_that_is_marked_as_success_is_killed_and_the_next_one_runs_
     assert {"largest", "added 0", "added 1", "added 3", "added 4"} == ran_once(tmp_path)
 
 
-def test_running_task_that_is_marked_as_failed_takes_its_spark_with_it_and_resumes_when_it_is_cleared(
+def test_whatever_ends_a_task_ends_its_spark_and_leaves_the_run_where_it_is_durable(
     airflow: AirflowSite, tmp_path: Path
 ) -> None:
+    """SIGTERM, as a worker gets it that is shut down; then the task is marked as failed, and then its DAG run."""
     dag_id = "counting_on_spark"
     dag_run_id = hold(airflow, dag_id, tmp_path, epoch=2, until=3)
-    driver = psutil.Process(airflow.live_attempt(f"{dag_id}/{dag_run_id}").holder.pid)
-    jvm = driver.parent()
-    assert jvm is not None
-    assert "java" == jvm.name()
+    run_key = f"{dag_id}/{dag_run_id}"
 
+    first = application(airflow, run_key)
+    task_of(first).terminate()
+    wait_for_end(first)
+    wait_until_again_in("added 2", tmp_path, times=2)
+    second = application(airflow, run_key)
     mark(airflow, dag_id, dag_run_id, "epochs.e000", "failed")
     failed = airflow.wait(dag_id, dag_run_id)
-    for process in (driver, jvm):
-        wait_until(lambda process=process: is_over(process), "the end of Spark")
+    wait_for_end(second)
+    airflow.api.clear(dag_id, dag_run_id, task_ids=("epochs.e000",))
+    wait_until_again_in("added 2", tmp_path, times=3)
+    third = application(airflow, run_key)
+    airflow.api.call("PATCH", f"dags/{dag_id}/dagRuns/{dag_run_id}", json={"state": "failed"})
+    marked = airflow.wait(dag_id, dag_run_id)
+    wait_for_end(third)
+    run = airflow.store.find_run(run_key)
     (tmp_path / "released").touch()
     airflow.api.clear(dag_id, dag_run_id, task_ids=("epochs.e000",))
     ended = airflow.wait(dag_id, dag_run_id)
 
-    assert ("failed", "upstream_failed") == (failed.state, failed.tasks["epochs.e004"])
-    assert ("success", 1, 2) == (ended.state, failed.tries["epochs.e000"], ended.tries["epochs.e000"])
-    assert (AttemptOutcome.RELEASED, "interrupted") == ends(airflow, ended.run_key)[0]
-    assert {"largest", "added 0", "added 1", "added 3"} == ran_once(tmp_path)
-
-
-def test_dag_run_that_is_marked_as_failed_leaves_the_run_where_it_is_durable(
-    airflow: AirflowSite, tmp_path: Path
-) -> None:
-    dag_run_id = hold(airflow, LONG, tmp_path, epoch=2, until=3)
-
-    airflow.api.call("PATCH", f"dags/{LONG}/dagRuns/{dag_run_id}", json={"state": "failed"})
-    marked = airflow.wait(LONG, dag_run_id)
-    wait_for(lambda: ends(airflow, marked.run_key) or None, what="the end of the attempt")
-    run = airflow.store.find_run(marked.run_key)
-
+    assert ["failed", "failed", "failed", "success"] == tries(airflow, dag_id, dag_run_id, "epochs.e000")
+    assert ("failed", "upstream_failed", 2) == (failed.state, failed.tasks["epochs.e004"], failed.tries["epochs.e000"])
+    assert ["failed", "skipped", "skipped"] == [marked.tasks[name] for name in ("epochs.e000", "epochs.e004", "finish")]
     assert run is not None
-    assert ("RUNNING", 2) == (run.status.value, run.epochs)
-    assert ("failed", "skipped", "skipped") == tuple(
-        marked.tasks[name] for name in ("epochs.e000", "epochs.e004", "finish")
-    )
+    assert ("RUNNING", 2, "success") == (run.status.value, run.epochs, ended.state)
+    assert [(AttemptOutcome.RELEASED, "interrupted")] * 3 == ends(airflow, run_key)[:3]
+    assert {"largest", "added 0", "added 1", "added 3"} == ran_once(tmp_path)
 
 
 def test_deleted_dag_run_leaves_its_run_and_one_of_the_same_id_finds_it_again(
@@ -208,8 +203,7 @@ def test_task_that_is_told_to_end_is_no_success_and_its_retry_goes_on(airflow: A
     (tmp_path / "released").touch()
     ended = airflow.wait(LONG, dag_run_id)
 
-    tries = airflow.api.call("GET", f"dags/{LONG}/dagRuns/{dag_run_id}/taskInstances/epochs.e000/tries")
-    assert ["failed", "success"] == [known["state"] for known in tries["task_instances"]]
+    assert ["failed", "success"] == tries(airflow, LONG, dag_run_id, "epochs.e000")
     assert (AttemptOutcome.RELEASED, "interrupted") == ends(airflow, ended.run_key)[0]
     assert {"largest", "added 0", "added 1", "added 3"} == ran_once(tmp_path)
 
@@ -230,6 +224,37 @@ def mark(airflow: AirflowSite, dag_id: str, dag_run_id: str, task_id: str, state
 def states(airflow: AirflowSite, dag_id: str, dag_run_id: str) -> dict[str, str | None]:
     """Return the tasks' states as they are now."""
     return {name: task["state"] for name, task in airflow.api.task_instances(dag_id, dag_run_id).items()}
+
+
+def tries(airflow: AirflowSite, dag_id: str, dag_run_id: str, task_id: str) -> list[str]:
+    """Return how the tries of a task ended."""
+    found = airflow.api.call("GET", f"dags/{dag_id}/dagRuns/{dag_run_id}/taskInstances/{task_id}/tries")
+    return [known["state"] for known in found["task_instances"]]
+
+
+def application(airflow: AirflowSite, run_key: str) -> tuple[psutil.Process, psutil.Process]:
+    """Return the Spark application that drives a run: the driver, and its JVM."""
+    driver = psutil.Process(airflow.live_attempt(run_key).holder.pid)
+    jvm = driver.parent()
+    assert jvm is not None
+    assert "java" == jvm.name()
+    return driver, jvm
+
+
+def task_of(application: tuple[psutil.Process, psutil.Process]) -> psutil.Process:
+    """Return the task that has submitted a Spark application."""
+    return psutil.Process(int(application[0].environ()["ITERATION_PARENT_PID"]))
+
+
+def wait_for_end(application: tuple[psutil.Process, psutil.Process]) -> None:
+    """Wait until nothing is left of a Spark application."""
+    for process in application:
+        wait_until(lambda process=process: is_over(process), "the end of Spark")
+
+
+def wait_until_again_in(body: str, trace: Path, *, times: int) -> None:
+    """Wait until a body has been begun so many times."""
+    wait_until(lambda: bodies(trace).count(body) == times, f"{body} to be begun {times} times")
 
 
 def events(airflow: AirflowSite, dag_run_id: str) -> int:

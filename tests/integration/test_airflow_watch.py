@@ -7,13 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 
 from tests.command_line import CommandLine
-from tests.failover.driven import is_over, wait_until
+from tests.failover.driven import wait_until
 from tests.failover.test_airflow_kill import bodies
 from tests.fixture.airflow import DAGS, HISTORY, AirflowSite, DagRun, wait_for
+from tests.integration.test_airflow_operations import application, mark, task_of, wait_for_end, wait_until_again_in
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
@@ -75,6 +75,7 @@ def test_early_stop_skips_the_rest_without_processes_and_finish_publishes(airflo
 def test_driver_that_fails_for_good_fails_the_epoch_and_the_cleared_epoch_drives_the_rest(
     airflow: AirflowSite, tmp_path: Path
 ) -> None:
+    """Marking the driver as a success in between has `finish` run again, which finds nothing to publish."""
     failed = airflow.run(WATCHED, trace=str(tmp_path), fails_in=2)
 
     assert {
@@ -88,13 +89,20 @@ def test_driver_that_fails_for_good_fails_the_epoch_and_the_cleared_epoch_drives
     log = airflow.api.log(WATCHED, failed.dag_run_id, EPOCHS[2], try_number=1)
     assert "the task drive is over, but epoch 2 is not durable" in log
 
+    mark(airflow, WATCHED, failed.dag_run_id, "drive", "success")
+    marked = airflow.wait(WATCHED, failed.dag_run_id)
+    log = airflow.api.log(WATCHED, failed.dag_run_id, "finish", try_number=2)
+
+    assert ("failed", {**failed.tasks, "drive": "success"}) == (marked.state, marked.tasks)
+    assert "it has not terminated, so there is nothing to publish" in log
+
     (tmp_path / "mended").touch()
     airflow.api.clear(WATCHED, failed.dag_run_id, task_ids=(EPOCHS[2],))
     ended = airflow.wait(WATCHED, failed.dag_run_id)
 
-    assert ("success", "failed") == (ended.state, ended.tasks["drive"])
+    assert ("success", "success") == (ended.state, ended.tasks["drive"])
     assert WHOLE + Counter(["added 2"]) == bodies(tmp_path)
-    assert ["drive/1", "epochs.e002/2", "finish/2"] == drivers(airflow, ended)
+    assert ["drive/1", "epochs.e002/2", "finish/3"] == drivers(airflow, ended)
 
 
 def test_failed_driver_that_is_cleared_with_the_failed_epoch_goes_on_and_the_epoch_follows_it(
@@ -153,7 +161,9 @@ def test_run_comes_to_its_end_in_a_pool_of_one_slot(airflow: AirflowSite, tmp_pa
     assert ["drive/1", "finish/1"] == drivers(airflow, ended)
 
 
-def test_epoch_that_is_cleared_under_its_driver_leaves_it_alone(airflow: AirflowSite, tmp_path: Path) -> None:
+def test_epochs_that_are_cleared_or_marked_as_success_under_their_driver_leave_it_alone(
+    airflow: AirflowSite, tmp_path: Path
+) -> None:
     dag_run_id = hold(airflow, WATCHED, tmp_path, epoch=5)
 
     airflow.api.clear(WATCHED, dag_run_id, task_ids=(EPOCHS[3],))
@@ -161,9 +171,14 @@ def test_epoch_that_is_cleared_under_its_driver_leaves_it_alone(airflow: Airflow
         lambda: airflow.api.task_instances(WATCHED, dag_run_id)[EPOCHS[4]]["try_number"] == 2, "epoch 4's second try"
     )
     wait_until_states(airflow, WATCHED, dag_run_id, e003="success", e004="success", e005="deferred")
+    mark(airflow, WATCHED, dag_run_id, EPOCHS[5], "success")
+    wait_until_states(airflow, WATCHED, dag_run_id, e005="success", e006="deferred")
+    run = airflow.store.find_run(f"{WATCHED}/{dag_run_id}")
     (tmp_path / "released").touch()
     ended = airflow.wait(WATCHED, dag_run_id)
 
+    assert run is not None
+    assert 5 == run.epochs  # which does not call epoch 5 durable
     assert ("success", {"success"}) == (ended.state, set(ended.tasks.values()))
     assert WHOLE == bodies(tmp_path)
     assert ["drive/1", "finish/1"] == drivers(airflow, ended)
@@ -176,8 +191,7 @@ def test_failed_epoch_that_is_marked_as_success_has_the_next_one_drive_its_epoch
     failed = airflow.run(WATCHED, trace=str(tmp_path), fails_in=2)
     (tmp_path / "mended").touch()
 
-    path = f"dags/{WATCHED}/dagRuns/{failed.dag_run_id}/taskInstances/{EPOCHS[2]}"
-    airflow.api.call("PATCH", path, json={"new_state": "success"})
+    mark(airflow, WATCHED, failed.dag_run_id, EPOCHS[2], "success")
     ended = airflow.wait(WATCHED, failed.dag_run_id)
 
     assert {**failed.tasks, **dict.fromkeys((*EPOCHS[2:], "finish"), "success")} == ended.tasks
@@ -197,55 +211,56 @@ def test_success_callback_is_called_for_every_epoch(airflow: AirflowSite, tmp_pa
     assert sorted(["drive", *EPOCHS]) == sorted((tmp_path / "succeeded").read_text().split())
 
 
-@pytest.mark.parametrize("state", ["success", "failed"])
-def test_driver_that_is_marked_fakes_no_epoch_and_the_cleared_epoch_drives_the_rest(
-    airflow: AirflowSite, tmp_path: Path, state: str
-) -> None:
-    dag_run_id = hold(airflow, WATCHED, tmp_path, epoch=5)
-    path = f"dags/{WATCHED}/dagRuns/{dag_run_id}/taskInstances"
-
-    airflow.api.call("PATCH", f"{path}/drive", json={"new_state": state})
-    marked = airflow.wait(WATCHED, dag_run_id)
-
-    assert ("failed", state, "failed") == (marked.state, marked.tasks["drive"], marked.tasks[EPOCHS[5]])
-    run = airflow.store.find_run(marked.run_key)
-    assert run is not None
-    assert 5 == run.epochs
-
-    (tmp_path / "released").touch()
-    airflow.api.clear(WATCHED, dag_run_id, task_ids=(EPOCHS[5],))
-    ended = airflow.wait(WATCHED, dag_run_id)
-
-    assert "success" == ended.state
-    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path)
-
-
-def test_killed_driver_on_spark_links_to_its_pages_and_resumes_by_its_retry_to_the_bits_of_every_other_way(
+def test_driver_that_is_killed_or_marked_takes_its_spark_with_it_and_the_run_goes_on_to_the_bits_of_every_other_way(
     airflow: AirflowSite, tmp_path: Path
 ) -> None:
+    """It is retried, then marked as a success and cleared with the epoch that failed for that, then marked as failed.
+
+    Then the epoch alone is cleared, and drives the rest.
+    """
     for name in ("submitted", "typed", "watched"):
         (tmp_path / name).mkdir()
+    watched = tmp_path / "watched"
     submitted = airflow.run("counting_retried", trace=str(tmp_path / "submitted"))
     shell = CommandLine(store_url=str(airflow.store.url), folder=tmp_path, cwd=DAGS)
     typed = shell.run("counting_team.counting:counting", "typed", "--param", f"trace={tmp_path / 'typed'}")
-    dag_run_id = hold(airflow, ON_SPARK, tmp_path / "watched", epoch=5)
-    driver = psutil.Process(airflow.live_attempt(f"{ON_SPARK}/{dag_run_id}").holder.pid)
-    task = psutil.Process(int(driver.environ()["ITERATION_PARENT_PID"]))
+    dag_run_id = hold(airflow, ON_SPARK, watched, epoch=5)
+    run_key = f"{ON_SPARK}/{dag_run_id}"
     address = airflow.links(ON_SPARK, dag_run_id, "drive")["Spark UI"]
     assert address is not None
     page = httpx.get(address, follow_redirects=True)
 
-    task.kill()
-
-    wait_until(lambda: is_over(driver), "the driver's end", timeout_seconds=40)
-    (tmp_path / "watched" / "released").touch()
+    killed = application(airflow, run_key)
+    task_of(killed).kill()
+    wait_for_end(killed)
+    wait_until_again_in("added 5", watched, times=2)
+    as_success = mark_driver(airflow, dag_run_id, "success")
+    airflow.api.clear(ON_SPARK, dag_run_id, task_ids=("drive", EPOCHS[5]))
+    wait_until_again_in("added 5", watched, times=3)
+    as_failed = mark_driver(airflow, dag_run_id, "failed")
+    run = airflow.store.find_run(run_key)
+    (watched / "released").touch()
+    airflow.api.clear(ON_SPARK, dag_run_id, task_ids=(EPOCHS[5],))
     ended = airflow.wait(ON_SPARK, dag_run_id)
 
-    assert ("success", {"success"}) == (ended.state, set(ended.tasks.values()))
-    assert ["drive/1", "drive/2", "finish/1"] == drivers(airflow, ended)
-    assert f"iteration {ended.run_key}" in page.text
-    afterwards = airflow.links(ON_SPARK, dag_run_id, "drive")["Spark UI"]
+    names = ("drive", EPOCHS[5], EPOCHS[6], "finish")
+    for marked, state in ((as_success, "success"), (as_failed, "failed")):
+        assert [state, "failed", "upstream_failed", "failed"] == [marked.tasks[name] for name in names]
+    assert run is not None
+    assert (5, "success") == (run.epochs, ended.state)
+    assert ["drive/1", "drive/2", "drive/3", "epochs.e005/3", "finish/3"] == drivers(airflow, ended)
+    assert f"iteration {run_key}" in page.text
+    afterwards = airflow.links(ON_SPARK, dag_run_id, EPOCHS[5])["Spark UI"]
     assert re.fullmatch(rf"{HISTORY}/history/local-\d+/jobs/", str(afterwards))
-    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path / "watched")
+    assert WHOLE + Counter(["added 5"] * 3) == bodies(watched)
     digests = [state_digest(airflow, submitted), typed.json["state_digest"]]
     assert [state_digest(airflow, ended)] * 2 == digests
+
+
+def mark_driver(airflow: AirflowSite, dag_run_id: str, state: str) -> DagRun:
+    """Mark the task that drives on Spark; return the DAG run that ends for that, once nothing is left of Spark."""
+    driving = application(airflow, f"{ON_SPARK}/{dag_run_id}")
+    mark(airflow, ON_SPARK, dag_run_id, "drive", state)
+    marked = airflow.wait(ON_SPARK, dag_run_id)
+    wait_for_end(driving)
+    return marked
