@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from iteration_lib.airflow import StallAlert, iteration_dag
 from iteration_lib.errors import UsageError
 from iteration_lib.model.iteration import Iteration
+from tests.printed import FIRST_DAG, program
 
 pytestmark = pytest.mark.airflow
 
@@ -111,6 +114,27 @@ def test_own_param_keeps_its_help_and_gets_the_chains_length() -> None:
     limited = dag.params.get_param("max_epochs")
     assert ("How long.", {"type": "integer", "minimum": 2, "maximum": 8}) == (limited.description, limited.schema)
     assert 8 == sum(task.task_id.startswith("epochs.") for task in dag.tasks)
+
+
+def test_own_param_of_a_plain_parameter_keeps_its_help_and_its_schema_in_the_form() -> None:
+    own = Param("cosine", type="string", enum=["cosine", "euclidean"], description="How far is far.")
+
+    dag = iteration_dag("my_team.kmeans:kmeans", params={**PARAMS, "distance": own})
+
+    read_back = DagSerialization.from_dict(DagSerialization.to_dict(dag)).params.get_param("distance")
+    schema = {"type": "string", "enum": ["cosine", "euclidean"]}
+    assert ("cosine", "How far is far.", schema) == (read_back.value, read_back.description, read_back.schema)
+    with pytest.raises(ParamValidationError, match="'manhattan' is not one of"):
+        dag.params["distance"] = "manhattan"
+
+
+def test_help_that_the_first_page_writes_is_in_the_form(tmp_path: Path) -> None:
+    file = tmp_path / "params.py"
+    file.write_text(program(FIRST_DAG, "Param("))
+
+    dag = iteration_dag("my_team.mean:mean", params=runpy.run_path(str(file))["params"])
+
+    assert "Parquet with a column features" == dag.params.get_param("input").description
 
 
 def test_max_epochs_alone_becomes_the_parameter() -> None:
