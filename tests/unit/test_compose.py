@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import re
 import shlex
+import socket
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,11 +16,12 @@ from typing import Any
 import pyspark
 import pytest
 import yaml
-from airflow.cli.cli_config import core_commands
+from airflow.cli import cli_parser
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
 from iteration_lib.airflow.connect import find_connect_url
 from iteration_lib.store.postgres import open_engine
+from iteration_lib.store.postgres_binaries import Account, PostgresBinaries, find_binaries
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -25,6 +29,13 @@ COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if "build" in service]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
+COMMANDS = {name: shlex.split(service["command"]) for name, service in SERVICES.items()}
+HEALTH = {name: shlex.split(known["healthcheck"]["test"]) for name, known in SERVICES.items() if "healthcheck" in known}
+# Where Airflow and Spark listen unless they are told otherwise.
+PORTS = {"api-server": 8080, "spark-master": 8080, "spark-worker": 8081, "spark-connect": 15002}
+# What the object store's image is built from: seaweedfs/seaweedfs, docker/Dockerfile.go_build (Alpine, whose busybox
+# has wget), docker/entrypoint.sh (the word that says which server) and weed/command/server.go (the options).
+OBJECT_STORE = {"server": {"-s3", "-ip.bind", "-master.volumePreallocate"}, "wget": {"-q", "-O"}}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -76,10 +87,70 @@ def test_every_command_is_one_that_the_image_has_or_a_script_that_is_mounted(nam
     entries = {entry.name for entry in importlib.metadata.entry_points(group="console_scripts")}
     assert first in entries | {file.name for file in files}
     assert f"\n{installed[first].removesuffix('-core')}==" in "\n" + (ROOT / "requirements" / "demo.txt").read_text()
-    if first == "airflow":
-        assert rest[0] in {command.name for command in core_commands}
-    else:
-        assert [] == [word for word in rest if word.startswith("org.apache.") and not _is_in_spark(word)]
+    assert [] == [word for word in rest if word.startswith("org.apache.") and not _is_in_spark(word)]
+
+
+@pytest.mark.parametrize(
+    "words", [words for words in (*COMMANDS.values(), *HEALTH.values()) if words[0] == "airflow"], ids=" ".join
+)
+def test_every_word_behind_airflow_is_one_that_its_command_line_takes(words: list[str]) -> None:
+    taken = vars(cli_parser.get_parser().parse_args(words[1:]))
+
+    assert "func" in taken
+    assert PORTS["api-server"] == taken.get("port", PORTS["api-server"])
+
+
+@pytest.mark.parametrize("name", [name for name, words in HEALTH.items() if words[0] == "python"])
+def test_health_check_in_python_fails_where_nobody_listens_and_asks_the_port_of_its_service(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def refuse(address: object, *_: object, **__: object) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setenv("no_proxy", "*")
+    interpreter, option, program = HEALTH[name]
+
+    with pytest.raises(OSError, match=r"^$|refused|urlopen"):
+        exec(compile(program, name, "exec"), {})  # noqa: S102  (the file's own program)
+
+    assert [("localhost", PORTS[name])] == asked
+    assert ("python", "-c") == (interpreter, option)
+
+
+def test_postgres_knows_the_setting_and_the_health_check_is_one_that_its_own_program_takes(
+    tmp_path: Path,
+) -> None:
+    """The image, docker-library/postgres (17/trixie/Dockerfile), has Debian's postgresql-17 on its PATH."""
+    ourselves = Account(user_id=os.geteuid(), group_id=os.getegid())
+    binaries = find_binaries(ourselves, system_folder=tmp_path)
+    server, option, setting = COMMANDS["postgres"]
+    known = _answer_of(binaries, server, "--describe-config").stdout
+
+    asked = _answer_of(binaries, *HEALTH["postgres"])
+
+    assert ("postgres", "-c") == (server, option)
+    assert setting.partition("=")[0] in {line.split("\t")[0] for line in known.splitlines()}
+    assert ("pg_isready", "") == (HEALTH["postgres"][0], asked.stderr)  # whoever answers, or nobody
+    assert asked.returncode != 3  # what it says of words that it does not know
+
+
+def test_object_stores_words_are_those_of_what_its_image_is_built_from() -> None:
+    for first, *rest in (COMMANDS["object-store"], HEALTH["object-store"]):
+        options = {word.partition("=")[0] for word in rest if word.startswith("-")}
+        assert set() == options - OBJECT_STORE[first]
+    assert SERVICES["scheduler"]["environment"]["AWS_ENDPOINT_URL"].endswith(":8333")
+    assert "http://127.0.0.1:8333/healthz" == HEALTH["object-store"][-1]
+
+
+def test_every_program_is_looked_at() -> None:
+    foreign = {"postgres", "object-store"}
+
+    assert foreign == set(SERVICES) - set(OURS)
+    assert {"airflow", "python"} == {HEALTH[name][0] for name in HEALTH.keys() - foreign}
 
 
 def test_image_holds_what_the_commands_need_beside_the_lock() -> None:
@@ -142,6 +213,11 @@ def test_stores_address_is_one_that_the_store_takes() -> None:
     engine = open_engine(re.sub(r"\$\{[^}]*\}", "word", url))
 
     assert ("postgres", "iteration") == (engine.url.host, engine.url.database)
+
+
+def _answer_of(binaries: PostgresBinaries, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [binaries.program(name), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def _is_in_spark(name: str) -> bool:
