@@ -104,6 +104,7 @@ def test_a_try_that_outlived_its_supervisor_ends_with_its_spark_once_its_retry_h
 
 
 @pytest.mark.nightly
+@pytest.mark.skipif(not _IS_NIGHTLY, reason="waits for a heartbeat that is missed, and three applications: nightly")
 def test_a_try_whose_worker_was_frozen_leaves_the_run_to_its_retry_and_fails_nothing(
     airflow: AirflowSite, tmp_path: Path, undisturbed: str
 ) -> None:
