@@ -25,14 +25,15 @@ class MetricSpan:
 class Span:
     """Consecutive epochs counted together.
 
-    `durable`, `going_on` (open, or aligned) and `voided` are numbers of epochs, each under the attempt that had opened
-    it; `seconds` is what those took that are not voided. The attempts are the first and the last that opened any.
+    `durable`, `aligned`, `open` and `voided` are numbers of epochs, each under the attempt that had opened it;
+    `seconds` is what those took that are not voided. The attempts are the first and the last that opened any.
     """
 
     first_epoch: int
     last_epoch: int
     durable: int
-    going_on: int
+    aligned: int
+    open: int
     voided: int
     seconds: float
     first_attempt: int
@@ -46,7 +47,8 @@ class Span:
             first_epoch=epoch,
             last_epoch=epoch,
             durable=0,
-            going_on=0,
+            aligned=0,
+            open=0,
             voided=0,
             seconds=0.0,
             first_attempt=0,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iteration_lib.store.overview import EdgeSpan, Span
@@ -19,7 +19,8 @@ MAX_COLUMNS = 120
 class CellKind(enum.Enum):
     """What a cell shows; of a span of epochs that differ, what comes last here."""
 
-    NONE = "none"  # the run was not there, or the epoch was given up and not run again yet
+    NONE = "none"  # nothing was run: the run or its operator was not there, or the epoch was given up
+    OPEN = "open"  # of an epoch that has not aligned, durable edges alone tell what has run
     RUN = "run"
     SKIPPED = "skipped"  # it had finished for good
     EDGE = "edge"  # its output was durable before the epoch was
@@ -69,15 +70,18 @@ def make_grid(
     *,
     width: int,
     failed: tuple[str, int] | None = None,
+    kept: Collection[str] = (),
 ) -> Grid:
-    """Return the grid of a run; `failed` is the operator that ended its newest attempt, and in which epoch."""
+    """Return the grid of a run.
+
+    `failed` is the operator that ended its newest attempt, and in which epoch; `kept` are those that had finished in
+    the run that a branch started from.
+    """
     spans = _with_failed(spans, failed[1], width=width) if failed is not None else spans
     left = {(edge.first_epoch, edge.operator_id): edge for edge in edges}
+    known = _Known(left=left, width=width, failed=failed, kept=frozenset(kept))
     rows = [
-        GridRow(
-            operator_id=operator.operator_id,
-            cells=tuple(_cell(operator, span, left, width=width, failed=failed) for span in spans),
-        )
+        GridRow(operator_id=operator.operator_id, cells=tuple(known.cell_of(operator, span) for span in spans))
         for operator in operators
         if operator.role == "operator"
     ]
@@ -93,29 +97,53 @@ def _with_failed(spans: Sequence[Span], epoch: int, *, width: int) -> Sequence[S
     return [*spans, Span.empty(epoch)]
 
 
-def _cell(
-    operator: OperatorRecord,
-    span: Span,
-    left: Mapping[tuple[int, str], EdgeSpan],
-    *,
-    width: int,
-    failed: tuple[str, int] | None,
-) -> Cell:
-    where = f"{operator.operator_id}, {_column(span)}"
-    edge = left.get((span.first_epoch // width * width, operator.operator_id))
-    if failed is not None and failed[0] == operator.operator_id and span.first_epoch <= failed[1] <= span.last_epoch:
-        return Cell(kind=CellKind.FAILED, title=f"{where}: failed in epoch {failed[1]}")
-    if edge is not None and edge.restored:
-        what = "not run again, an attempt found its durable edge" + _of(edge.restored, width)
-        return Cell(kind=CellKind.RESTORED, title=f"{where}: {what}")
-    if edge is not None:
-        return Cell(kind=CellKind.EDGE, title=f"{where}: run, with a durable edge{_of(edge.edges, width)}")
-    if operator.finished_epoch is not None and operator.finished_epoch < span.first_epoch:
-        return Cell(kind=CellKind.SKIPPED, title=f"{where}: skipped, finished in epoch {operator.finished_epoch}")
-    if span.durable or span.going_on:
-        return Cell(kind=CellKind.RUN, title=f"{where}: run")
-    what = "given up, not run again yet" if span.voided else "not run yet"
-    return Cell(kind=CellKind.NONE, title=f"{where}: {what}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What is known of a run's operators beside what became of its epochs."""
+
+    left: Mapping[tuple[int, str], EdgeSpan]
+    width: int
+    failed: tuple[str, int] | None
+    kept: frozenset[str]
+
+    def cell_of(self, operator: OperatorRecord, span: Span) -> Cell:
+        """Return what became of an operator in a span."""
+        kind, what = self._became(operator, span)
+        return Cell(kind=kind, title=f"{operator.operator_id}, {_column(span)}: {what}")
+
+    def _became(self, operator: OperatorRecord, span: Span) -> tuple[CellKind, str]:
+        edge = self.left.get((span.first_epoch // self.width * self.width, operator.operator_id))
+        if self.failed is not None and self.failed[0] == operator.operator_id and self.failed[1] in _epochs(span):
+            return CellKind.FAILED, f"failed in epoch {self.failed[1]}"
+        if edge is not None:
+            return self._left(edge)
+        if 0 < span.last_attempt < operator.added_under:
+            return CellKind.NONE, "the run had no such operator yet"
+        if operator.finished_epoch is not None and operator.operator_id in self.kept:
+            return CellKind.SKIPPED, "skipped, finished in the run that this one started from"
+        if operator.finished_epoch is not None and operator.finished_epoch < span.first_epoch:
+            return CellKind.SKIPPED, f"skipped, finished in epoch {operator.finished_epoch}"
+        return _passed(span, has_finished=operator.finished_epoch in _epochs(span))
+
+    def _left(self, edge: EdgeSpan) -> tuple[CellKind, str]:
+        if edge.restored:
+            return CellKind.RESTORED, "not run again, an attempt found its durable edge" + _of(
+                edge.restored, self.width
+            )
+        return CellKind.EDGE, f"run, with a durable edge{_of(edge.edges, self.width)}"
+
+
+def _passed(span: Span, *, has_finished: bool) -> tuple[CellKind, str]:
+    """Say what became of an operator by its epochs alone: all operators have run in one that has aligned."""
+    if span.durable or span.aligned or has_finished:
+        return CellKind.RUN, "run, and the last epoch is open" if span.open and not has_finished else "run"
+    if span.open:
+        return CellKind.OPEN, "the epoch is open, and no durable edge says that it has run"
+    return CellKind.NONE, "given up, not run again yet" if span.voided else "not run yet"
+
+
+def _epochs(span: Span) -> range:
+    return range(span.first_epoch, span.last_epoch + 1)
 
 
 def _of(count: int, width: int) -> str:

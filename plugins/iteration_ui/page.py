@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from iteration_lib.marker import kept_in_force
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus, RunStatus
 from iteration_lib.store.overview import Span
@@ -110,7 +111,12 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         failure=run.failure,
         charts=tuple(_charts(reading)),
         grid=make_grid(
-            reading.operators, reading.spans, reading.edge_spans, width=reading.width, failed=_failed(reading)
+            reading.operators,
+            reading.spans,
+            reading.edge_spans,
+            width=reading.width,
+            failed=_failed(reading),
+            kept=kept_in_force(reading.operators, reading.branch) if reading.branch is not None else (),
         ),
         metric_names=metric_names,
         epochs=epoch_rows(reading.epochs, metric_names),

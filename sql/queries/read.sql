@@ -131,12 +131,13 @@ FROM epochs WHERE run_id = :run_id AND epoch BETWEEN :first_epoch AND :last_epoc
 ORDER BY epochs.epoch, epochs.fencing_token;
 
 -- list_spans: the epochs of a run counted together, so many at a time; a metric as [least, greatest, last]
-SELECT counted.first_epoch, counted.last_epoch, counted.durable, counted.going_on, counted.voided, counted.seconds,
-    counted.first_attempt, counted.last_attempt, coalesce(measured.metrics, '{}') AS metrics
+SELECT counted.first_epoch, counted.last_epoch, counted.durable, counted.aligned, counted.open, counted.voided,
+    counted.seconds, counted.first_attempt, counted.last_attempt, coalesce(measured.metrics, '{}') AS metrics
 FROM (
     SELECT epoch / :width AS span, min(epoch) AS first_epoch, max(epoch) AS last_epoch,
         count(*) FILTER (WHERE status = 'DURABLE') AS durable,
-        count(*) FILTER (WHERE status IN ('OPEN', 'ALIGNED')) AS going_on,
+        count(*) FILTER (WHERE status = 'ALIGNED') AS aligned,
+        count(*) FILTER (WHERE status = 'OPEN') AS open,
         count(*) FILTER (WHERE status = 'VOIDED') AS voided,
         coalesce(sum(seconds) FILTER (WHERE status <> 'VOIDED'), 0) AS seconds,
         min(fencing_token) AS first_attempt, max(fencing_token) AS last_attempt

@@ -21,6 +21,7 @@ from iteration_lib.store.overview import (
 )
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import EpochRecord
+from tests.protocol_script import Sender, claim
 from tests.store_script import added, new_family, whole_story
 
 pytestmark = pytest.mark.postgres
@@ -53,7 +54,8 @@ def counted(epochs: list[EpochRecord]) -> Span:
         first_epoch=epochs[0].epoch,
         last_epoch=epochs[-1].epoch,
         durable=sum(epoch.status is EpochStatus.DURABLE for epoch in epochs),
-        going_on=sum(epoch.status in (EpochStatus.OPEN, EpochStatus.ALIGNED) for epoch in epochs),
+        aligned=sum(epoch.status is EpochStatus.ALIGNED for epoch in epochs),
+        open=sum(epoch.status is EpochStatus.OPEN for epoch in epochs),
         voided=len(epochs) - len(in_force),
         seconds=sum(epoch.seconds or 0.0 for epoch in in_force),
         first_attempt=min(epoch.fencing_token for epoch in epochs),
@@ -76,6 +78,16 @@ def test_span_counts_what_its_epochs_say(store: PostgresStore, told: RunId, widt
     assert tuple(counted(epochs) for _, epochs in sorted(by_span.items())) == spans
     assert any(span.voided for span in spans)
     assert any(span.metrics for span in spans)
+
+
+def test_span_tells_an_aligned_epoch_from_the_open_one(store: PostgresStore) -> None:
+    run_id, one = added(store), Sender(1, 1, family := new_family())
+    aligning = (one.opens(0), one.reports(0), one.triggers(0), one.opens(1))
+    Coordinator(store).apply(run_id, claim(family=family), *aligning)
+
+    spans = read_spans(store, run_id, width=1)
+
+    assert [(0, 1, 0), (0, 0, 1)] == [(span.durable, span.aligned, span.open) for span in spans]
 
 
 @pytest.mark.parametrize("width", [1, 4, 100])

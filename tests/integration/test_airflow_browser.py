@@ -33,6 +33,7 @@ Theme = Literal["light", "dark"]
 FINISHED_COLOURS = {"light": "rgb(21, 128, 61)", "dark": "rgb(74, 222, 128)"}
 CELL_COLOURS = {
     "light": {
+        "open": "rgb(220, 233, 250)",
         "run": "rgb(134, 183, 242)",
         "skipped": "rgb(217, 217, 222)",
         "edge": "rgb(240, 185, 91)",
@@ -40,6 +41,7 @@ CELL_COLOURS = {
         "failed": "rgb(185, 28, 28)",
     },
     "dark": {
+        "open": "rgb(28, 51, 80)",
         "run": "rgb(47, 108, 179)",
         "skipped": "rgb(74, 74, 82)",
         "edge": "rgb(176, 122, 31)",
@@ -185,12 +187,13 @@ def test_grid_has_a_colour_for_whatever_became_of_an_operator(
     run, family = a_run(f"{DAG_ID}/cells-{theme}"), new_family()
     one, two = Sender(1, 1, family), Sender(2, 2, family)
     assert airflow.store.add_run(run)
-    failed = FailedOperator(operator_id="y", epoch=2)
+    failed = FailedOperator(operator_id="x", epoch=3)
     for events in (
         (claim(1, family=family), one.finishes("scaled"), *one.passes(0, 1)),
         (one.opens(1), one.switches(1), one.marks(1, part("x")), one.fails()),
         (claim(2, family=family), two.opens(1), two.reports(1), two.triggers(1), two.completes(2)),
-        (two.opens(2), two.switches(2), two.marks(2, part("x")), two.fails("told to fail", failed=failed)),
+        (two.opens(2), two.switches(2), two.marks(2, part("x")), two.reports(2), two.triggers(2), two.completes(3)),
+        (two.opens(3), two.fails("told to fail", failed=failed)),
     ):
         Coordinator(airflow.store).apply(run.run_id, *events)
 
@@ -199,7 +202,11 @@ def test_grid_has_a_colour_for_whatever_became_of_an_operator(
     expect(grid).to_be_visible()
     rows = [row.locator("td span") for row in grid.locator("tr:has(span)").all()]
     shown = [[cell.get_attribute("class") for cell in row.all()] for row in rows]
-    assert [["run", "skipped", "skipped"], ["run", "restored", "edge"], ["run", "run", "failed"]] == shown
+    assert [
+        ["run", "skipped", "skipped", "skipped"],
+        ["run", "restored", "edge", "failed"],
+        ["run", "run", "run", "open"],
+    ] == shown
     cells = {str(cell.get_attribute("class")): cell for row in rows for cell in row.all()}
     colours = {name: cell.evaluate("cell => getComputedStyle(cell).backgroundColor") for name, cell in cells.items()}
     assert CELL_COLOURS[theme] == colours

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from iteration_lib.store.overview import EdgeSpan, Span
@@ -9,18 +11,27 @@ from iteration_lib.store.record import OperatorRecord
 from iteration_ui.grid import MAX_COLUMNS, CellKind, Grid, make_grid, width_for
 
 
-def operator(operator_id: str, *, role: str = "operator", finished_epoch: int | None = None) -> OperatorRecord:
+def operator(
+    operator_id: str, *, role: str = "operator", finished_epoch: int | None = None, added_under: int = 0
+) -> OperatorRecord:
     return OperatorRecord(
-        operator_id=operator_id, name=operator_id, role=role, kind="value", finished_epoch=finished_epoch, output=None
+        operator_id=operator_id,
+        name=operator_id,
+        role=role,
+        kind="value",
+        finished_epoch=finished_epoch,
+        output=None,
+        added_under=added_under,
     )
 
 
-def span(first: int, last: int, *, durable: int = 1, going_on: int = 0, voided: int = 0) -> Span:
+def span(first: int, last: int, *, durable: int = 1, aligned: int = 0, is_open: bool = False, voided: int = 0) -> Span:
     return Span(
         first_epoch=first,
         last_epoch=last,
         durable=durable,
-        going_on=going_on,
+        aligned=aligned,
+        open=int(is_open),
         voided=voided,
         seconds=1.0,
         first_attempt=1,
@@ -34,7 +45,7 @@ def kinds(grid: Grid) -> list[list[str]]:
 
 
 def test_grid_shows_what_became_of_each_operator() -> None:
-    spans = [span(0, 0), span(1, 1), span(2, 2), span(3, 3, durable=0, going_on=1)]
+    spans = [span(0, 0), span(1, 1), span(2, 2), span(3, 3, durable=0, aligned=1)]
     edges = [
         EdgeSpan(first_epoch=1, operator_id="sums", edges=1, restored=0),
         EdgeSpan(first_epoch=2, operator_id="sums", edges=1, restored=1),
@@ -71,6 +82,50 @@ def test_operator_that_failed_before_its_epoch_was_opened_is_shown_in_that_epoch
     grid = make_grid([operator("a"), operator("b")], spans, [], width=width, failed=("b", failed_epoch))
 
     assert (columns, cells) == (list(grid.columns), kinds(grid))
+
+
+def test_operators_of_an_open_epoch_are_not_said_to_have_run_but_where_a_marker_says_so() -> None:
+    operators = [operator("largest", finished_epoch=1), operator("sums"), operator("added"), operator("going_on")]
+    edges = [EdgeSpan(first_epoch=1, operator_id="sums", edges=1, restored=0)]
+    spans = [span(0, 0), span(1, 1, durable=0, is_open=True)]
+
+    live = make_grid(operators, spans, edges, width=1)
+    failed = make_grid(operators, spans, edges, width=1, failed=("added", 1))
+
+    assert ["run", "edge", "open", "open"] == [row[1] for row in kinds(live)]
+    assert ["run", "edge", "failed", "open"] == [row[1] for row in kinds(failed)]
+    said = "going_on, epoch 1: the epoch is open, and no durable edge says that it has run"
+    assert said == failed.rows[3].cells[1].title
+
+
+@pytest.mark.parametrize(
+    ("last", "kind", "what"),
+    [
+        (span(10, 12, durable=2, is_open=True), "run", "epochs 10 to 12: run, and the last epoch is open"),
+        (span(10, 11, durable=0, aligned=1, is_open=True), "run", "epochs 10 to 11: run, and the last epoch is open"),
+        (span(10, 11, durable=0, aligned=2), "run", "epochs 10 to 11: run"),
+        (span(10, 10, durable=0, is_open=True, voided=1), "open", "epoch 10: the epoch is open, and no durable edge"),
+    ],
+    ids=["durable and open", "aligned and open", "aligned", "given up and open again"],
+)
+def test_span_says_which_of_its_epochs_have_run_all_operators(last: Span, kind: str, what: str) -> None:
+    grid = make_grid([operator("a")], [span(0, 9), last], [], width=10)
+
+    assert [["run", kind]] == kinds(grid)
+    assert grid.rows[0].cells[1].title.startswith(f"a, {what}")
+
+
+def test_operator_has_not_run_before_it_was_added_nor_where_a_branch_took_it_over() -> None:
+    operators = [operator("taken_over", finished_epoch=5), operator("added_later", added_under=2)]
+    spans = [span(5, 5), replace(span(6, 6), first_attempt=2, last_attempt=2)]
+
+    grid = make_grid(operators, spans, [], width=1, kept=["taken_over"])
+
+    assert [["skipped", "skipped"], ["none", "run"]] == kinds(grid)
+    assert [
+        "taken_over, epoch 5: skipped, finished in the run that this one started from",
+        "added_later, epoch 5: the run had no such operator yet",
+    ] == [row.cells[0].title for row in grid.rows]
 
 
 def test_epoch_that_was_given_up_is_empty_until_it_is_run_again() -> None:

@@ -311,7 +311,8 @@ def span(first: int, last: int, **metrics: float) -> Span:
         first_epoch=first,
         last_epoch=last,
         durable=last - first + 1,
-        going_on=0,
+        aligned=0,
+        open=0,
         voided=0,
         seconds=1.0,
         first_attempt=1,
@@ -427,32 +428,46 @@ def test_checkpoint_that_nobody_needs_says_so_and_one_that_is_needed_says_by_who
     ] == [(row.needed_by, row.is_pinned) for row in page.checkpoints]
 
 
+BRANCH = BranchRecord(
+    run_id=RUN.run_id,
+    origin_run_id=RunId("0a0a"),
+    origin_checkpoint_id=7,
+    epoch=6,
+    uri="/saved",
+    manifest_path="m",
+    manifest_sha256="0",
+    mode=RestoreMode.NO_CLAIM,
+    keeps=("scaled",),
+    branched_by="ann",
+    branched_at=NOW,
+    released_at=None,
+)
+
+
 @pytest.mark.parametrize(
-    ("origin_run_id", "said"),
+    ("branch", "said"),
     [
-        (RunId("0a0a"), "began behind epoch 6, from checkpoint 7 of run 0a0a"),
-        (None, "began behind epoch 6, from the savepoint /saved"),
+        (BRANCH, "began behind epoch 6, from checkpoint 7 of run 0a0a"),
+        (
+            replace(BRANCH, origin_run_id=None, origin_checkpoint_id=None),
+            "began behind epoch 6, from the savepoint /saved",
+        ),
     ],
 )
-def test_branch_says_where_it_began(origin_run_id: RunId | None, said: str) -> None:
-    branch = BranchRecord(
-        run_id=RUN.run_id,
-        origin_run_id=origin_run_id,
-        origin_checkpoint_id=7 if origin_run_id is not None else None,
-        epoch=6,
-        uri="/saved",
-        manifest_path="m",
-        manifest_sha256="0",
-        mode=RestoreMode.NO_CLAIM,
-        keeps=(),
-        branched_by="ann",
-        branched_at=NOW,
-        released_at=None,
-    )
-
+def test_branch_says_where_it_began(branch: BranchRecord, said: str) -> None:
     page = make_run_page(RunReading(run=RUN, branch=branch), now=NOW)
 
     assert (said, 7) == (page.origin, page.first_epoch)
+
+
+def test_operator_that_a_branch_took_over_is_skipped_in_its_first_epoch() -> None:
+    scaled = OperatorRecord(
+        operator_id="scaled", name="scaled", role="operator", kind="value", finished_epoch=7, output={}
+    )
+
+    page = make_run_page(RunReading(run=RUN, branch=BRANCH, operators=[scaled], spans=[span(7, 7)]), now=NOW)
+
+    assert [CellKind.SKIPPED] == [cell.kind for cell in page.grid.rows[0].cells]
 
 
 @pytest.mark.parametrize(
