@@ -59,15 +59,18 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeSpan:
-    """In how many epochs of a span an operator left a durable edge, and how many of these another attempt went on from.
+    """In how many epochs of a span an operator left a durable edge, in parts or `whole`.
 
-    The span is the one that begins with `first_epoch`, whether or not the run has that epoch.
+    Of `restored` epochs the attempt that opened them found all parts there, of `restored_in_part` some. The span is the
+    one that begins with `first_epoch`, whether or not the run has that epoch.
     """
 
     first_epoch: int
     operator_id: str
     edges: int
+    whole: int
     restored: int
+    restored_in_part: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

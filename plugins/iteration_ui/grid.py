@@ -23,8 +23,8 @@ class CellKind(enum.Enum):
     OPEN = "open"  # of an epoch that has not aligned, durable edges alone tell what has run
     RUN = "run"
     SKIPPED = "skipped"  # it had finished for good
-    EDGE = "edge"  # its output was durable before the epoch was
-    RESTORED = "restored"  # an attempt found that, and did not run it
+    EDGE = "edge"  # its output, or some parts of it, was durable before the epoch was
+    RESTORED = "restored"  # an attempt found all of that, and did not run it
     FAILED = "failed"
 
 
@@ -116,7 +116,7 @@ class _Known:
         if self.failed is not None and self.failed[0] == operator.operator_id and self.failed[1] in _epochs(span):
             return CellKind.FAILED, f"failed in epoch {self.failed[1]}"
         if edge is not None:
-            return self._left(edge)
+            return self._left(edge, span)
         if 0 < span.last_attempt < operator.added_under:
             return CellKind.NONE, "the run had no such operator yet"
         if operator.finished_epoch is not None and operator.operator_id in self.kept:
@@ -125,12 +125,16 @@ class _Known:
             return CellKind.SKIPPED, f"skipped, finished in epoch {operator.finished_epoch}"
         return _passed(span, has_finished=operator.finished_epoch in _epochs(span))
 
-    def _left(self, edge: EdgeSpan) -> tuple[CellKind, str]:
+    def _left(self, edge: EdgeSpan, span: Span) -> tuple[CellKind, str]:
+        has_run = span.durable or span.aligned or edge.whole
         if edge.restored:
-            return CellKind.RESTORED, "not run again, an attempt found its durable edge" + _of(
-                edge.restored, self.width
-            )
-        return CellKind.EDGE, f"run, with a durable edge{_of(edge.edges, self.width)}"
+            found = "not run again, an attempt found its durable edge"
+            return CellKind.RESTORED, found + _of(edge.restored, self.width)
+        if edge.restored_in_part:
+            found = "run in part, the other parts found as durable edges" + _of(edge.restored_in_part, self.width)
+            return CellKind.EDGE, found if has_run else "some parts found as durable edges, and the epoch is open"
+        left = f"run, with a durable edge{_of(edge.edges, self.width)}"
+        return CellKind.EDGE, left if has_run else "run in part, with a durable edge of that, and the epoch is open"
 
 
 def _passed(span: Span, *, has_finished: bool) -> tuple[CellKind, str]:

@@ -155,14 +155,22 @@ LEFT JOIN (
 ) AS measured USING (span)
 ORDER BY span;
 
--- list_edge_spans: in how many epochs of a span an operator left a durable edge, and how many went on from one
-SELECT epochs.epoch / :width * :width AS first_epoch, edge_parts.operator_id,
-    count(DISTINCT epochs.epoch) AS edges,
-    count(DISTINCT epochs.epoch) FILTER (WHERE edge_parts.fencing_token < epochs.fencing_token) AS restored
-FROM edge_parts JOIN epochs ON (epochs.run_id, epochs.epoch) = (edge_parts.run_id, edge_parts.epoch)
-WHERE edge_parts.run_id = :run_id AND edge_parts.voided_at IS NULL AND epochs.status <> 'VOIDED'
-GROUP BY epochs.epoch / :width, edge_parts.operator_id
-ORDER BY first_epoch, edge_parts.operator_id COLLATE "C";
+-- list_edge_spans: in how many epochs of a span an operator left a durable edge, in how many of all its buckets, and in
+-- how many the epoch's attempt found all of them, or some
+SELECT epoch / :width * :width AS first_epoch, operator_id, count(*) AS edges,
+    count(*) FILTER (WHERE marked = total) AS whole,
+    count(*) FILTER (WHERE found = total) AS restored,
+    count(*) FILTER (WHERE found > 0 AND found < total) AS restored_in_part
+FROM (
+    SELECT epochs.epoch, edge_parts.operator_id, max(edge_parts.total) AS total,
+        sum(end_bucket - first_bucket) AS marked,
+        sum(end_bucket - first_bucket) FILTER (WHERE edge_parts.fencing_token < epochs.fencing_token) AS found
+    FROM edge_parts JOIN epochs ON (epochs.run_id, epochs.epoch) = (edge_parts.run_id, edge_parts.epoch)
+    WHERE edge_parts.run_id = :run_id AND edge_parts.voided_at IS NULL AND epochs.status <> 'VOIDED'
+    GROUP BY epochs.epoch, edge_parts.operator_id
+) AS edges
+GROUP BY epoch / :width, operator_id
+ORDER BY first_epoch, operator_id COLLATE "C";
 
 -- list_attempt_spans: which epochs each attempt opened
 SELECT fencing_token AS attempt, min(epoch) AS first_epoch, max(epoch) AS last_epoch,

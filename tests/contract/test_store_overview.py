@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -21,7 +21,7 @@ from iteration_lib.store.overview import (
 )
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import EpochRecord
-from tests.protocol_script import Sender, claim
+from tests.protocol_script import Sender, claim, part
 from tests.store_script import added, new_family, whole_story
 
 pytestmark = pytest.mark.postgres
@@ -95,22 +95,60 @@ def test_edge_span_counts_the_epochs_with_an_edge_and_those_that_went_on_from_on
     store: PostgresStore, told: RunId, width: int
 ) -> None:
     tokens = {e.epoch: e.fencing_token for e in store.list_epochs(told) if e.status is not EpochStatus.VOIDED}
-    edges, restored = defaultdict(set), defaultdict(set)
-    for part in store.list_parts(told):
-        if part.voided_at is None and part.epoch in tokens:
-            key = (part.epoch // width * width, part.operator_id)
-            edges[key].add(part.epoch)
-            if part.fencing_token < tokens[part.epoch]:
-                restored[key].add(part.epoch)
+    totals, marked, found = {}, Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for known in store.list_parts(told):
+        if known.voided_at is None and known.epoch in tokens:
+            edge, buckets = (known.operator_id, known.epoch), known.end_bucket - known.first_bucket
+            totals[edge] = known.total
+            marked[edge] += buckets
+            found[edge] += buckets if known.fencing_token < tokens[known.epoch] else 0
+    by_span = defaultdict(list)
+    for operator_id, epoch in totals:
+        by_span[epoch // width * width, operator_id].append((operator_id, epoch))
 
     spans = read_edge_spans(store, told, width=width)
 
     expected = [
-        EdgeSpan(first_epoch=first, operator_id=name, edges=len(found), restored=len(restored[first, name]))
-        for (first, name), found in sorted(edges.items())
+        EdgeSpan(
+            first_epoch=first,
+            operator_id=name,
+            edges=len(edges),
+            whole=sum(marked[edge] == totals[edge] for edge in edges),
+            restored=sum(found[edge] == totals[edge] for edge in edges),
+            restored_in_part=sum(0 < found[edge] < totals[edge] for edge in edges),
+        )
+        for (first, name), edges in sorted(by_span.items())
     ]
-    assert edges
+    assert totals
     assert expected == list(spans)
+
+
+def test_edge_is_restored_where_the_epochs_attempt_found_all_of_its_parts(store: PostgresStore) -> None:
+    """Attempts 1 and 2 leave a half each; what each of three attempts says of the epoch that it has opened."""
+    run_id, family, coordinator = added(store), new_family(), Coordinator(store)
+    one, two, three = (Sender(number, number, family) for number in (1, 2, 3))
+    halves = part("x", 0, 4, total=8), part("x", 4, 8, total=8)
+    stories = (
+        (
+            claim(1, family=family),
+            *one.passes(0, 1),
+            one.opens(1),
+            one.switches(1),
+            one.marks(1, halves[0]),
+            one.fails(),
+        ),
+        (claim(2, family=family), two.opens(1)),
+        (two.switches(1), two.marks(1, halves[1]), two.fails()),
+        (claim(3, family=family), three.opens(1)),
+    )
+    said = []
+
+    for events in stories:
+        coordinator.apply(run_id, *events)
+        (edge,) = read_edge_spans(store, run_id, width=1)
+        said.append((edge.edges, edge.whole, edge.restored, edge.restored_in_part))
+
+    assert [(1, 0, 0, 0), (1, 0, 0, 1), (1, 1, 0, 1), (1, 1, 1, 0)] == said
 
 
 def test_attempt_span_is_what_an_attempt_opened(store: PostgresStore, told: RunId) -> None:

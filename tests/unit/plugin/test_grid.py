@@ -40,6 +40,25 @@ def span(first: int, last: int, *, durable: int = 1, aligned: int = 0, is_open: 
     )
 
 
+def edge(
+    first_epoch: int,
+    operator_id: str,
+    *,
+    edges: int = 1,
+    whole: int | None = None,
+    restored: int = 0,
+    restored_in_part: int = 0,
+) -> EdgeSpan:
+    return EdgeSpan(
+        first_epoch=first_epoch,
+        operator_id=operator_id,
+        edges=edges,
+        whole=edges if whole is None else whole,
+        restored=restored,
+        restored_in_part=restored_in_part,
+    )
+
+
 def kinds(grid: Grid) -> list[list[str]]:
     return [[cell.kind.value for cell in row.cells] for row in grid.rows]
 
@@ -47,8 +66,8 @@ def kinds(grid: Grid) -> list[list[str]]:
 def test_grid_shows_what_became_of_each_operator() -> None:
     spans = [span(0, 0), span(1, 1), span(2, 2), span(3, 3, durable=0, aligned=1)]
     edges = [
-        EdgeSpan(first_epoch=1, operator_id="sums", edges=1, restored=0),
-        EdgeSpan(first_epoch=2, operator_id="sums", edges=1, restored=1),
+        edge(1, "sums"),
+        edge(2, "sums", restored=1),
     ]
 
     grid = make_grid([operator("scaled", finished_epoch=0), operator("sums")], spans, edges, width=1)
@@ -86,7 +105,7 @@ def test_operator_that_failed_before_its_epoch_was_opened_is_shown_in_that_epoch
 
 def test_operators_of_an_open_epoch_are_not_said_to_have_run_but_where_a_marker_says_so() -> None:
     operators = [operator("largest", finished_epoch=1), operator("sums"), operator("added"), operator("going_on")]
-    edges = [EdgeSpan(first_epoch=1, operator_id="sums", edges=1, restored=0)]
+    edges = [edge(1, "sums")]
     spans = [span(0, 0), span(1, 1, durable=0, is_open=True)]
 
     live = make_grid(operators, spans, edges, width=1)
@@ -136,13 +155,40 @@ def test_epoch_that_was_given_up_is_empty_until_it_is_run_again() -> None:
 
 
 def test_span_of_epochs_says_in_how_many() -> None:
-    edges = [EdgeSpan(first_epoch=10, operator_id="a", edges=3, restored=2)]
+    edges = [edge(10, "a", edges=3, restored=2)]
 
     grid = make_grid([operator("a")], [span(0, 9, durable=10), span(12, 19, durable=8)], edges, width=10)
 
     assert ["epochs 0 to 9", "epochs 12 to 19"] == list(grid.columns)
     assert [["run", "restored"]] == kinds(grid)
     assert grid.rows[0].cells[1].title.endswith("found its durable edge, in 2 epochs")
+
+
+@pytest.mark.parametrize(
+    ("left", "is_open", "what"),
+    [
+        ({"whole": 0}, True, "run in part, with a durable edge of that, and the epoch is open"),
+        ({"whole": 0}, False, "run, with a durable edge"),
+        ({"whole": 0, "restored_in_part": 1}, True, "some parts found as durable edges, and the epoch is open"),
+        ({"whole": 1, "restored_in_part": 1}, True, "run in part, the other parts found as durable edges"),
+        ({"whole": 0, "restored_in_part": 1}, False, "run in part, the other parts found as durable edges"),
+    ],
+    ids=[
+        "some marked",
+        "some marked, then all run",
+        "some found",
+        "some found, then all marked",
+        "some found, all run",
+    ],
+)
+def test_operator_of_which_parts_were_durable_is_not_said_to_have_been_passed_over(
+    left: dict[str, int], what: str, *, is_open: bool
+) -> None:
+    spans = [span(0, 0, durable=int(not is_open), is_open=is_open)]
+
+    grid = make_grid([operator("sums")], spans, [edge(0, "sums", **left)], width=1)
+
+    assert (CellKind.EDGE, f"sums, epoch 0: {what}") == (grid.rows[0].cells[0].kind, grid.rows[0].cells[0].title)
 
 
 def test_data_and_variables_are_no_rows() -> None:
