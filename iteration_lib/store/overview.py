@@ -8,8 +8,8 @@ from typing import Self
 
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.postgres import PostgresStore
-from iteration_lib.store.record import CheckpointRecord, EpochRecord
-from iteration_lib.store.row import Row, checkpoint_record, epoch_record
+from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord
+from iteration_lib.store.row import Row, attempt_record, checkpoint_record, epoch_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +83,20 @@ class AttemptSpan:
     durable: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """How many `attempts` began with an epoch of one span behind a loss, and the last of them with its first epoch.
+
+    Something was lost where that attempt opened epochs again or fell back to a checkpoint, or where one between it and
+    the one that opened epochs before it was cut short. The end of a task is no loss.
+    """
+
+    attempts: int
+    attempt: int
+    epoch: int
+    to_checkpoint_id: int | None
+
+
 def read_spans(store: PostgresStore, run_id: RunId, *, width: int) -> tuple[Span, ...]:
     """Return a run's epochs, `width` at a time from epoch 0 on; spans without any are left out."""
     return store.read("list_spans", _span, run_id=run_id, width=width)
@@ -93,9 +107,19 @@ def read_edge_spans(store: PostgresStore, run_id: RunId, *, width: int) -> tuple
     return store.read("list_edge_spans", lambda row: EdgeSpan(**row), run_id=run_id, width=width)
 
 
-def read_attempt_spans(store: PostgresStore, run_id: RunId) -> tuple[AttemptSpan, ...]:
-    """Return which epochs each attempt opened; one that opened none is left out."""
-    return store.read("list_attempt_spans", lambda row: AttemptSpan(**row), run_id=run_id)
+def read_attempts(store: PostgresStore, run_id: RunId, attempts: range) -> tuple[AttemptRecord, ...]:
+    """Return some attempts of a run, by token."""
+    return store.read("list_attempts_between", attempt_record, run_id=run_id, **_between(attempts))
+
+
+def read_attempt_spans(store: PostgresStore, run_id: RunId, attempts: range) -> tuple[AttemptSpan, ...]:
+    """Return which epochs some attempts opened; one that opened none is left out."""
+    return store.read("list_attempt_spans", lambda row: AttemptSpan(**row), run_id=run_id, **_between(attempts))
+
+
+def read_restarts(store: PostgresStore, run_id: RunId, *, width: int) -> tuple[Restart, ...]:
+    """Return where attempts of a run began again behind a loss, by their first epochs, `width` at a time."""
+    return store.read("list_restarts", lambda row: Restart(**row), run_id=run_id, width=width)
 
 
 def read_epochs(store: PostgresStore, run_id: RunId, epochs: range) -> tuple[EpochRecord, ...]:
@@ -109,6 +133,10 @@ def read_needed_checkpoints(store: PostgresStore, run_id: RunId, *, outside: ran
     """Return the checkpoints of a run, by id, that it needs itself, or a branch, or a person; but for some ids."""
     ids = {"first_id": outside.start, "last_id": outside.stop - 1}
     return store.read("list_needed_checkpoints", checkpoint_record, run_id=run_id, **ids)
+
+
+def _between(attempts: range) -> dict[str, int]:
+    return {"first_attempt": attempts.start, "last_attempt": attempts.stop - 1}
 
 
 def _span(row: Row) -> Span:

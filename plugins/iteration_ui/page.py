@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
 
 from iteration_lib.marker import kept_in_force
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus, RunStatus
-from iteration_lib.store.overview import Span
+from iteration_lib.store.overview import Restart, Span
 from iteration_lib.store.record import EpochRecord, RunRecord, StopRecord
 from iteration_ui.address import page_of_dag_run
 from iteration_ui.button import Button, buttons_of
 from iteration_ui.chart import Chart, Mark, Point, draw_chart
 from iteration_ui.grid import Grid, make_grid
-from iteration_ui.paging import Pages, pages_of, window_of
+from iteration_ui.paging import Pages, pages_of
 from iteration_ui.reading import RATED_EPOCHS, RunReading
 from iteration_ui.show import show_rate, show_seconds
 from iteration_ui.tables import (
@@ -92,7 +91,6 @@ class RunPage:
 def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
     """Return the page of a run as it is now."""
     run = reading.run
-    attempts = window_of(1, reading.attempts[-1].fencing_token if reading.attempts else 0, reading.query.attempts_to)
     metric_names = tuple(dict.fromkeys(name for epoch in reading.epochs for name in epoch.metrics))
     return RunPage(
         run_id=run.run_id,
@@ -121,10 +119,8 @@ def make_run_page(reading: RunReading, *, now: datetime) -> RunPage:
         metric_names=metric_names,
         epochs=epoch_rows(reading.epochs, metric_names),
         epoch_pages=pages_of(reading.epoch_window, reading.query, "epochs"),
-        attempts=attempt_rows(
-            [known for known in reading.attempts if known.fencing_token in attempts.numbers], reading.attempt_spans, now
-        ),
-        attempt_pages=pages_of(attempts, reading.query, "attempts"),
+        attempts=attempt_rows(reading.attempts, reading.attempt_spans, now),
+        attempt_pages=pages_of(reading.attempt_window, reading.query, "attempts"),
         checkpoints=checkpoint_rows(reading.checkpoints, now),
         checkpoint_pages=pages_of(reading.checkpoint_window, reading.query, "checkpoints"),
         needed_elsewhere=checkpoint_rows(reading.needed_elsewhere, now),
@@ -169,7 +165,7 @@ def _progress(run: RunRecord, epochs: Sequence[EpochRecord]) -> Progress:
 
 def _failed(reading: RunReading) -> tuple[str, int] | None:
     """Return the operator that ended the newest attempt; where no epoch is told, it failed in the next one."""
-    failed = reading.attempts[-1].failed if reading.attempts else None
+    failed = reading.newest_attempt.failed if reading.newest_attempt is not None else None
     if failed is None:
         return None
     return failed.operator_id, failed.epoch if failed.epoch != NO_EPOCH else reading.run.last_durable_epoch + 1
@@ -186,7 +182,7 @@ def _origin(reading: RunReading) -> str:
 
 def _charts(reading: RunReading) -> Iterator[Chart]:
     """Draw each metric that was measured, in the order in which they first were."""
-    marks = list(_marks(reading))
+    marks = [_mark(restart) for restart in reading.restarts]
     for name in dict.fromkeys(name for span in reading.spans for name in span.metrics):
         points = [_point(span, name) for span in reading.spans if name in span.metrics]
         chart = draw_chart(name, {name: points}, marks)
@@ -205,14 +201,9 @@ def _point(span: Span, name: str) -> Point:
     )
 
 
-def _marks(reading: RunReading) -> Iterator[Mark]:
-    """Mark where something was lost: an attempt was cut short, or epochs were opened again. A task's end is no loss."""
-    cut_short = {attempt.fencing_token for attempt in reading.attempts if attempt.was_cut_short}
-    fallen = {fell.fencing_token: fell for fell in reading.fallbacks}
-    for before, opened in pairwise(reading.attempt_spans):
-        fell = fallen.get(opened.attempt)
-        is_again = opened.first_epoch <= before.last_epoch
-        if is_again or fell is not None or not cut_short.isdisjoint(range(before.attempt, opened.attempt)):
-            what = f", fell back to checkpoint {fell.to_checkpoint_id}" if fell is not None else ""
-            label = f"attempt {opened.attempt} began again with epoch {opened.first_epoch}{what}"
-            yield Mark(epoch=opened.first_epoch, label=label)
+def _mark(restart: Restart) -> Mark:
+    fell = restart.to_checkpoint_id
+    what = f", fell back to checkpoint {fell}" if fell is not None else ""
+    last = f"attempt {restart.attempt} began again with epoch {restart.epoch}{what}"
+    others = f"{restart.attempts} attempts began again near here, at last: " if restart.attempts > 1 else ""
+    return Mark(epoch=restart.epoch, label=f"{others}{last}")

@@ -116,6 +116,12 @@ SELECT fencing_token, attempt_id, holder, policy, started_at, lease_expires_at, 
     lease_expires_at <= clock_timestamp() AS is_lease_over
 FROM attempts WHERE run_id = :run_id ORDER BY fencing_token;
 
+-- list_attempts_between: who has driven a run, from one token to another, as list_attempts has them
+SELECT fencing_token, attempt_id, holder, policy, started_at, lease_expires_at, ended_at, outcome, reason,
+    checkpoint_failures, definition_changes, failed_operator_id, failed_epoch,
+    lease_expires_at <= clock_timestamp() AS is_lease_over
+FROM attempts WHERE run_id = :run_id AND fencing_token BETWEEN :first_attempt AND :last_attempt ORDER BY fencing_token;
+
 -- list_epochs: the epochs of a run under every token, with the records that each head fed back
 SELECT epochs.epoch, epochs.fencing_token, epochs.status, epochs.decision, epochs.metrics, epochs.seconds,
     epochs.opened_at, epochs.held_at, epochs.aligned_at, epochs.durable_at, epochs.unaligned_by, epochs.unaligned_at,
@@ -172,10 +178,35 @@ FROM (
 GROUP BY epoch / :width, operator_id
 ORDER BY first_epoch, operator_id COLLATE "C";
 
--- list_attempt_spans: which epochs each attempt opened
+-- list_attempt_spans: which epochs some attempts opened, from one to another
 SELECT fencing_token AS attempt, min(epoch) AS first_epoch, max(epoch) AS last_epoch,
     count(*) FILTER (WHERE status = 'DURABLE') AS durable
-FROM epochs WHERE run_id = :run_id GROUP BY fencing_token ORDER BY fencing_token;
+FROM epochs WHERE run_id = :run_id AND fencing_token BETWEEN :first_attempt AND :last_attempt
+GROUP BY fencing_token ORDER BY fencing_token;
+
+-- list_restarts: the attempts that began again behind a loss, counted together by their first epochs, so many at a time:
+-- one that opened epochs again or fell back, or came behind one that was cut short; of each span the last one's own
+WITH opened AS (
+    SELECT fencing_token, min(epoch) AS epoch, lag(fencing_token) OVER by_token AS token_before,
+        lag(max(epoch)) OVER by_token AS epoch_before
+    FROM epochs WHERE run_id = :run_id GROUP BY fencing_token WINDOW by_token AS (ORDER BY fencing_token)
+), restarts AS (
+    SELECT opened.fencing_token, opened.epoch, fallbacks.to_checkpoint_id
+    FROM opened LEFT JOIN fallbacks
+        ON fallbacks.run_id = :run_id AND fallbacks.fencing_token = opened.fencing_token
+    WHERE opened.token_before IS NOT NULL
+        AND (opened.epoch <= opened.epoch_before OR fallbacks.to_checkpoint_id IS NOT NULL OR EXISTS (
+            SELECT FROM attempts
+            WHERE attempts.run_id = :run_id AND attempts.fencing_token >= opened.token_before
+                AND attempts.fencing_token < opened.fencing_token AND attempts.ended_at IS NOT NULL
+                AND attempts.outcome <> 'FINISHED'
+                AND (attempts.outcome <> 'RELEASED' OR attempts.reason IS NOT NULL)
+        ))
+)
+SELECT count(*) AS attempts, max(fencing_token) AS attempt,
+    (array_agg(epoch ORDER BY fencing_token DESC))[1] AS epoch,
+    (array_agg(to_checkpoint_id ORDER BY fencing_token DESC))[1] AS to_checkpoint_id
+FROM restarts GROUP BY restarts.epoch / :width ORDER BY restarts.epoch / :width;
 
 -- list_forest: the runs of some prefixes that match, each behind the run it branched from; trees with new runs first;
 -- behind the last page, the last one

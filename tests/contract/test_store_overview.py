@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol import Event
+from iteration_lib.protocol.event import AttemptEnded
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import EpochStatus
 from iteration_lib.store.overview import (
     AttemptSpan,
     EdgeSpan,
     MetricSpan,
+    Restart,
     Span,
     read_attempt_spans,
+    read_attempts,
     read_edge_spans,
+    read_restarts,
     read_spans,
 )
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import EpochRecord
-from tests.protocol_script import Sender, claim, part
+from tests.protocol_script import FIRST, Sender, claim, part
 from tests.store_script import added, new_family, whole_story
 
 pytestmark = pytest.mark.postgres
@@ -151,13 +157,15 @@ def test_edge_is_restored_where_the_epochs_attempt_found_all_of_its_parts(store:
     assert [(1, 0, 0, 0), (1, 0, 0, 1), (1, 1, 0, 1), (1, 1, 1, 0)] == said
 
 
-def test_attempt_span_is_what_an_attempt_opened(store: PostgresStore, told: RunId) -> None:
+@pytest.mark.parametrize("attempts", [range(1, 100), range(2, 3), range(0)], ids=["all", "one", "none"])
+def test_attempt_and_its_span_are_those_of_a_window(store: PostgresStore, told: RunId, attempts: range) -> None:
     opened = defaultdict(list)
     for epoch in store.list_epochs(told):
         opened[epoch.fencing_token].append(epoch)
 
-    spans = read_attempt_spans(store, told)
+    found, spans = read_attempts(store, told, attempts), read_attempt_spans(store, told, attempts)
 
+    assert [known for known in store.list_attempts(told) if known.fencing_token in attempts] == list(found)
     assert [
         AttemptSpan(
             attempt=token,
@@ -166,10 +174,99 @@ def test_attempt_span_is_what_an_attempt_opened(store: PostgresStore, told: RunI
             durable=sum(epoch.status is EpochStatus.DURABLE for epoch in epochs),
         )
         for token, epochs in sorted(opened.items())
+        if token in attempts
     ] == list(spans)
+
+
+def passing(
+    family: int, *endings: AttemptEnded | None, first_epochs: tuple[int | None, ...]
+) -> list[tuple[Event, ...]]:
+    """Attempts that end like this, or die; each makes its first epoch durable, but where it opens none."""
+    stories, checkpoint_id = [], 0
+    for token, (ending, epoch) in enumerate(zip((*endings, None), first_epochs, strict=True), 1):
+        sender = Sender(token, token, family)
+        stories.append((claim(token, takeover=True, family=family),))
+        if epoch is not None:
+            checkpoint_id += 1
+            stories.append(sender.passes(epoch, checkpoint_id))
+        if ending is not None:
+            stories.append((replace(ending, attempt_id=sender.attempt_id, fencing_token=token),))
+    return stories
+
+
+FAILS, RELEASES, IS_TOLD = FIRST.fails(), FIRST.ends(), FIRST.ends(reason="told to end")
+
+
+@pytest.mark.parametrize(
+    ("endings", "first_epochs", "restarts"),
+    [
+        ((RELEASES, RELEASES), (0, 1, 2), []),
+        ((FAILS,), (0, 1), [(1, 2, 1)]),
+        ((None,), (0, 1), [(1, 2, 1)]),
+        ((IS_TOLD,), (0, 1), [(1, 2, 1)]),
+        ((RELEASES, None), (0, None, 1), [(1, 3, 1)]),
+        ((FAILS, RELEASES, FAILS), (0, 1, 2, 3), [(1, 2, 1), (1, 4, 3)]),
+    ],
+    ids=["as planned", "failed", "died", "was told to end", "died before its first epoch", "failed twice"],
+)
+def test_attempt_behind_one_that_was_cut_short_is_a_restart(
+    store: PostgresStore,
+    endings: tuple[AttemptEnded | None, ...],
+    first_epochs: tuple[int | None, ...],
+    restarts: list[tuple[int, int, int]],
+) -> None:
+    run_id, family = added(store), new_family()
+    for events in passing(family, *endings, first_epochs=first_epochs):
+        Coordinator(store).apply(run_id, *events)
+
+    found = read_restarts(store, run_id, width=1)
+
+    assert restarts == [(restart.attempts, restart.attempt, restart.epoch) for restart in found]
+
+
+def test_attempt_that_opens_an_epoch_again_is_a_restart_however_the_one_before_ended(store: PostgresStore) -> None:
+    run_id, family = added(store), new_family()
+    one, two = Sender(1, 1, family), Sender(2, 2, family)
+    for events in (
+        (claim(1, family=family), *one.passes(0, 1), one.opens(1), one.ends()),
+        (claim(2, family=family), two.opens(1)),
+    ):
+        Coordinator(store).apply(run_id, *events)
+
+    found = read_restarts(store, run_id, width=1)
+
+    assert (Restart(attempts=1, attempt=2, epoch=1, to_checkpoint_id=None),) == found
+
+
+def test_fallback_is_a_restart_that_names_its_checkpoint(store: PostgresStore) -> None:
+    run_id, family = added(store), new_family()
+    one, two = Sender(1, 1, family), Sender(2, 2, family)
+    for events in (
+        (claim(1, family=family), *one.passes(0, 1), *one.passes(1, 2), one.ends()),
+        (claim(2, family=family),),
+    ):
+        Coordinator(store).apply(run_id, *events)
+    with store.transaction(run_id) as transaction:
+        checkpoint = transaction.read_checkpoint(1)
+    assert checkpoint is not None
+    Coordinator(store).apply(run_id, two.falls_back(checkpoint), two.opens(1))
+
+    found = read_restarts(store, run_id, width=1)
+
+    assert (Restart(attempts=1, attempt=2, epoch=1, to_checkpoint_id=1),) == found
+
+
+def test_restarts_of_one_span_are_counted_together_with_the_last_of_them(store: PostgresStore) -> None:
+    run_id, family = added(store), new_family()
+    for events in passing(family, FAILS, FAILS, FAILS, FAILS, first_epochs=(0, 1, 2, 3, 4)):
+        Coordinator(store).apply(run_id, *events)
+
+    found = read_restarts(store, run_id, width=2)
+
+    assert [(1, 2, 1), (2, 4, 3), (1, 5, 4)] == [(known.attempts, known.attempt, known.epoch) for known in found]
 
 
 def test_run_without_epochs_has_no_spans(store: PostgresStore) -> None:
     run_id = added(store)
 
-    assert ((), ()) == (read_spans(store, run_id, width=10), read_edge_spans(store, run_id, width=10))
+    assert ((), (), ()) == tuple(read(store, run_id, width=10) for read in (read_spans, read_edge_spans, read_restarts))

@@ -18,13 +18,12 @@ from iteration_lib.protocol.status import (
     StopKind,
     TerminatedBy,
 )
-from iteration_lib.store.overview import AttemptSpan, MetricSpan, Span
+from iteration_lib.store.overview import AttemptSpan, MetricSpan, Restart, Span
 from iteration_lib.store.record import (
     AttemptRecord,
     BranchRecord,
     CheckpointRecord,
     EpochRecord,
-    FallbackRecord,
     OperatorRecord,
     RunRecord,
     StopRecord,
@@ -32,7 +31,6 @@ from iteration_lib.store.record import (
 from iteration_ui.answer import answer_page
 from iteration_ui.grid import CellKind
 from iteration_ui.page import Progress, make_run_page
-from iteration_ui.paging import TableQuery
 from iteration_ui.reading import RunReading
 from iteration_ui.show import show_bytes, show_rate, show_seconds
 from iteration_ui.tables import AttemptRow, CheckpointRow, EpochRow
@@ -219,17 +217,6 @@ def test_epochs_without_a_metric_leave_its_column_empty_and_newest_come_first() 
     assert [(1, ("2", "0.125")), (0, ("", ""))] == [(row.epoch, row.metrics) for row in page.epochs]
 
 
-def test_newest_attempts_are_shown_and_the_others_on_pages_of_their_own() -> None:
-    attempts = [replace(ATTEMPT, fencing_token=token) for token in range(1, 502)]
-
-    newest = make_run_page(RunReading(run=RUN, attempts=attempts), now=NOW)
-    oldest = make_run_page(RunReading(run=RUN, attempts=attempts, query=TableQuery(attempts_to=100)), now=NOW)
-
-    assert list(range(501, 301, -1)) == [row.attempt for row in newest.attempts]
-    assert ("?attempts_to=301#attempts", "") == (newest.attempt_pages.older, newest.attempt_pages.newer)
-    assert list(range(200, 0, -1)) == [row.attempt for row in oldest.attempts]
-
-
 def test_superseded_attempt_says_why_it_ended() -> None:
     ended = replace(ATTEMPT, ended_at=NOW, outcome=AttemptOutcome.SUPERSEDED, reason="taken over")
 
@@ -321,24 +308,6 @@ def span(first: int, last: int, **metrics: float) -> Span:
     )
 
 
-RELEASED = replace(ATTEMPT, ended_at=NOW, outcome=AttemptOutcome.RELEASED)
-
-
-def attempts_of(*changes: dict[str, object]) -> list[AttemptRecord]:
-    """Return attempts that ended as planned, but for these changes, and a live one."""
-    ended = [replace(RELEASED, fencing_token=token, **changed) for token, changed in enumerate(changes, 1)]
-    return [*ended, replace(ATTEMPT, fencing_token=len(ended) + 1)]
-
-
-def opened(*first_epochs: int | None) -> list[AttemptSpan]:
-    """Return the epochs that attempts opened, one each; None for an attempt that opened none."""
-    return [
-        AttemptSpan(attempt=token, first_epoch=epoch, last_epoch=epoch, durable=1)
-        for token, epoch in enumerate(first_epochs, 1)
-        if epoch is not None
-    ]
-
-
 def marks_of(reading: RunReading) -> list[str]:
     """Return what is marked in the chart of a metric; each metric has one, and the same marks."""
     page = make_run_page(reading, now=NOW)
@@ -350,48 +319,30 @@ def marks_of(reading: RunReading) -> list[str]:
 MEASURED = [span(0, 0, cost=3.0), span(1, 1, cost=2.0, shift=0.5), span(2, 2, cost=1.0)]
 
 
-def test_chain_whose_tasks_end_as_planned_has_a_chart_of_each_metric_and_no_mark() -> None:
-    reading = RunReading(run=RUN, spans=MEASURED, attempts=attempts_of({}, {}), attempt_spans=opened(0, 1, 2))
-
-    assert [] == marks_of(reading)
+RESTART = Restart(attempts=1, attempt=2, epoch=1, to_checkpoint_id=None)
 
 
 @pytest.mark.parametrize(
-    ("changes", "first_epochs", "marks"),
+    ("restarts", "marks"),
     [
-        ({"outcome": AttemptOutcome.FAILED}, (0, 1), ["attempt 2 began again with epoch 1"]),
-        ({"outcome": AttemptOutcome.SUPERSEDED}, (0, 1), ["attempt 2 began again with epoch 1"]),
-        ({"reason": "told to end"}, (0, 1), ["attempt 2 began again with epoch 1"]),
-        ({}, (1, 1), ["attempt 2 began again with epoch 1"]),
-        ({}, (2, 1), ["attempt 2 began again with epoch 1"]),
+        ([], []),
+        ([RESTART], ["attempt 2 began again with epoch 1"]),
+        (
+            [RESTART, replace(RESTART, attempt=5, epoch=2, attempts=3)],
+            [
+                "attempt 2 began again with epoch 1",
+                "3 attempts began again near here, at last: attempt 5 began again with epoch 2",
+            ],
+        ),
+        (
+            [replace(RESTART, epoch=2, to_checkpoint_id=2)],
+            ["attempt 2 began again with epoch 2, fell back to checkpoint 2"],
+        ),
     ],
-    ids=["failed", "died", "was told to end", "opened its epoch in vain", "opened more in vain"],
+    ids=["none", "one", "several", "a fallback"],
 )
-def test_attempt_behind_one_that_was_cut_short_or_opened_epochs_in_vain_is_marked(
-    changes: dict[str, object], first_epochs: tuple[int, ...], marks: list[str]
-) -> None:
-    reading = RunReading(run=RUN, spans=MEASURED, attempts=attempts_of(changes), attempt_spans=opened(*first_epochs))
-
-    assert marks == marks_of(reading)
-
-
-def test_attempt_behind_one_that_died_before_its_first_epoch_is_marked() -> None:
-    attempts = attempts_of({}, {"outcome": AttemptOutcome.SUPERSEDED})
-
-    reading = RunReading(run=RUN, spans=MEASURED, attempts=attempts, attempt_spans=opened(0, None, 1))
-
-    assert ["attempt 3 began again with epoch 1"] == marks_of(reading)
-
-
-def test_fallback_is_marked_where_the_run_went_on() -> None:
-    fell = FallbackRecord(
-        fencing_token=2, from_checkpoint_id=4, to_checkpoint_id=2, epoch=1, reason="a file is missing", fell_back_at=NOW
-    )
-    reading = RunReading(
-        run=RUN, spans=MEASURED, attempts=attempts_of({}), attempt_spans=opened(0, 2), fallbacks=[fell]
-    )
-
-    assert ["attempt 2 began again with epoch 2, fell back to checkpoint 2"] == marks_of(reading)
+def test_each_metrics_chart_marks_where_attempts_began_again(restarts: list[Restart], marks: list[str]) -> None:
+    assert marks == marks_of(RunReading(run=RUN, spans=MEASURED, restarts=restarts))
 
 
 @pytest.mark.parametrize(
@@ -405,7 +356,7 @@ def test_operator_that_ended_the_newest_attempt_is_marked_where_it_failed(epoch:
     operator = OperatorRecord(
         operator_id="a", name="a", role="operator", kind="value", finished_epoch=None, output=None
     )
-    reading = RunReading(run=RUN, attempts=[attempt], operators=[operator], spans=spans)
+    reading = RunReading(run=RUN, newest_attempt=attempt, operators=[operator], spans=spans)
 
     page = make_run_page(reading, now=NOW)
 
