@@ -11,7 +11,7 @@ from typing import Literal
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, FrameLocator, Page, expect
+from playwright.sync_api import Browser, FrameLocator, Locator, Page, Route, expect
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol.state import FailedOperator
@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.browser]
 
 DAG_ID = "counting_retried"
 POLICY = "Content Security Policy"
+TRIGGERS = "**/api/v2/dags/*/dagRuns"
+DOUBT = f"A run may have been started all the same: look at the runs of {DAG_ID} before you start it again."
 PICTURES_VARIABLE = "ITERATION_TEST_PICTURES"  # a folder, such as docs/pictures, that keeps what the tests see
 Theme = Literal["light", "dark"]
 FINISHED_COLOURS = {"light": "rgb(21, 128, 61)", "dark": "rgb(74, 222, 128)"}
@@ -272,7 +274,48 @@ def test_form_says_what_airflow_refuses(airflow: AirflowSite, open_page: Open, e
     run.get_by_role("button", name="Start", exact=True).click()
 
     expect(run.get_by_role("alert")).to_contain_text("max_epochs")
+    expect(run.get_by_role("alert")).not_to_contain_text(DOUBT)
     assert before == dag_runs(airflow)
+
+
+def test_form_asks_for_one_run_however_often_it_is_sent(open_page: Open, ended: DagRun) -> None:
+    page = open_page(tab_of(ended), user="user")
+    run, start = start_form(page)
+    asked = hold_triggers(page)
+
+    start.dblclick()
+    expect(start).to_be_disabled()
+    run.get_by_label("until").press("Enter")
+
+    page.wait_for_timeout(500)  # in which a second one would have been sent
+    assert 1 == len(asked)
+    asked[0].fulfill(status=409, json={"detail": "It is there already."})
+    expect(run.get_by_role("alert")).to_have_text("It is there already.")
+    expect(start).to_be_enabled()
+
+
+def test_form_says_that_a_run_may_have_been_started_where_airflow_did_not_answer(
+    open_page: Open, ended: DagRun
+) -> None:
+    page = open_page(tab_of(ended), user="user")
+    run, start = start_form(page)
+    asked = hold_triggers(page)
+    answers: list[tuple[str, Callable[[Route], None]]] = [
+        ("There was no answer", lambda route: route.abort()),
+        ("The answer was 502, and none of Airflow's", lambda route: route.fulfill(status=502, body="<h1>Sorry</h1>")),
+        ("The answer was 200, and none of Airflow's", lambda route: route.fulfill(status=200, body="<h1>Log in</h1>")),
+        ("The answer was 500, Broken", lambda route: route.fulfill(status=500, json={"detail": "Broken"})),
+    ]
+
+    for number, (said, answer) in enumerate(answers):
+        with page.expect_request(TRIGGERS):
+            start.click()
+        answer(asked[number])
+        expect(run.get_by_role("alert")).to_contain_text(said)
+        expect(run.get_by_role("alert")).to_contain_text(DOUBT)
+        expect(start).to_be_enabled()
+
+    assert len(answers) == len(asked)
 
 
 def test_checkpoint_is_pinned_and_released(open_page: Open, ended: DagRun, theme: Theme) -> None:
@@ -412,6 +455,20 @@ def framed(page: Page) -> FrameLocator:
 
 def tab_of(run: DagRun) -> str:
     return f"dags/{run.dag_id}/runs/{run.dag_run_id}/plugin/iteration"
+
+
+def start_form(page: Page) -> tuple[FrameLocator, Locator]:
+    """Open the form of a run's newest checkpoint, and return it with its button."""
+    run = framed(page)
+    run.get_by_role("button", name="Start from here").first.click()
+    return run, run.get_by_role("button", name="Start", exact=True)
+
+
+def hold_triggers(page: Page) -> list[Route]:
+    """Keep what a page asks Airflow's API for a DAG run, unanswered, and return where it is kept."""
+    held: list[Route] = []
+    page.route(TRIGGERS, lambda route: held.append(route) if route.request.method == "POST" else route.fallback())
+    return held
 
 
 def dag_runs(airflow: AirflowSite) -> dict[str, dict[str, object]]:
