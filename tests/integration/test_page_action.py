@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import event
+from sqlalchemy.engine import make_url
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import CheckpointNotFoundError, RunNotStoppedError
@@ -206,8 +210,27 @@ def test_dry_run_gets_none_of_airflows_settings() -> None:
     environment = environment_of(given, store_url="postgresql://h/d", dags_folder="/dags")
 
     path = environment.pop("PYTHONPATH").split(":")
-    assert {"HOME": "/me", "ITERATION_STORE_URL": "postgresql://h/d"} == environment
+    address = "postgresql://h/d?options=-c%20default_transaction_read_only%3Don"
+    assert {"HOME": "/me", "ITERATION_STORE_URL": address} == environment
     assert ("/dags", True) == (path[-1], len(path) > 1)
+
+
+@pytest.mark.parametrize("asked", ["", "-c search_path=public"], ids=["as it is", "with options of its own"])
+def test_process_of_a_dry_run_cannot_write_to_the_store(store_url: str, asked: str) -> None:
+    """The login of this test owns every table."""
+    asking = make_url(store_url).update_query_dict({"options": asked} if asked else {})
+    write = "from tests.store_script import a_run; open_store(settings_of(None)).__enter__().add_run(a_run())"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", f"from iteration_lib.cli.plan import open_store, settings_of; {write}"],
+        env=environment_of(os.environ, store_url=asking.render_as_string(hide_password=False), dags_folder=str(ROOT)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 1 == ended.returncode
+    assert "cannot execute INSERT in a read-only transaction" in ended.stderr
 
 
 def test_runs_that_are_not_there_any_more_take_no_colour_from_those_that_are(store: PostgresStore) -> None:
