@@ -185,7 +185,7 @@ FROM epochs WHERE run_id = :run_id AND fencing_token BETWEEN :first_attempt AND 
 GROUP BY fencing_token ORDER BY fencing_token;
 
 -- list_restarts: the attempts that began again behind a loss, counted together by their first epochs, so many at a time:
--- one that opened epochs again or fell back, or came behind one that was cut short; of each span the last one's own
+-- one that opened epochs again or fell back, or came behind one that was cut short, and of each span the last one's own
 WITH opened AS (
     SELECT fencing_token, min(epoch) AS epoch, lag(fencing_token) OVER by_token AS token_before,
         lag(max(epoch)) OVER by_token AS epoch_before
