@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG, Context, TriggerRule, task
+from airflow.sdk import DAG, Context, Param, TriggerRule, task
 
 from iteration_lib.airflow import StallAlert, iteration_dag, iteration_task_group
 
@@ -33,7 +33,7 @@ counting = iteration_dag(
 retried = iteration_dag(
     REFERENCE,
     dag_id="counting_retried",
-    params=PARAMS,
+    params={**PARAMS, "until": Param(100, type="integer", description="The last epoch of the run, by its criteria.")},
     epochs_per_task=4,
     runner="local",
     default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},

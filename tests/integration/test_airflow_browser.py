@@ -252,17 +252,20 @@ def test_run_is_started_from_a_checkpoint_with_other_parameters(
     expect(run.get_by_label("max_epochs")).to_have_value("8")  # which the run counts from epoch 0 on
 
 
-def test_airflows_own_form_draws_every_parameter_with_its_help(open_page: Open) -> None:
+def test_airflows_own_form_has_every_parameter_and_the_help_that_it_has(airflow: AirflowSite, open_page: Open) -> None:
+    """The DAG's file says what `until` does, and we what max_epochs and the two that say how a run starts do."""
+    params = airflow.api.call("GET", f"dags/{DAG_ID}/details")["params"]
     page = open_page(f"dags/{DAG_ID}", user="user")
 
     page.get_by_role("button", name="Trigger").first.click()
 
-    for help_text in (
-        "The run terminates after",
-        "Where the run starts from",
-        "What a run that starts from a checkpoint",
-    ):
-        expect(page.get_by_text(help_text)).to_be_visible()
+    assert {"trace", "until", "max_epochs", "fails_in", "holds_in", "start_from", "start_data"} == params.keys()
+    for name in params:
+        expect(page.locator(f"[id='element_{name}'], [name='element_{name}']")).not_to_have_count(0)
+    helped = {name: param["description"] for name, param in params.items() if param["description"]}
+    assert {"until", "max_epochs", "start_from", "start_data"} == helped.keys()
+    for said in helped.values():
+        expect(page.get_by_text(said)).to_be_visible()
 
 
 def test_form_says_what_airflow_refuses(airflow: AirflowSite, open_page: Open, ended: DagRun) -> None:
