@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,7 +22,7 @@ from iteration_lib.store.record import NewRun
 from tests.failover.driven import PATIENCE_SECONDS
 from tests.fixture.airflow import BASE_PATH, AirflowSite, DagRun, wait_for
 from tests.protocol_script import Sender, claim, part
-from tests.store_script import a_run, new_family, origin_of
+from tests.store_script import a_run, an_origin, new_family, origin_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.browser]
 
@@ -32,7 +32,12 @@ TRIGGERS = "**/api/v2/dags/*/dagRuns"
 DOUBT = f"A run may have been started all the same: look at the runs of {DAG_ID} before you start it again."
 PICTURES_VARIABLE = "ITERATION_TEST_PICTURES"  # a folder, such as docs/pictures, that keeps what the tests see
 Theme = Literal["light", "dark"]
-FINISHED_COLOURS = {"light": "rgb(21, 128, 61)", "dark": "rgb(74, 222, 128)"}
+Colours = Mapping[Theme, str]
+FINISHED: Colours = {"light": "rgb(21, 128, 61)", "dark": "rgb(74, 222, 128)"}
+FAILED: Colours = {"light": "rgb(185, 28, 28)", "dark": "rgb(248, 113, 113)"}
+RUNNING: Colours = {"light": "rgb(29, 78, 216)", "dark": "rgb(147, 197, 253)"}
+LINK = RUNNING
+WANTED: Colours = {"light": "rgb(254, 240, 138)", "dark": "rgb(113, 63, 18)"}
 CELL_COLOURS = {
     "light": {
         "open": "rgb(220, 233, 250)",
@@ -43,7 +48,7 @@ CELL_COLOURS = {
         "failed": "rgb(185, 28, 28)",
     },
     "dark": {
-        "open": "rgb(28, 51, 80)",
+        "open": "rgb(39, 69, 107)",
         "run": "rgb(47, 108, 179)",
         "skipped": "rgb(74, 74, 82)",
         "edge": "rgb(176, 122, 31)",
@@ -175,11 +180,12 @@ def test_tab_shows_a_run_with_what_may_be_done(open_page: Open, ended: DagRun, t
     run = framed(page)
 
     expect(run.get_by_role("heading", name="FINISHED")).to_be_visible()
-    expect(run.locator(".status")).to_have_css("color", FINISHED_COLOURS[theme])
+    expect(run.locator(".status")).to_have_css("color", FINISHED[theme])
     expect(run.locator("svg path.line")).to_have_count(1)
     expect(run.locator("svg .mark title")).to_have_text(["attempt 3 began again with epoch 5"])
     expect(run.get_by_role("button", name="Start from here")).not_to_have_count(0)
     run.locator("dl").evaluate("folders => folders.remove()")  # those of this machine are none of the docs' business
+    page.set_viewport_size({"width": 1360, "height": 1700})  # with the checkpoints and the attempts
     take_picture(page, f"run-{theme}")
 
 
@@ -215,9 +221,12 @@ def test_grid_has_a_colour_for_whatever_became_of_an_operator(
 
 
 def test_viewer_sees_the_tab_and_no_button(open_page: Open, ended: DagRun) -> None:
-    run = framed(open_page(tab_of(ended), user="viewer"))
+    page = open_page(tab_of(ended), user="viewer")
+
+    run = framed(page)
 
     expect(run.get_by_role("heading", name="FINISHED")).to_be_visible()
+    expect_themed(page, run.locator(".status"), FINISHED)
     expect(run.get_by_role("button")).to_have_count(0)
 
 
@@ -270,7 +279,8 @@ def test_airflows_own_form_has_every_parameter_and_the_help_that_it_has(airflow:
 
 def test_form_says_what_airflow_refuses(airflow: AirflowSite, open_page: Open, ended: DagRun) -> None:
     before = dag_runs(airflow)
-    run = framed(open_page(tab_of(ended), user="user"))
+    page = open_page(tab_of(ended), user="user")
+    run = framed(page)
 
     run.get_by_role("button", name="Start from here").first.click()
     run.get_by_label("max_epochs").fill("1000")
@@ -278,6 +288,7 @@ def test_form_says_what_airflow_refuses(airflow: AirflowSite, open_page: Open, e
 
     expect(run.get_by_role("alert")).to_contain_text("max_epochs")
     expect(run.get_by_role("alert")).not_to_contain_text(DOUBT)
+    expect_themed(page, run.get_by_role("alert"), FAILED)
     assert before == dag_runs(airflow)
 
 
@@ -286,15 +297,15 @@ def test_form_asks_for_one_run_however_often_it_is_sent(open_page: Open, ended: 
     run, start = start_form(page)
     asked = hold_triggers(page)
 
-    start.dblclick()
+    with page.expect_request(TRIGGERS):
+        start.dblclick()
     expect(start).to_be_disabled()
     run.get_by_label("until").press("Enter")
 
-    page.wait_for_timeout(500)  # in which a second one would have been sent
-    assert 1 == len(asked)
     asked[0].fulfill(status=409, json={"detail": "It is there already."})
     expect(run.get_by_role("alert")).to_have_text("It is there already.")
     expect(start).to_be_enabled()
+    assert 1 == len(asked)
 
 
 def test_form_says_that_a_run_may_have_been_started_where_airflow_did_not_answer(
@@ -313,6 +324,7 @@ def test_form_says_that_a_run_may_have_been_started_where_airflow_did_not_answer
     for number, (said, answer) in enumerate(answers):
         with page.expect_request(TRIGGERS):
             start.click()
+        expect(start).to_be_disabled()
         answer(asked[number])
         expect(run.get_by_role("alert")).to_contain_text(said)
         expect(run.get_by_role("alert")).to_contain_text(DOUBT)
@@ -342,6 +354,20 @@ def test_checkpoint_is_saved_in_a_folder_of_its_own(open_page: Open, ended: DagR
 
     said = run.get_by_role("heading", name="is saved in").inner_text()
     assert (Path(said.rpartition(" ")[2]) / "savepoint.json").exists()
+
+
+def test_checkpoint_of_a_row_is_saved_in_a_folder_of_its_own(open_page: Open, ended: DagRun) -> None:
+    page = open_page(tab_of(ended), user="user")
+    run = framed(page)
+    save = run.get_by_role("button", name="Savepoint", exact=True)
+    row = run.get_by_role("row").filter(has=save).last
+    checkpoint_id, epoch = (int(row.locator("td").nth(column).inner_text()) for column in (0, 1))
+
+    save.last.click()
+
+    said = run.get_by_role("heading", name=f"Checkpoint {checkpoint_id} is saved in").inner_text()
+    assert epoch == open_savepoint(said.rpartition(" ")[2]).manifest.epoch
+    expect_themed(page, run.get_by_role("link", name="Back to the run"), LINK)
 
 
 def test_live_run_is_checkpointed_stopped_planned_and_resumed(
@@ -381,15 +407,19 @@ def test_tab_of_a_live_run_follows_it_without_being_loaded_again_and_saves_its_n
     dag_run_id = airflow.trigger(DAG_ID, trace=str(tmp_path), until=2, holds_in=2)
     wait_for(lambda: (tmp_path / "held").exists() or None, what="epoch 2")
     tab = f"dags/{DAG_ID}/runs/{dag_run_id}/plugin/iteration"
-    followed, saving = framed(open_page(tab, user="viewer")), framed(open_page(tab, user="user"))
+    pages = [open_page(tab, user=user) for user in ("viewer", "user")]
+    followed, saving = (framed(page) for page in pages)
     expect(followed.get_by_role("heading", name="RUNNING")).to_be_visible()
+    expect_themed(pages[0], followed.locator(".status"), RUNNING)
     followed.locator("body").evaluate("body => body.dataset.page = 'the first'")
 
     saving.get_by_role("button", name="Savepoint now").click()
     expect(saving.get_by_role("heading", name="A checkpoint of the next epoch")).to_be_visible()
+    expect_themed(pages[1], saving.get_by_role("link", name="Back to the run"), LINK)
     (tmp_path / "released").touch()
     said = saving.get_by_role("heading", name="is saved in").inner_text()
     expect(followed.get_by_role("heading", name="FINISHED")).to_be_visible()
+    expect_themed(pages[0], followed.locator(".status"), FINISHED)
 
     assert "the first" == followed.locator("body").get_attribute("data-page")
     assert 2 == open_savepoint(said.rpartition(" ")[2]).manifest.epoch
@@ -399,17 +429,21 @@ def test_epoch_task_links_to_its_epoch_in_the_tab(airflow: AirflowSite, open_pag
     link = airflow.links(DAG_ID, ended.dag_run_id, "epochs.e004")["Epoch"]
     assert link is not None
 
-    run = framed(open_page(link.removeprefix(f"{BASE_PATH}/")))
+    page = open_page(link.removeprefix(f"{BASE_PATH}/"))
 
-    expect(run.locator("tr.wanted td").first).to_have_text("4")
+    wanted = framed(page).locator("tr.wanted td").first
+    expect(wanted).to_have_text("4")
+    expect_themed(page, wanted, WANTED, of="background-color")
 
 
 def test_tab_of_a_run_that_fails_follows_it_until_it_has_finished(
     airflow: AirflowSite, open_page: Open, tmp_path: Path
 ) -> None:
     failed = airflow.run(DAG_ID, trace=str(tmp_path), until=2, fails_in=1)
-    run = framed(open_page(tab_of(failed), user="viewer"))
+    page = open_page(tab_of(failed), user="viewer")
+    run = framed(page)
     expect(run.get_by_role("heading", name="FAILED")).to_be_visible()
+    expect_themed(page, run.locator(".status"), FAILED)
     expect(run.locator("table.grid td:has(span.failed)")).to_have_attribute(
         "title", "added, epoch 1: failed in epoch 1"
     )
@@ -427,9 +461,11 @@ def test_link_to_an_epoch_that_is_not_among_the_newest_leads_to_it(
 ) -> None:
     tab = f"dags/{DAG_ID}/runs/long/plugin/iteration"
 
-    run = framed(open_page(f"{tab}#epoch-7"))
+    page = open_page(f"{tab}#epoch-7")
 
+    run = framed(page)
     expect(run.locator("tr.wanted td").first).to_have_text("7")
+    expect_themed(page, run.locator("#epochs ~ p a[rel=prev]"), LINK)
     run.get_by_role("link", name="newer").click()
     expect(run.locator("#epoch-table tr[data-own-epoch]").first.locator("td").first).to_have_text("249")
 
@@ -441,14 +477,43 @@ def test_task_of_a_group_links_to_its_groups_epoch_and_the_group_leads_back_to_t
     link = airflow.links(ended.dag_id, ended.dag_run_id, "coarse.epochs.e001")["Epoch"]
     assert link is not None
 
-    run = framed(open_page(link.removeprefix(f"{BASE_PATH}/")))
+    page = open_page(link.removeprefix(f"{BASE_PATH}/"))
 
+    run = framed(page)
     expect(run.locator("tr.wanted td").first).to_have_text("1")
+    expect_themed(page, run.locator(".status"), FINISHED)
     run.get_by_role("link", name="The DAG run's iterations").click()
     expect(run.locator("a[data-group]")).to_have_text(["coarse", "fine"])
+    expect_themed(page, run.locator("td.FINISHED").first, FINISHED)
     run.get_by_role("link", name="fine").click()
     expect(run.get_by_role("heading", name="FINISHED")).to_be_visible()
     expect(run.locator("tr.wanted")).to_have_count(0)
+
+
+def test_run_that_no_dag_started_is_found_by_its_status_and_has_a_page(airflow: AirflowSite, open_page: Open) -> None:
+    an_origin(airflow.store, a_run("by-hand"), epoch=1)
+    page = open_page("plugin/iterations")
+    runs = framed(page)
+    runs.get_by_label("Name").fill("by-hand")
+
+    runs.get_by_label("Status").select_option("FINISHED")
+    runs.get_by_role("button", name="Show").click()
+    expect(runs.get_by_role("cell", name="no run that you may see is like that")).to_be_visible()
+    runs.get_by_label("Status").select_option("RUNNING")
+    runs.get_by_role("button", name="Show").click()
+    runs.get_by_role("link", name="by-hand").click()
+
+    expect(runs.get_by_role("heading", name="RUNNING")).to_be_visible()
+    expect(runs.get_by_text("2 durable epochs")).to_be_visible()
+    expect(runs.get_by_role("button")).to_have_count(0)
+    expect_themed(page, runs.locator(".status"), RUNNING)
+
+
+def expect_themed(page: Page, shown: Locator, colours: Colours, *, of: str = "color") -> None:
+    """Look at something in both themes, between which a browser changes without loading the page again."""
+    for theme, colour in colours.items():
+        page.emulate_media(color_scheme=theme)
+        expect(shown).to_have_css(of, colour)
 
 
 def framed(page: Page) -> FrameLocator:
