@@ -1,4 +1,4 @@
-"""Does the same DAG run on a Spark cluster, through a connection, as it does in plain Python?"""
+"""Does the same DAG run on a Spark cluster, and on a Connect server, as it does in plain Python?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from iteration_lib.library.datasets import write_digits
-from tests.fixture.airflow import HISTORY, AirflowSite
+from tests.fixture.airflow import CONNECT_PAGE, HISTORY, AirflowSite
+from tests.integration.test_airflow_watch import state_digest
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.spark]
 
@@ -22,24 +23,22 @@ def connection(airflow: AirflowSite, cluster: str) -> None:
     airflow.api.call("POST", "connections", json={"connection_id": "spark_cluster", **fields})
 
 
-@pytest.mark.usefixtures("connection")
-def test_kmeans_on_a_cluster_of_two_workers_ends_as_in_plain_python_to_the_bit(
+@pytest.mark.usefixtures("connection", "spark_connect")
+def test_kmeans_on_a_cluster_of_two_workers_and_on_a_connect_server_ends_as_in_plain_python_to_the_bit(
     airflow: AirflowSite, cluster: str, tmp_path: Path
 ) -> None:
     digits = str(write_digits(tmp_path / "digits.parquet"))
 
     dag_run_id = airflow.trigger("kmeans_on_cluster", input=digits)
+    connected = airflow.wait("kmeans_connected", airflow.trigger("kmeans_connected", input=digits))
     local = airflow.run("kmeans_local", input=digits)
     ended = airflow.wait("kmeans_on_cluster", dag_run_id)
 
     log = airflow.api.log("kmeans_on_cluster", dag_run_id, "epochs.e000", try_number=1)
     started = re.search(r"application_id=(app-\S+) ui=http://\S+:\d+", log)
-    link = airflow.links("kmeans_on_cluster", dag_run_id, "epochs.e000")["Spark UI"]
-    runs = [airflow.store.find_run(key) for key in (local.run_key, ended.run_key)]
-    digests = [run.state_digest for run in runs if run is not None]
-    assert ("success", "success") == (local.state, ended.state)
+    links = [airflow.links(known.dag_id, known.dag_run_id, "epochs.e000") for known in (connected, ended)]
+    assert ["success"] * 3 == [known.state for known in (local, connected, ended)]
     assert f"--master {cluster}" in log
     assert started is not None
-    assert f"{HISTORY}/history/{started[1]}/jobs/" == link
-    assert (2, 1) == (len(digests), len(set(digests)))
-    assert None not in digests
+    assert [CONNECT_PAGE, f"{HISTORY}/history/{started[1]}/jobs/"] == [link["Spark UI"] for link in links]
+    assert 1 == len({state_digest(airflow, known) for known in (local, connected, ended)})
