@@ -465,14 +465,18 @@ def test_what_is_not_among_the_best_stays_for_a_branch_until_that_has_a_checkpoi
     policy: dict[str, Any] = {"retain_last": 1, "retain_best": 1, "retain_metric": "pace"}
     here = Here.begin(store, tmp_path, steered)
 
+    def may_go() -> tuple[int, ...]:
+        return Coordinator(store).discardable(here.run.run_id, CheckpointPolicy(**policy))
+
     here.drive(until_epoch=2, **policy)
     branch = branched(here, 2)
     here.drive(until_epoch=3, **policy)
-    pinned = kept(here)
+    pinned = kept(here), may_go()
     begun = branch.drive(until_epoch=3)
+    released = kept(here), may_go()
     finished = here.drive(**policy)
 
-    assert ([1, 2, 3], [1, 4]) == (pinned, kept(here))
+    assert (([1, 2, 3], ()), ([1, 2, 3], (2,)), [1, 4]) == (pinned, released, kept(here))
     assert (3, []) == (begun.epochs, problems(here))
     assert finished.state_digest == branch.drive().state_digest
 
