@@ -13,13 +13,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
 
 from iteration_lib.config import STORE_URL_VARIABLE
 from iteration_lib.errors import IterationError
+from iteration_lib.store.reader import read_only
 
 _COMMAND = "from iteration_lib.cli import main; main()"
-_READ_ONLY = "-c default_transaction_read_only=on"
 _TIMEOUT_SECONDS = 60
 _LINES = 5  # of what a process said that failed
 
@@ -56,13 +55,4 @@ def environment_of(environ: Mapping[str, str], *, store_url: str, dags_folder: s
     """Return the environment without what is Airflow's own, and with the DAGs' folder behind all that is importable."""
     kept = {name: value for name, value in environ.items() if not name.startswith("AIRFLOW_")}
     path = os.pathsep.join([*(entry for entry in sys.path if entry), dags_folder])
-    return {**kept, "PYTHONPATH": path, STORE_URL_VARIABLE: _read_only(store_url)}
-
-
-def _read_only(store_url: str) -> str:
-    """Return an address whose connections can write nothing; what it asks of the server otherwise stays."""
-    address, _, query = store_url.partition("?")
-    asked = parse_qsl(query, keep_blank_values=True)
-    options = " ".join([*(value for name, value in asked if name == "options"), _READ_ONLY])
-    others = [(name, value) for name, value in asked if name != "options"]
-    return f"{address}?{urlencode([*others, ('options', options)], quote_via=quote)}"
+    return {**kept, "PYTHONPATH": path, STORE_URL_VARIABLE: read_only(store_url)}

@@ -210,7 +210,7 @@ def test_dry_run_gets_none_of_airflows_settings() -> None:
     environment = environment_of(given, store_url="postgresql://h/d", dags_folder="/dags")
 
     path = environment.pop("PYTHONPATH").split(":")
-    address = "postgresql://h/d?options=-c%20default_transaction_read_only%3Don"
+    address = "postgresql://h/d?options=-c+default_transaction_read_only%3Don"
     assert {"HOME": "/me", "ITERATION_STORE_URL": address} == environment
     assert ("/dags", True) == (path[-1], len(path) > 1)
 
