@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,8 +42,10 @@ _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield from _removed_afterwards(tmp_path / "store")
+def folder() -> Iterator[Path]:
+    """A folder that a socket's path fits into, which pytest's own need not be: it grows with user, worker and test."""
+    with tempfile.TemporaryDirectory(prefix="store-", dir="/tmp") as place:
+        yield from _removed_afterwards(Path(place) / "store")
 
 
 @pytest.fixture
