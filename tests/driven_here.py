@@ -289,11 +289,14 @@ class Here:
             publish_outputs(context, driven)
         return self.found
 
-    def drive_and_fail(self, **options: object) -> BaseException:
-        """Drive it, and return what ended the attempt."""
+    def drive_and_fail(self, *, jobs: list[Job] | None = None, **options: object) -> BaseException:
+        """Drive it, and return what ended the attempt; what dies leaves no thread that still talks to a sink."""
+        jobs = [] if jobs is None else jobs
         try:
-            self.drive(**options)
+            self.drive(jobs=jobs, **options)
         except BaseException as err:  # noqa: BLE001 - Killed and SystemExit are answers as any other
+            if isinstance(err, Killed):
+                wait(jobs, timeout=DEADLINE_SECONDS)
             return err
         raise AssertionError("nothing ended the attempt")
 
