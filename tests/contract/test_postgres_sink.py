@@ -31,6 +31,7 @@ from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import dump_schema, save_batches
 from tests.cutting_proxy import Cut, CuttingProxy
+from tests.failover.driven import wait_until
 from tests.fixture.store import NO_SYNC
 
 pytestmark = pytest.mark.postgres
@@ -101,6 +102,12 @@ def publish(sink: PostgresSink, one: Publication, transaction: SinkTransaction =
 
 def read(database: Connection, query: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in database.execute(text(query))]
+
+
+def wait_until_gone(database: Connection, logins: Sequence[str]) -> None:
+    """A session that ends drops its temporary table last, which commands on all that a login owns stumble over."""
+    query = text("SELECT count(*) FROM pg_stat_activity WHERE usename = ANY(:logins)")
+    wait_until(lambda: database.scalar(query, {"logins": list(logins)}) == 0, f"the sessions of {logins} to end")
 
 
 def tables(database: Connection, schema: str = "public") -> list[str]:
@@ -389,6 +396,7 @@ def test_login_without_privileges_is_told_what_to_grant(sink: PostgresSink, url:
     publish(stranger, publication_of(0))
 
     assert [(6,)] == read(database, "SELECT count(*) FROM scores")
+    wait_until_gone(database, ("stranger",))
     database.execute(text("DROP OWNED BY stranger"))
     database.execute(text("DROP ROLE stranger"))
 
@@ -426,6 +434,7 @@ def leases(url: str, database: Connection) -> Iterator[list[PostgresSink]]:
         sinks.append(PostgresSink("scores", url=address))
         sinks[-1].check()
     yield sinks
+    wait_until_gone(database, names)
     for name in (*names, "trainers"):
         database.execute(text(f'DROP OWNED BY "{name}"'))
         database.execute(text(f'DROP ROLE "{name}"'))
@@ -463,6 +472,7 @@ def test_logins_that_act_as_one_role_take_over_from_each_other(
 ) -> None:
     """What one has prepared before that is given to the role. As docs/sinks.md says."""
     committable = leases[0].prepare(_FIRST, publication_of(0))
+    wait_until_gone(database, ("lease-1",))
     database.execute(text('REASSIGN OWNED BY "lease-1" TO trainers'))
     for name in ("lease-1", "lease-2"):
         database.execute(text(f'GRANT trainers TO "{name}"'))
