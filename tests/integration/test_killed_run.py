@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -188,7 +189,9 @@ class Held:
 
 # What else the pause may make it say: the heartbeat hears of the newer attempt, where the pause took longer than its
 # interval; and the store has ended a transaction that was open, or the newer attempt could not have gone on.
-BY_THE_PAUSE = ("ERROR event=superseded", "WARNING event=store_retry")
+BY_THE_PAUSE = re.compile(
+    "ERROR event=superseded|WARNING event=store_retry run_id=.* error=lost the connection to the store .*"
+)
 
 
 def hold(bench: Bench, place: str) -> Held:
@@ -224,7 +227,7 @@ def test_older_attempt_that_goes_on_after_a_takeover_commits_nothing_and_says_th
     code = older.go_on()
 
     assert SupersededError.exit_code == code
-    errors = [line for line in older.driver.errors().splitlines() if not line.startswith(BY_THE_PAUSE)]
+    errors = [line for line in older.driver.errors().splitlines() if not BY_THE_PAUSE.fullmatch(line)]
     assert 1 == len(errors), older.driver.errors()
     assert errors[0].startswith("error: superseded: this attempt holds token 1 of run ")
     assert before == bench.show(bench.folder.name)
