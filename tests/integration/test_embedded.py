@@ -327,10 +327,9 @@ def test_destroy_leaves_nothing_behind_but_foreign_files(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="concerns root alone")
-def test_root_runs_server_as_another_account_and_opens_no_folder_up(tmp_path: Path, folder: Path) -> None:
+def test_root_runs_server_as_another_account_and_opens_no_folder_up(folder: Path) -> None:
+    folder.parent.chmod(0o700)
     before = {parent: parent.stat().st_mode for parent in folder.parents}
-    tmp_path.chmod(0o700)
-    before[tmp_path] = tmp_path.stat().st_mode
 
     with EmbeddedPostgres(folder):
         uid = Path(f"/proc/{_server_pid(folder)}").stat().st_uid
