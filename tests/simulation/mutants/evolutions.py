@@ -26,7 +26,6 @@ EVOLUTIONS = (
         file=_MARKER,
         old="_carried_by(there_since(operators, manifest.fencing_token), manifest)",
         new="_carried_by({found.operator_id for found in operators}, manifest)",
-        in_short=True,
     ),
     _Mutant(
         name="operator that came back under the attempt before gets the state that another one of its id left",

@@ -69,7 +69,6 @@ HOLDS = (
         file=_ABORT,
         old=_RELEASED + "    return state, (*commands, *released)\n",
         new="    return state, tuple(commands)\n",
-        in_short=True,
     ),
     Mutant(
         name="person's abort takes one checkpoint only",
