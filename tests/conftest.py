@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.size import SIZE
+
 pytest_plugins = [
     "tests.fixture.airflow",
     "tests.fixture.browser",
@@ -30,7 +32,7 @@ settings.register_profile(
     "pr", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("nightly", max_examples=20_000, deadline=None, print_blob=True)
-settings.load_profile(os.environ.get("ITERATION_TEST_SIZE", "pr"))
+settings.load_profile(SIZE)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Self
@@ -20,7 +21,10 @@ Seen = dict[str, dict[int, list[tuple[object, ...]]]]
 
 @dataclass
 class Reader:
-    """Looks at every target, again and again, and keeps what it saw that was not whole, or could not be read."""
+    """Looks at every target, again and again, and keeps what it saw that was not whole, or could not be read.
+
+    Half of the time: whom it looks at is to come on, too.
+    """
 
     uri: str
     url: str
@@ -66,8 +70,11 @@ class Reader:
     def _poll(self) -> None:
         """Look until it is over, or until something cannot be read: nobody hears of what a thread raises."""
         try:
-            while not self._over.is_set():
+            took = 0.0
+            while not self._over.wait(took):
+                began = time.monotonic()
                 self.look()
+                took = time.monotonic() - began
         except Exception as err:  # the end of a thread: whatever it is, the test is to fail of it  # noqa: BLE001
             self.torn.append(f"look {self.looks}: {err!r}")
 

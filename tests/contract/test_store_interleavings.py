@@ -7,7 +7,6 @@ that can be read of the run afterwards, has to be what the twin in memory says o
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -46,12 +45,13 @@ from tests.protocol_script import (
     resumes,
     stops,
 )
+from tests.size import IS_NIGHTLY
 from tests.store_script import DEFINITION, a_run, history, new_family, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
 
 _WAYS = ("with the lock", "before the commit", "at once")
-_ROUNDS = 100 if os.environ.get("ITERATION_TEST_SIZE") == "nightly" else 1
+_ROUNDS = 100 if IS_NIGHTLY else 1
 _DEADLINE_SECONDS = 30
 
 Answer: TypeAlias = RunState | bool | type[Exception]

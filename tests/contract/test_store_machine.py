@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -22,13 +21,13 @@ from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.seam import StoreWithHistory
 from tests.fixture.store import NO_SYNC
 from tests.protocol_machine import LONG_SECONDS, EventMachine
+from tests.size import IS_NIGHTLY
 from tests.store_script import DEFINITION, a_run, an_origin, history, new_family, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
 
 _PR_EXAMPLES = 300
-_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
-_STEPS = 30 if _IS_NIGHTLY else 20  # of one example, each some events
+_STEPS = 30 if IS_NIGHTLY else 20  # of one example, each some events
 
 
 class BothStores(EventMachine):
@@ -92,7 +91,7 @@ def postgres(store_url: str) -> Iterator[PostgresStore]:
     store.close()
 
 
-@pytest.mark.timeout(6 * 3600 if _IS_NIGHTLY else 900)
+@pytest.mark.timeout(6 * 3600 if IS_NIGHTLY else 900)
 def test_both_stores_answer_alike_after_any_sequence_of_events(postgres: PostgresStore) -> None:
     current = settings.default
     assert current is not None

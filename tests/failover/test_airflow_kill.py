@@ -17,13 +17,13 @@ from iteration_lib.protocol.status import AttemptOutcome
 from iteration_lib.store.record import AttemptRecord
 from tests.failover.driven import is_over, wait_until
 from tests.fixture.airflow import AirflowSite, DagRun, wait_for
+from tests.size import IS_NIGHTLY, nightly
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
 DAG_ID = "counting_on_spark"
 IN_PLAIN_PYTHON = "counting_retried"  # the same iteration
-_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
-WITH_SUPERVISOR = {"task": False, **({"task+supervisor": True} if _IS_NIGHTLY else {})}
+WITH_SUPERVISOR = {"task": False, **({"task+supervisor": True} if IS_NIGHTLY else {})}
 
 
 def result(airflow: AirflowSite, ended: DagRun) -> tuple[str, str | None]:
@@ -103,8 +103,7 @@ def test_a_try_that_outlived_its_supervisor_ends_with_its_spark_once_its_retry_h
     assert bodies(tmp_path) == Counter(["largest", "added 5", *(f"added {epoch}" for epoch in range(8))])
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(not _IS_NIGHTLY, reason="waits for a heartbeat that is missed, and three applications: nightly")
+@nightly("waits for a heartbeat that is missed, and three applications")
 def test_a_try_whose_worker_was_frozen_leaves_the_run_to_its_retry_and_fails_nothing(
     airflow: AirflowSite, tmp_path: Path, undisturbed: str
 ) -> None:

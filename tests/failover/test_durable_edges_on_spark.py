@@ -24,12 +24,12 @@ from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import PartRecord, RunRecord
 from tests.failover.driven import PROJECT, Driver
+from tests.size import IS_NIGHTLY
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 BUCKETS = 6
 EPOCHS = 4
-_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 POINTS = ("operator_finished", "epoch_written@1", "epoch_aligned@2", "manifest_written@1")
 TIMEOUTS = ("none", "0")
 SUBTASKS = {"same": "3,2", "more": "5,4", "fewer": "2,1"}
@@ -38,7 +38,7 @@ COUNTED = {"normal-equations", "agreed", "fitted", "pulled", "settling", "unsett
 
 def chosen() -> list[tuple[str, str, str]]:
     """Return what is tried: all at night, else every point, each of the others in turn."""
-    if _IS_NIGHTLY:
+    if IS_NIGHTLY:
         return list(itertools.product(POINTS, TIMEOUTS, SUBTASKS))
     return [(point, TIMEOUTS[(number + 1) % 2], list(SUBTASKS)[number % 3]) for number, point in enumerate(POINTS)]
 

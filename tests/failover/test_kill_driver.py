@@ -6,7 +6,6 @@ Killing a driver is three cases: its JVM, its Python, both. What was left must e
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -14,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.failover.driven import Bench, Driver, is_over, wait_until
+from tests.size import IS_NIGHTLY
 
-_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
-VICTIMS = [("jvm",), ("python",), *([("jvm", "python")] if _IS_NIGHTLY else [])]
+VICTIMS = [("jvm",), *([("python",), ("jvm", "python")] if IS_NIGHTLY else [])]
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from tests.cutting_proxy import Cut, CuttingProxy
 from tests.protocol_script import Sender, claim, part
+from tests.size import IS_NIGHTLY
 from tests.store_script import a_run, added, an_origin, history, new_family, read_state
 
 pytestmark = pytest.mark.postgres
@@ -37,7 +38,7 @@ T = TypeVar("T")
 _DEADLINE_SECONDS = 30
 _MESSAGES = 62  # of the story below, undisturbed: two or three more
 _MESSAGES_OF_A_BRANCH = 9  # that begins, undisturbed
-_STEP = 1 if os.environ.get("ITERATION_TEST_SIZE") == "nightly" else 6
+_STEP = 1 if IS_NIGHTLY else 6
 
 
 @pytest.fixture

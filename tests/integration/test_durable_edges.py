@@ -7,7 +7,6 @@ counted by a file that every body appends to, and the run ends with the same bit
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -24,6 +23,7 @@ from tests.command_line import CommandLine
 from tests.driven_here import DEADLINE_SECONDS, KILL, MAX_BUCKETS, Here, Latch
 from tests.failover.driven import wait_until
 from tests.iterations.steered import CHECKPOINTING_VARIABLE, PER_EPOCH, steered, uncaptured
+from tests.size import IS_NIGHTLY
 
 pytestmark = pytest.mark.postgres
 
@@ -33,7 +33,6 @@ AT_ONCE: Mapping[str, Any] = {"alignment_timeout_seconds": 0.0}
 VARIABLES = ("ranks", "drifts", "pace")
 WHOLE = ("pace", "total", "paced", "going")  # operators on whole values: one part
 AFTER = {"more": 4, "fewer": 1, "the same": 2}  # subtasks of the attempt that resumes
-NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 Ranges = list[tuple[int, int]]
 
 
@@ -133,7 +132,7 @@ def end(here: Here, place: str, *, every_epochs: int = 1, **options: Any) -> Bas
 def cases() -> Iterator[Any]:
     """Return every place with as many subtasks after it as before, with more, with fewer: one of them, or all."""
     for number, (place, edges) in enumerate(ENDS.items()):
-        for what in AFTER if NIGHTLY else [tuple(AFTER)[number % len(AFTER)]]:
+        for what in AFTER if IS_NIGHTLY else [tuple(AFTER)[number % len(AFTER)]]:
             yield pytest.param(place, edges, AFTER[what], id=f"{place.replace(' ', '-')} and {what}")
 
 

@@ -5,7 +5,6 @@ Real runs of plain Python, collected at their crash points: by a process beside 
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
 import sys
@@ -44,12 +43,12 @@ from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch, Scrip
 from tests.driven_in_memory import MODULE, InMemory
 from tests.iterations.steered import steered, wired
 from tests.kept_checkpoints import FreshRun
+from tests.size import IS_NIGHTLY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EPOCHS = 3
-NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 AT_ONCE: Mapping[str, Any] = {"alignment_timeout_seconds": 0.0}
 P = CrashPoint
 # What tests.driven_here reaches; the others lie in the launch, or need listeners.
@@ -336,7 +335,7 @@ def retain_the_newest(here: Here | FreshRun) -> None:
         discard(here, *(found.checkpoint_id for found in known if found.status is CheckpointStatus.SUBSUMED))
 
 
-@pytest.mark.parametrize("seed", range(200 if NIGHTLY else 8))
+@pytest.mark.parametrize("seed", range(200 if IS_NIGHTLY else 8))
 def test_run_killed_again_and_again_is_collected_all_the_while_and_ends_with_the_same_bits(
     in_memory: Here, expected: str, seed: int
 ) -> None:
@@ -391,7 +390,7 @@ class Retention(Silent):
     [
         ("tests.iterations.emptying:emptying", {}),
         ("tests.iterations.stateful:stateful", {"max_epochs": 4}),
-        *([("iteration_lib.library.pagerank:pagerank", {"input": EDGES, "max_epochs": 4})] if NIGHTLY else []),
+        *([("iteration_lib.library.pagerank:pagerank", {"input": EDGES, "max_epochs": 4})] if IS_NIGHTLY else []),
     ],
 )
 def test_nothing_that_executors_read_late_goes_while_only_the_newest_checkpoint_is_retained(

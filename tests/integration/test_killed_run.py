@@ -6,7 +6,6 @@ Bodies append a line to a file each time that they run; nothing that was durable
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from collections import Counter
@@ -22,12 +21,12 @@ from iteration_lib.errors import LeaseHeldError, SupersededError
 from iteration_lib.protocol.status import AttemptOutcome, EpochStatus
 from iteration_lib.store.postgres import PostgresStore
 from tests.failover.driven import Bench, Driver, wait_until
+from tests.size import IS_NIGHTLY
 
 pytestmark = pytest.mark.postgres
 
 EPOCHS = 4
 LAST = EPOCHS - 1
-NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 P = CrashPoint
 
 
@@ -77,12 +76,12 @@ def losses() -> dict[str, Loss]:
         P.CHECKPOINT_COMPLETED: lambda epoch: lost(maybe=(epoch + 1, epoch + 2)),
     }
     assert set(CrashPoint) == {*once, *each, *ELSEWHERE}, "a crash point has no test"
-    epochs = range(EPOCHS) if NIGHTLY else (1, LAST)
+    epochs = range(EPOCHS) if IS_NIGHTLY else (1, LAST)
     return {point.value: loss for point, loss in once.items()} | {
         f"{point.value}@{epoch}": loss_at(epoch)
         for point, loss_at in each.items()
         for epoch in epochs
-        if NIGHTLY or (point is P.OUTPUTS_WRITTEN) == (epoch == LAST) or point is P.CHECKPOINT_COMPLETED
+        if IS_NIGHTLY or (point is P.OUTPUTS_WRITTEN) == (epoch == LAST) or point is P.CHECKPOINT_COMPLETED
     }
 
 

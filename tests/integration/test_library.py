@@ -251,9 +251,9 @@ def ranks_of(root: Path, outcome: Outcome) -> dict[Any, float]:
 def test_pagerank_agrees_with_networkx_on_les_miserables(spark_run: Run, tmp_path: Path) -> None:
     path = write_les_miserables(tmp_path / "edges.parquet")
 
-    found = spark_run(pagerank, PageRankParams(input=str(path), tolerance=1e-6))
+    found = spark_run(pagerank, PageRankParams(input=str(path), tolerance=1e-4))
 
-    expected = nx.pagerank(nx.les_miserables_graph(), weight=None, tol=1e-6)  # so many passes, and no more
+    expected = nx.pagerank(nx.les_miserables_graph(), weight=None, tol=1e-4)  # so many passes, and no more
     assert expected == pytest.approx(ranks_of(tmp_path / "run", found), abs=1e-8)
     assert 0 == found.records[-1]
 
@@ -281,7 +281,7 @@ def test_pagerank_gives_the_same_bits_however_its_edges_are_spread(spark_run: Ru
         pq.write_table(pa.table({"src": part[:, 0], "dst": part[:, 1]}), parts / f"{number}.parquet")
 
     digests = {
-        state_digest(spark_run(pagerank, PageRankParams(input=str(path), max_epochs=6), folder=path.stem).outputs)
+        state_digest(spark_run(pagerank, PageRankParams(input=str(path), max_epochs=3), folder=path.stem).outputs)
         for path in (whole, parts)
     }
 

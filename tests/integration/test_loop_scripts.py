@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from iteration_lib.runner.java import find_java_home
+from tests.size import nightly
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCRIPTS = PROJECT / "docs" / "loop"
@@ -61,7 +62,11 @@ def test_pages_first_loop_runs_as_it_is_printed(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("name", "crash_point", "first"),
-    [("partial_fit", "epoch_written@5", 5), ("mini_batches", "epoch_opened@9", 9), ("distances", "epoch_aligned@3", 3)],
+    [
+        ("partial_fit", "epoch_written@5", 5),
+        ("mini_batches", "epoch_opened@9", 9),
+        pytest.param("distances", "epoch_aligned@3", 3, marks=nightly("the longest of three scripts")),
+    ],
 )
 def test_script_that_is_killed_and_started_again_prints_what_the_script_before_printed(
     store_url: str, tmp_path: Path, name: str, crash_point: str, first: int

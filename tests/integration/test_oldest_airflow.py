@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
+from tests.size import nightly
+
 ROOT = Path(__file__).parents[2]
 OLDEST = "3.1"
 DAY = "2025-10-05"  # soon after it came out: it breaks with what some of its own requirements have become since
 
 
-@pytest.mark.nightly
 @pytest.mark.airflow
 @pytest.mark.postgres
-@pytest.mark.skipif(not _IS_NIGHTLY, reason="installs another Airflow: nightly")
+@nightly("installs another Airflow")
 def test_chain_stops_early_fails_and_goes_on_under_the_oldest_airflow(tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     overrides = tmp_path / "overrides.txt"

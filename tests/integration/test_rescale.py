@@ -1,13 +1,12 @@
 """May a run, or a branch of it, go on with another number of subtasks? What 8 of them left 3 take up, and the reverse.
 
 Variables and state in buckets, behind a checkpoint alone and behind durable edges inside an epoch: without Spark all
-four ways, and a branch of each; on Spark 8 to 3 behind edges and 3 to 8 without, at night the other two as well. Always
-the same bits and the same counts. And a DataFrame that feeds back, which has no buckets.
+four ways, and a branch of each; at night on Spark as well. Always the same bits and the same counts. And a DataFrame
+that feeds back, which has no buckets.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
@@ -24,6 +23,7 @@ from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import RunRecord
 from tests.command_line import CommandLine
 from tests.kept_checkpoints import FreshRun
+from tests.size import nightly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,6 @@ WITHOUT_SPARK = ("--runner", "local")
 ON_SPARK = ("--master", "local[2]")
 BUCKETED = {"fits", "pulls", "settling.state"}  # two variables, and the state of an operator on buckets
 COUNTS = [(8, 3), (3, 8)]
-_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 
 
 @pytest.fixture
@@ -146,7 +145,8 @@ def test_other_number_of_buckets_is_refused(shell: CommandLine) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("before", "between"), COUNTS if _IS_NIGHTLY else COUNTS[:1])
+@nightly("on Spark tests/failover/test_durable_edges_on_spark.py goes on with other numbers on every change")
+@pytest.mark.parametrize(("before", "between"), COUNTS)
 def test_killed_run_goes_on_with_another_number_of_subtasks_and_back_on_spark(
     shell: CommandLine, store: PostgresStore, undisturbed: Any, before: int, between: int
 ) -> None:

@@ -20,6 +20,7 @@ from tests.driven_here import KILL, Here, Killed
 from tests.fixture.object_store import Wsgi, object_store, without_conditions, write_once
 from tests.iterations.publishing import publishing
 from tests.sink_reader import WHOLE, Reader, clear
+from tests.size import nightly
 
 pytestmark = pytest.mark.postgres
 pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
@@ -44,8 +45,22 @@ PLACES = {
     "when it has ended": ("pointer_written",),
 }
 IN_THE_MIDDLE = ("manifest_written@1", "sink_aborted", "sink_committed@2")
+EVERY_CHANGE = {
+    as_it_is: "with something prepared",
+    without_conditions: "when it is stored",
+    write_once: "when it has ended",
+}
 CASES = [
-    *(pytest.param(kind, places, id=f"{kind.__name__}-{when}") for kind in KINDS for when, places in PLACES.items()),
+    *(
+        pytest.param(
+            kind,
+            places,
+            id=f"{kind.__name__}-{when}",
+            marks=[] if when == EVERY_CHANGE[kind] else nightly("another death on every kind of store"),
+        )
+        for kind in KINDS
+        for when, places in PLACES.items()
+    ),
     pytest.param(as_it_is, IN_THE_MIDDLE, id="while what was void is aborted, and when some is committed"),
 ]
 

@@ -6,17 +6,16 @@ Every night each guard's patch is applied to a copy of the project, where its te
 from __future__ import annotations
 
 import ast
-import os
 import re
 
 import pytest
 
 from tests.semantics.catalogue import GUARDS, UNGUARDED
 from tests.semantics.guard import ROOT, Guard, is_caught
+from tests.size import nightly
 
 _DOCUMENT = ROOT / "docs" / "semantics.md"
 _ROW = re.compile(r"^\| (B\d\.\d+) \|", re.MULTILINE)
-_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 _ROWS = {1: 20, 2: 17, 3: 6, 4: 10, 5: 9, 6: 7}  # of each part
 _OWED = [f"B{part}.{number}" for part, last in _ROWS.items() for number in range(1, last + 1)]
 
@@ -66,8 +65,7 @@ def test_break_that_a_fixture_does_not_survive_is_not_caught_by_the_test() -> No
     assert "RuntimeError" in said
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(not _IS_NIGHTLY, reason="applies every break: nightly")
+@nightly("applies every break")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: f"{guard.row} {guard.test_name}")
 def test_test_fails_when_its_row_is_broken(guard: Guard) -> None:

@@ -19,16 +19,16 @@ from tests.simulation.programs import programs
 from tests.simulation.reference import reference
 from tests.simulation.schedule import run_schedule
 from tests.simulation.swarm import undisturbed
+from tests.size import IS_NIGHTLY
 
-_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
-_SCHEDULES = 1_000_000 if _IS_NIGHTLY else 20_000
-_AT_LEAST = 1_001 if _IS_NIGHTLY else 1
-_EVOLVING_SCHEDULES = 50_000 if _IS_NIGHTLY else 3_000
-_EVOLVING_AT_LEAST = 17 if _IS_NIGHTLY else 1
+_SCHEDULES = 1_000_000 if IS_NIGHTLY else 20_000
+_AT_LEAST = 1_001 if IS_NIGHTLY else 1
+_EVOLVING_SCHEDULES = 50_000 if IS_NIGHTLY else 3_000
+_EVOLVING_AT_LEAST = 17 if IS_NIGHTLY else 1
 _ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timeout(6 * 3600 if _IS_NIGHTLY else 1800)
+@pytest.mark.timeout(6 * 3600 if IS_NIGHTLY else 1800)
 def test_schedules_keep_every_invariant_and_meet_every_event() -> None:
     found = explore(0, _SCHEDULES, workers=os.cpu_count() or 1)
 
@@ -36,7 +36,7 @@ def test_schedules_keep_every_invariant_and_meet_every_event() -> None:
     assert {} == too_rare(found.counters, at_least=_AT_LEAST), found.report()
 
 
-@pytest.mark.timeout(2 * 3600 if _IS_NIGHTLY else 600)
+@pytest.mark.timeout(2 * 3600 if IS_NIGHTLY else 600)
 def test_schedules_in_which_the_file_changes_keep_every_invariant_and_meet_every_change() -> None:
     found = explore(0, _EVOLVING_SCHEDULES, workers=os.cpu_count() or 1, is_evolving=True)
 

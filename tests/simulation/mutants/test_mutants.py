@@ -12,8 +12,8 @@ import iteration_lib
 from tests.simulation.mutants.catalogue import MUTANTS, SHORT
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.trial import try_mutants
+from tests.size import IS_NIGHTLY
 
-_IS_NIGHTLY = os.environ.get("ITERATION_TEST_SIZE") == "nightly"
 _PACKAGE = Path(iteration_lib.__file__).parent
 
 
@@ -33,9 +33,9 @@ def test_names_are_unique_and_the_short_list_has_ten_that_can_be_noticed() -> No
     assert sum(mutant.equivalent is None for mutant in MUTANTS) >= 30
 
 
-@pytest.mark.timeout(12 * 3600 if _IS_NIGHTLY else 1800)
+@pytest.mark.timeout(12 * 3600 if IS_NIGHTLY else 1800)
 def test_every_mutant_is_noticed() -> None:
-    chosen = [mutant for mutant in (MUTANTS if _IS_NIGHTLY else SHORT) if mutant.equivalent is None]
+    chosen = [mutant for mutant in (MUTANTS if IS_NIGHTLY else SHORT) if mutant.equivalent is None]
 
     trials = list(try_mutants(chosen, workers=os.cpu_count() or 1))
 
