@@ -37,7 +37,6 @@ def store(store_url: str) -> Iterator[PostgresStore]:
         yield opened
 
 
-KINDS = (as_it_is, without_conditions, write_once)
 PLACES = {
     "with something prepared": ("sink_prepared@1",),
     "when it is stored": ("checkpoint_completed@1",),
@@ -45,7 +44,7 @@ PLACES = {
     "when it has ended": ("pointer_written",),
 }
 IN_THE_MIDDLE = ("manifest_written@1", "sink_aborted", "sink_committed@2")
-EVERY_CHANGE = {
+ON_EVERY_CHANGE = {  # of each kind of store, the death that is not left to the night
     as_it_is: "with something prepared",
     without_conditions: "when it is stored",
     write_once: "when it has ended",
@@ -56,9 +55,9 @@ CASES = [
             kind,
             places,
             id=f"{kind.__name__}-{when}",
-            marks=[] if when == EVERY_CHANGE[kind] else nightly("another death on every kind of store"),
+            marks=[] if when == chosen else nightly("another death on every kind of store"),
         )
-        for kind in KINDS
+        for kind, chosen in ON_EVERY_CHANGE.items()
         for when, places in PLACES.items()
     ),
     pytest.param(as_it_is, IN_THE_MIDDLE, id="while what was void is aborted, and when some is committed"),

@@ -205,8 +205,9 @@ class Suite(SinkContract):
         return {check for check in checks if not self.passes(check)}
 
     def passes(self, check: str) -> bool:
+        run = getattr(self, f"test_{check}")  # a check that is not there is no check that fails
         try:
-            getattr(self, f"test_{check}")()
+            run()
         except Exception:  # noqa: BLE001 - as pytest does
             return False
         return True
