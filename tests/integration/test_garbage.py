@@ -306,7 +306,7 @@ def test_discarded_checkpoint_goes_while_the_attempt_that_wrote_it_is_live(in_me
         discard(in_memory, 1)
         garbage.extend(file.path for file in collect(in_memory).garbage)
 
-    finished = in_memory.drive(script={"epoch_written@2": discard_and_collect})
+    finished = in_memory.drive(script={"checkpoint_completed@1": discard_and_collect})
 
     assert {"checkpoint-000001.json", "epoch-000000"} == {path.split("/")[1] for path in garbage}
     assert set(garbage).isdisjoint(files(in_memory))
