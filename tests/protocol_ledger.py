@@ -400,7 +400,9 @@ class Ledger(Rows):
     def _write_checkpoint(self, command: Command) -> None:
         match command:
             case TriggerCheckpoint():
+                attempt = self.attempts[self.token()]
                 assert command.checkpoint_id == max(self.checkpoints, default=0) + 1, "I7: not a new id"
+                assert attempt.failures <= attempt.policy.tolerable_failures, "I13: nobody would write it"
                 self.epoch(command.epoch, EpochStatus.ALIGNED)
                 self.checkpoints[command.checkpoint_id] = CheckpointRow(command, command.participants)
             case RecordAcknowledgements():
@@ -467,7 +469,8 @@ class Ledger(Rows):
         covered = max([self.last_durable_epoch, *(known.trigger.epoch for known in pending)])
         if row is None or row.decision is None or event.epoch <= covered or len(pending) >= policy.max_pending:
             return None
-        if event.epoch < self.last_epoch() or event.last_checkpoint_id != max(self.checkpoints, default=0):
+        is_repeated = event.epoch < self.last_epoch() or event.last_checkpoint_id != max(self.checkpoints, default=0)
+        if is_repeated or self.attempts[self.token()].failures > policy.tolerable_failures:
             return None
         if row.decision.terminated_by is not None:
             return event.epoch, CheckpointKind.FINAL

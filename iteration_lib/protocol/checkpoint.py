@@ -40,8 +40,9 @@ def trigger_checkpoint(
 ) -> tuple[RunState, tuple[Command, ...]]:
     """Begin a checkpoint of an aligned epoch under the next id (I7), where one is due; repeating it is harmless.
 
-    Nothing begins where a pending or completed checkpoint covers the epoch: a greater id never covers less (I6). One
-    that a person has aborted before is used up at once.
+    Nothing begins where a pending or completed checkpoint covers the epoch: a greater id never covers less (I6). Nor
+    does it in an attempt that has failed, in which nobody would write it: what a person asked for is left to the next
+    attempt (I13). One that a person has aborted before is used up at once.
     """
     if 0 <= event.epoch <= last_covered(state):
         return state, ()
@@ -55,7 +56,7 @@ def trigger_checkpoint(
             f"a checkpoint of epoch {event.epoch} needs participants with at least one subtask each (I8)"
         )
     kind = due_checkpoint(state, epoch, now, is_last=event.is_last)
-    if kind is None or len(state.pending) >= state.policy.max_pending:
+    if kind is None or has_failed(state) or len(state.pending) >= state.policy.max_pending:
         return state, ()
     return _begin(state, event, kind)
 

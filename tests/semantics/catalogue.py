@@ -333,6 +333,14 @@ GUARDS = (
         "return state.checkpoint_failures > state.policy.tolerable_failures + 1",
     ),
     _guard(
+        "B2.17",
+        "an attempt that has failed begins a checkpoint",
+        f"{_UNIT}/test_failure.py::test_attempt_that_has_failed_begins_no_checkpoint_that_nobody_would_write",
+        _CHECKPOINT,
+        "kind is None or has_failed(state) or len(",
+        "kind is None or len(",
+    ),
+    _guard(
         "B3.1",
         "a new attempt begins with the failures of the old one",
         f"{_UNIT}/test_failure.py::test_next_attempt_begins_without_failures",

@@ -217,6 +217,9 @@ class CheckpointOracle(Checks):
                 self.most_failures[token] = max(self.most_failures[token], self.failures[token])
                 is_fatal = self.failures[token] > policy["tolerable_failures"]
                 self._counters[f"failed checkpoint {'fatal' if is_fatal else 'tolerated'}"] += 1
+        begun = [c["checkpoint_id"] for known, c in change.checkpoints if known is None]
+        may_begin = self.failures[token] <= policy["tolerable_failures"]
+        self._require(may_begin or not begun, "I13", "checkpoints {} begin in an attempt that has failed", begun)
         counted = change.after.attempts[token]["checkpoint_failures"]
         self._require(counted == self.failures[token], "I13", "{} failures, not {}", counted, self.failures[token])
 

@@ -75,6 +75,21 @@ def test_trigger_that_was_not_due_is_not_due_later() -> None:
     assert state == play(state, *batch)
 
 
+def test_trigger_that_an_attempt_that_has_failed_repeats_begins_nothing_that_nobody_writes() -> None:
+    """Seed 278038: a person asked for a checkpoint, and what was said again began it in an attempt that was to end."""
+    batch: tuple[Event, ...] = (
+        FIRST.lets_expire(1),
+        FIRST.reports(1),
+        replace(FIRST.triggers(1), last_checkpoint_id=1),
+        FIRST.opens_if_ready(2),
+    )
+    state = started(FIRST.opens(0), FIRST.reports(0), asks(1), FIRST.triggers(0), every_epochs=3, max_pending=2)
+    state = play(state, FIRST.opens(1), *batch, asks(2))
+
+    assert state == play(state, *batch)
+    assert (1, ()) == (state.last_checkpoint_id, state.pending)
+
+
 @pytest.mark.parametrize("is_deleted", [True, False])
 def test_attempt_that_fails_when_its_run_is_another_s_says_so(is_deleted: bool) -> None:  # noqa: FBT001 - a case
     """Seed 981: its run was deleted, its checkpoint discarded, and it called that a bug."""

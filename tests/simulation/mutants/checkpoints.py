@@ -136,8 +136,8 @@ CHECKPOINTS = (
         name="more checkpoints begin than may be pending",
         rule="I14",
         file=_CHECKPOINT,
-        old="    if kind is None or len(state.pending) >= state.policy.max_pending:\n",
-        new="    if kind is None:\n",
+        old="    if kind is None or has_failed(state) or len(state.pending) >= state.policy.max_pending:\n",
+        new="    if kind is None or has_failed(state):\n",
         equivalent="an epoch only aligns while fewer are pending, and its checkpoint begins before any other could",
     ),
     Mutant(

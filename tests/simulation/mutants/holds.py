@@ -202,6 +202,13 @@ HOLDS = (
         new="return state.checkpoint_failures >= max(1, state.policy.tolerable_failures)",
     ),
     Mutant(
+        name="checkpoints begin after too many failures",
+        rule="I13",
+        file=_CHECKPOINT,
+        old="kind is None or has_failed(state) or len(",
+        new="kind is None or len(",
+    ),
+    Mutant(
         name="epochs open after too many failures",
         rule="I13",
         file=_ALIGNMENT,

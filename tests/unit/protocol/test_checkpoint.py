@@ -66,9 +66,9 @@ def completed(checkpoint_id: int, epoch: int, *, kind: CheckpointKind = Checkpoi
     )
 
 
-def aligned(*, through: int = 0, terminating: bool = False, max_pending: int = 2) -> RunState:
+def aligned(*, through: int = 0, terminating: bool = False, **policy: int) -> RunState:
     """A run whose epochs up to `through` are aligned, none durable."""
-    state = started(max_epochs=through + 1 if terminating else None, max_pending=max_pending)
+    state = started(max_epochs=through + 1 if terminating else None, **{"max_pending": 2, **policy})
     for epoch in range(through + 1):
         state = play(state, FIRST.opens(epoch), FIRST.reports(epoch))
     return state
@@ -256,7 +256,7 @@ def test_declined_checkpoint_is_aborted_with_its_reason() -> None:
 
 
 def test_checkpoint_may_be_triggered_again_under_another_id_after_it_was_declined() -> None:
-    state = play(aligned(), FIRST.triggers(0), FIRST.declines(1), FIRST.triggers(0))
+    state = play(aligned(tolerable_failures=1), FIRST.triggers(0), FIRST.declines(1), FIRST.triggers(0))
 
     assert (checkpoint(2, 0),) == state.pending
 
@@ -318,7 +318,7 @@ def test_decision_to_terminate_does_not_bind_before_its_epoch_is_durable() -> No
 
 def test_every_event_of_a_checkpoint_is_harmless_again() -> None:
     assert_harmless_again(
-        aligned(),
+        aligned(tolerable_failures=1),
         FIRST.triggers_after(0, 0, centroids=2),
         FIRST.acknowledges(1, centroids=(1,)),
         FIRST.declines(1),
@@ -435,7 +435,8 @@ def test_trigger_that_comes_again_after_a_person_aborted_the_next_one_begins_not
 
 
 def test_trigger_after_the_last_checkpoint_that_is_known_begins_the_next_one() -> None:
-    state = play(aligned(), FIRST.triggers_after(0, 0), FIRST.declines(1), FIRST.triggers_after(1, 0))
+    again = (FIRST.triggers_after(0, 0), FIRST.declines(1), FIRST.triggers_after(1, 0))
+    state = play(aligned(tolerable_failures=1), *again)
 
     assert (checkpoint(2, 0),) == state.pending
 

@@ -60,15 +60,27 @@ def test_success_ends_the_row_of_failures() -> None:
     assert not has_failed(play(state, FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1), FIRST.declines(3)))
 
 
+@pytest.mark.parametrize("asked", [(), (asks(),)], ids=["due", "asked for"])
+def test_attempt_that_has_failed_begins_no_checkpoint_that_nobody_would_write(asked: tuple[Event, ...]) -> None:
+    """What a person asks for waits for the next attempt."""
+    state = play(pending(), FIRST.declines(1), *asked)
+
+    assert () == commands_of(state, FIRST.triggers(0))
+    state = play(state, FIRST.fails(), claim(2), SECOND.opens(0), SECOND.reports(0), SECOND.triggers(0))
+    assert [2] == [known.checkpoint_id for known in state.pending]
+    assert [2] * len(asked) == list(state.requests.values())
+
+
 def test_success_after_too_many_failures_forgives_nothing() -> None:
-    state = play(pending(), FIRST.declines(1), FIRST.triggers(0))
+    state = started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), max_pending=2)
+    state = play(state, FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1), FIRST.declines(1))
 
     written = commands_of(state, FIRST.completes(2))
     state = play(state, FIRST.completes(2))
 
     assert not is_written(CountCheckpointFailures, written)
     assert (1, True) == (state.checkpoint_failures, has_failed(state))
-    assert "epoch 1 cannot open: too many checkpoints have failed (I13)" == str(refusal(state, FIRST.opens(1)))
+    assert "epoch 2 cannot open: too many checkpoints have failed (I13)" == str(refusal(state, FIRST.opens(2)))
 
 
 def test_failure_of_a_hand_made_checkpoint_outlives_the_success_of_one_written_beside_it() -> None:
@@ -112,10 +124,12 @@ def test_no_failure_of_a_final_or_hand_made_checkpoint_is_put_up_with(kind: Chec
 
 
 def test_failure_of_a_hand_made_checkpoint_takes_back_no_failures() -> None:
-    state = play(pending(tolerable_failures=1), FIRST.declines(1), FIRST.triggers(0), FIRST.declines(2))
-    state = play(state, FIRST.triggers(0), FIRST.declines(3), asks(), FIRST.triggers(0))
+    state = started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), max_pending=3)
+    state = play(state, FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1), asks())
+    state = play(state, FIRST.opens(2), FIRST.reports(2), FIRST.triggers(2), FIRST.declines(1), FIRST.declines(2))
+    assert [CheckpointKind.MANUAL] == [known.kind for known in state.pending]
 
-    assert 4 == play(state, FIRST.declines(4)).checkpoint_failures
+    assert 3 == play(state, FIRST.declines(3)).checkpoint_failures
 
 
 def test_what_a_person_aborts_is_no_failure() -> None:

@@ -127,7 +127,7 @@ def test_i6_completing_checkpoints_in_any_order_never_takes_durable_epochs_back(
 
 
 def test_i7_checkpoint_id_is_never_used_again_whatever_became_of_the_checkpoint() -> None:
-    aligned = started(FIRST.opens(0), FIRST.reports(0))
+    aligned = started(FIRST.opens(0), FIRST.reports(0), tolerable_failures=1)
     declined = play(aligned, FIRST.triggers(0), FIRST.declines(1), FIRST.triggers(0))
 
     superseded = play(declined, claim(2, takeover=True), SECOND.opens(0), SECOND.reports(0), SECOND.triggers(0))
