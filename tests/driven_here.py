@@ -56,6 +56,14 @@ class Killed(BaseException):
     """Ends a driver at once, as SIGKILL does."""
 
 
+def at_rest(jobs: Sequence[Job]) -> None:
+    """Wait until no job is at work, and raise what a test's own act in one of them found wrong: nobody else looks."""
+    assert not wait(jobs, timeout=DEADLINE_SECONDS).not_done, "a job is still at work"
+    for job in jobs:
+        if isinstance(found := job.exception(), AssertionError):
+            raise found
+
+
 class Latch:
     """Holds whoever comes to it until it is opened; leaving its block opens it."""
 
@@ -71,12 +79,16 @@ class Latch:
 
     def __enter__(self) -> Self:
         """Go on when somebody is held."""
-        assert self._reached.wait(DEADLINE_SECONDS), "nobody came to the latch"
+        self.wait_for_arrival()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Let go."""
         self.open()
+
+    def wait_for_arrival(self) -> None:
+        """Wait until somebody has come."""
+        assert self._reached.wait(DEADLINE_SECONDS), "nobody came to the latch"
 
     @property
     def is_open(self) -> bool:
@@ -243,7 +255,7 @@ class Here:
         until_epoch: int | None = None,
         script: Script = MappingProxyType({}),
         seconds: Mapping[int, float] = MappingProxyType({}),
-        patience_seconds: float = 0.02,
+        patience_seconds: float = 0.1,
         coordinator_class: type[MortalCoordinator] = MortalCoordinator,
         runner_class: type[SlowRunner] = SlowRunner,
         jobs: list[Job] | None = None,
@@ -289,6 +301,13 @@ class Here:
             publish_outputs(context, driven)
         return self.found
 
+    def drive_to_rest(self, **options: object) -> RunRecord:
+        """Drive it, and wait for what it leaves to its jobs: to let checkpoints go, or an act of the script."""
+        jobs: list[Job] = []
+        self.drive(jobs=jobs, **options)
+        at_rest(jobs)
+        return self.found
+
     def drive_and_fail(self, *, jobs: list[Job] | None = None, **options: object) -> BaseException:
         """Drive it, and return what ended the attempt; what dies leaves no thread that still talks to a sink."""
         jobs = [] if jobs is None else jobs
@@ -301,12 +320,12 @@ class Here:
         raise AssertionError("nothing ended the attempt")
 
     @contextmanager
-    def driving(self, **options: object) -> Iterator[Future[RunRecord]]:
+    def driving(self, *, jobs: list[Job] | None = None, **options: object) -> Iterator[Future[RunRecord]]:
         """Drive it beside the test; on the way out nothing of the driver is left, also no job that hung."""
-        jobs: list[Job] = []
+        jobs = [] if jobs is None else jobs
         with ThreadPoolExecutor(1) as pool:
             yield pool.submit(self.drive, jobs=jobs, **options)
-        wait(jobs, timeout=DEADLINE_SECONDS)
+        at_rest(jobs)
 
     # What the test sees
 

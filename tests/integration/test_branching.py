@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from iteration_lib.config import Settings
 from iteration_lib.continuation import read_continuation
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.background import Job
 from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.errors import IllegalBranchError, RunMismatchError, RunNotFoundError, StateCorruptedError, UsageError
 from iteration_lib.explanation import explain_run, read_history
@@ -401,17 +403,38 @@ def test_lineage_shows_every_relative_also_a_deleted_one(origin: Here) -> None:
     assert lineage == lineage_of(child.store, grandchild.found)
 
 
-@pytest.mark.parametrize("kills", [False, True], ids=["undisturbed", "killed between the row and the files"])
-def test_policy_lets_old_checkpoints_go_as_the_run_goes_on(tmp_path: Path, origin: Here, *, kills: bool) -> None:
+def test_policy_lets_old_checkpoints_go_as_the_run_goes_on(tmp_path: Path, origin: Here) -> None:
     here = Here.begin(origin.store, tmp_path / "keeps", steered)
-    drive: Callable[..., object] = here.drive_and_fail if kills else here.drive
-    drive(retain_last=2, script={CrashPoint.CHECKPOINTS_DISCARDED.value: KILL} if kills else {})
-    if kills:
-        here.drive(retain_last=2)
-        collect(here)
 
-    gone, kept = CheckpointStatus.DISCARDED, CheckpointStatus.SUBSUMED
+    here.drive_to_rest(retain_last=2)
+
     assert origin.found.state_digest == here.found.state_digest
+    assert_two_are_left(here)
+
+
+def test_files_that_a_kill_between_the_row_and_the_removal_leaves_go_as_garbage(tmp_path: Path, origin: Here) -> None:
+    """The third checkpoint, which is the second attempt's first, lets the first one go."""
+    here, jobs = Here.begin(origin.store, tmp_path / "keeps", steered), list[Job]()
+    here.drive_to_rest(until_epoch=2, retain_last=2)
+    script = {
+        CrashPoint.CHECKPOINTS_DISCARDED.value: KILL,
+        "epoch_opened@3": lambda: wait(jobs, timeout=DEADLINE_SECONDS),
+    }
+
+    assert isinstance(here.drive_and_fail(jobs=jobs, retain_last=2, script=script), Killed)
+    discarded = here.checkpoints[0]
+    is_left = (here.folder / str(discarded.manifest_path)).exists()
+    here.drive_to_rest(retain_last=2)
+    collect(here)
+
+    assert (CheckpointStatus.DISCARDED, True) == (discarded.status, is_left)
+    assert origin.found.state_digest == here.found.state_digest
+    assert_two_are_left(here)
+
+
+def assert_two_are_left(here: Here) -> None:
+    """Of four checkpoints, whose files and no others are there."""
+    gone, kept = CheckpointStatus.DISCARDED, CheckpointStatus.SUBSUMED
     assert [gone, gone, kept, CheckpointStatus.COMPLETED] == [
         known.status for known in here.checkpoints if known.status is not CheckpointStatus.ABORTED
     ]
@@ -426,7 +449,8 @@ def test_removal_that_is_slow_is_the_only_one_and_what_goes_meanwhile_goes_behin
 ) -> None:
     here, removal = Here.begin(store, tmp_path, steered), Latch()
 
-    with here.driving(retain_last=1, script={CrashPoint.CHECKPOINTS_DISCARDED.value: removal}) as driving, removal:
+    script = {CrashPoint.CHECKPOINTS_DISCARDED.value: removal, "epoch_opened@1": removal.wait_for_arrival}
+    with here.driving(retain_last=1, script=script) as driving, removal:
         driving.result(DEADLINE_SECONDS)
         before = [known.status for known in here.checkpoints]
 
@@ -438,9 +462,10 @@ def test_removal_that_is_slow_is_the_only_one_and_what_goes_meanwhile_goes_behin
 
 def test_attempt_that_was_superseded_discards_nothing_by_its_own_policy(store: PostgresStore, tmp_path: Path) -> None:
     """It stood still behind its checkpoint, as on a laptop that sleeps; the newer one keeps them all."""
-    here, sleep = Here.begin(store, tmp_path, steered), Latch()
+    here, sleep, jobs = Here.begin(store, tmp_path, steered), Latch(), list[Job]()
 
-    with here.driving(until_epoch=2, retain_last=1, script={"checkpoint_completed@1": sleep}) as driving, sleep:
+    script = {"epoch_opened@1": lambda: wait(jobs, timeout=DEADLINE_SECONDS), "checkpoint_completed@1": sleep}
+    with here.driving(until_epoch=2, retain_last=1, jobs=jobs, script=script) as driving, sleep:
         driving.result(DEADLINE_SECONDS)
         here.drive()
 
@@ -453,7 +478,7 @@ def test_policy_keeps_the_best_by_a_metric(store: PostgresStore, tmp_path: Path)
     """`pace` grows in every epoch: the least is that of the first."""
     here = Here.begin(store, tmp_path, steered)
 
-    here.drive(retain_last=1, retain_best=1, retain_metric="pace")
+    here.drive_to_rest(retain_last=1, retain_best=1, retain_metric="pace")
 
     assert [1, 4] == kept(here)
 
@@ -468,13 +493,13 @@ def test_what_is_not_among_the_best_stays_for_a_branch_until_that_has_a_checkpoi
     def may_go() -> tuple[int, ...]:
         return Coordinator(store).discardable(here.run.run_id, CheckpointPolicy(**policy))
 
-    here.drive(until_epoch=2, **policy)
+    here.drive_to_rest(until_epoch=2, **policy)
     branch = branched(here, 2)
-    here.drive(until_epoch=3, **policy)
+    here.drive_to_rest(until_epoch=3, **policy)
     pinned = kept(here), may_go()
     begun = branch.drive(until_epoch=3)
     released = kept(here), may_go()
-    finished = here.drive(**policy)
+    finished = here.drive_to_rest(**policy)
 
     assert (([1, 2, 3], ()), ([1, 2, 3], (2,)), [1, 4]) == (pinned, released, kept(here))
     assert (3, []) == (begun.epochs, problems(here))

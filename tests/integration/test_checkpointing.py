@@ -445,6 +445,7 @@ def test_failure_that_comes_while_another_checkpoint_releases_the_epoch_ends_the
 
     assert isinstance(error, CheckpointFailedError), error
     assert "3" not in longer.epochs_that_ran
+    assert EPOCHS == len(longer.epochs)
 
 
 def test_error_in_the_asynchronous_part_that_nobody_foresaw_ends_the_attempt_and_no_durable_epoch(here: Here) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -39,8 +39,9 @@ from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import History, StoreWithHistory
 from iteration_lib.verification import verify_run
-from tests.driven_here import DEADLINE_SECONDS, KILL, Here, Killed, Latch, Script
+from tests.driven_here import KILL, Here, Killed, Latch, Script, at_rest
 from tests.driven_in_memory import MODULE, InMemory
+from tests.failover.driven import wait_until
 from tests.iterations.steered import steered, wired
 from tests.kept_checkpoints import FreshRun
 from tests.size import IS_NIGHTLY
@@ -86,7 +87,7 @@ def kill(here: Here, *places: str, script: Script = MappingProxyType({}), **opti
     jobs: list[Job] = []
     with suppress(Killed):
         here.drive(script={**script, **dict.fromkeys(places, KILL)}, jobs=jobs, **options)
-    wait(jobs, timeout=DEADLINE_SECONDS)
+    at_rest(jobs)
 
 
 def collect(here: Here, **options: Any) -> Collection:
@@ -195,7 +196,8 @@ def test_files_of_a_live_attempt_survive_a_collection_at_every_crash_point(here:
 
         return act
 
-    finished = here.drive(script={place: collect_here(place) for place in PLACES if place != "run_finished"}, **AT_ONCE)
+    everywhere = {place: collect_here(place) for place in PLACES if place != "run_finished"}
+    finished = here.drive_to_rest(script=everywhere, **AT_ONCE)
 
     assert expected == finished.state_digest
     assert {"epoch_opened@1", "epoch_written@2", "manifest_written@1", "pointer_written"} <= set(collected)
@@ -294,8 +296,9 @@ def test_attempt_that_falls_back_after_the_run_was_read_keeps_the_edges_that_it_
 def discard(here: Here | FreshRun, *checkpoint_ids: int) -> None:
     """Discard checkpoints, as retention will."""
     assert isinstance(here.store, MemoryStore)
-    for checkpoint_id in checkpoint_ids:
-        here.store._runs[here.run.run_id].checkpoints[checkpoint_id]["status"] = "DISCARDED"
+    with here.store._lock:
+        for checkpoint_id in checkpoint_ids:
+            here.store._runs[here.run.run_id].checkpoints[checkpoint_id]["status"] = "DISCARDED"
 
 
 def test_discarded_checkpoint_goes_while_the_attempt_that_wrote_it_is_live(in_memory: Here, expected: str) -> None:
@@ -303,10 +306,11 @@ def test_discarded_checkpoint_goes_while_the_attempt_that_wrote_it_is_live(in_me
     garbage: list[str] = []
 
     def discard_and_collect() -> None:
+        wait_until(lambda: in_memory.found.last_durable_epoch == 1, "checkpoint 2 to subsume the first")
         discard(in_memory, 1)
         garbage.extend(file.path for file in collect(in_memory).garbage)
 
-    finished = in_memory.drive(script={"checkpoint_completed@1": discard_and_collect})
+    finished = in_memory.drive(script={"epoch_written@2": discard_and_collect})
 
     assert {"checkpoint-000001.json", "epoch-000000"} == {path.split("/")[1] for path in garbage}
     assert set(garbage).isdisjoint(files(in_memory))
@@ -359,7 +363,7 @@ def test_run_killed_again_and_again_is_collected_all_the_while_and_ends_with_the
             retain_and_collect()
 
     if in_memory.found.status is not RunStatus.FINISHED:
-        in_memory.drive(script=everywhere, parallelism=chance.randint(1, 3), **options)
+        in_memory.drive_to_rest(script=everywhere, parallelism=chance.randint(1, 3), **options)
 
     assert expected == in_memory.found.state_digest
     retain_and_collect()

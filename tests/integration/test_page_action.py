@@ -31,6 +31,7 @@ from iteration_ui import action
 from iteration_ui.dry_run import DryRunError, environment_of, plan_of
 from iteration_ui.runs_reading import RunsQuery, read_runs
 from tests.driven_here import Here
+from tests.failover.driven import wait_until
 from tests.iterations.told import told
 from tests.protocol_script import claim
 from tests.store_script import a_run, added, an_origin, new_family
@@ -138,7 +139,12 @@ def test_savepoint_now_of_a_driven_run_is_of_the_next_epoch_and_is_asked_for_onc
     def ask() -> None:
         said.append(action.savepoint_now(store, here.found, by="ann", request_id=request_id))
 
-    here.drive(until_epoch=3, every_epochs=100, script={"epoch_opened@1": ask, "checkpoint_completed@1": ask})
+    def ask_again_once_epoch_1_is_durable() -> None:
+        wait_until(lambda: here.found.last_durable_epoch == 1, "epoch 1 to be durable")
+        ask()
+
+    script = {"epoch_opened@1": ask, "epoch_opened@2": ask_again_once_epoch_1_is_durable}
+    here.drive(until_epoch=3, every_epochs=100, script=script)
 
     (asked,) = store.list_requests(here.run.run_id)
     waiting, saved = said

@@ -154,7 +154,11 @@ def test_crash_between_the_last_checkpoint_and_the_stop_leaves_it_to_the_next_at
 def test_crash_before_the_last_checkpoint_is_complete_lets_the_next_attempt_stop_after_that_epoch(
     here: Here, undisturbed: Here, point: str
 ) -> None:
-    script = {"epoch_opened@1": asking(here), point: KILL}
+    def ask_once_epoch_0_is_durable() -> None:
+        wait_until(lambda: here.found.last_durable_epoch == 0, "epoch 0 to be durable")
+        ask(here)
+
+    script = {"epoch_opened@1": ask_once_epoch_0_is_durable, point: KILL}
     assert isinstance(here.drive_and_fail(script=script), Killed)
     here.log()
 
@@ -171,7 +175,9 @@ def test_attempt_that_is_told_to_end_stops_the_run_where_it_is_durable(here: Her
         ask(here)
         be_told_to_end()
 
-    assert isinstance(here.drive_and_fail(script={"epoch_opened@2": be_stopped}), SystemExit)
+    ended = here.drive_and_fail(script={"epoch_opened@2": be_stopped}, patience_seconds=DEADLINE_SECONDS)
+
+    assert isinstance(ended, SystemExit)
 
     assert (RunStatus.STOPPED, 1) == (here.found.status, here.found.last_durable_epoch)
 
