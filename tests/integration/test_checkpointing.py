@@ -334,6 +334,27 @@ def test_checkpoint_that_hangs_expires_on_time_also_while_the_next_epoch_is_comp
     assert "it took longer than 5 seconds" == here.checkpoints[0].reason
 
 
+def test_checkpoint_that_a_person_asks_an_attempt_for_that_has_failed_is_taken_by_the_next_one(
+    here: Here, undisturbed: Here, elsewhere: Coordinator
+) -> None:
+    """The one before expired while the epoch was computed: what began behind it nobody would write."""
+    latch = Latch()
+
+    def ask_once_it_has_expired() -> None:
+        wait_until(lambda: has_expired(here), "the checkpoint to expire", timeout_seconds=20)
+        ask(here, elsewhere)()
+
+    script = {"checkpoint-1": latch, "epoch_written@1": ask_once_it_has_expired}
+    with here.driving(script=script, seconds={1: 1.0}, timeout_seconds=5.0) as driving, latch:
+        error = driving.exception(DEADLINE_SECONDS)
+    begun = len(here.checkpoints)
+    run = here.drive(every_epochs=9)
+
+    assert isinstance(error, CheckpointFailedError), error
+    assert (1, (0, "MANUAL", "SUBSUMED", None)) == (begun, ends_of_checkpoints(here)[1])  # by the final one
+    assert undisturbed.found.state_digest == run.state_digest
+
+
 def test_expiry_releases_the_held_epoch_though_the_driver_itself_hangs(here: Here) -> None:
     latch, driver, is_asked = Latch(), Latch(), []
 
