@@ -136,5 +136,7 @@ def _where(store: History, run: RunRecord) -> str:
     pending = [c for c in store.list_checkpoints(run.run_id) if c.status is CheckpointStatus.PENDING]
     if last.status is EpochStatus.OPEN and last.held_at is None:
         return f"epoch {last.epoch} is in progress, {who}"
+    if not pending:
+        return f"epoch {last.epoch} is aligned, {who}"
     ids = ", ".join(str(known.checkpoint_id) for known in pending)
-    return f"epoch {last.epoch} waits for checkpoint {ids or 'none'}, {who}"
+    return f"epoch {last.epoch} waits for checkpoint {ids}, {who}"

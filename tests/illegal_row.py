@@ -957,7 +957,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
     "I10": ("finished without outputs", "finished without a digest"),
     "I11": ("a marker without its files", "a marker taken back", "another output of an operator that finished"),
     "I12": "a refused event writes nothing: there is no row to refuse",
-    "I13": "how many failures are too many is the policy's: what a failed attempt may open, the core decides",
+    "I13": "how many failures are too many is the policy's: what a failed attempt may open and begin, the core decides",
     "I14": "how many pending checkpoints hold an epoch is the policy's, which the core reads",
     "I15": (
         "a part that is there",

@@ -119,7 +119,7 @@ def _before_any_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
 
 
 def _first_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
-    """Some operators finish; checkpoints complete, are aborted by a person, fail; edges are left."""
+    """Some operators finish; checkpoints complete, expire, are aborted before they begin, fail; edges are left."""
     one = Sender(1, 1, family)
     return (
         (claim(1, family=family, max_pending=2, tolerable_failures=1),),
@@ -138,7 +138,7 @@ def _first_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
         (one.triggers(1), one.opens(2)),
         (one.reports(2), one.triggers(2), one.opens(3)),
         (one.reports(3, shift=0.25),),
-        (aborts(2),),
+        (one.lets_expire(2),),
         (aborts(4, by="bob"),),
         (one.triggers(3), one.triggers(3)),
         (one.completes(5),),
@@ -171,13 +171,13 @@ def _second_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
 
 
 def _third_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
-    """It brings the run to its end; the first final checkpoint expires."""
+    """It brings the run to its end; a person aborts the first final checkpoint."""
     three = Sender(3, 3, family)
     return (
         (claim(3, ignore_edges=True, family=family),),
         (three.opens(8),),
         (three.reports(8, {"centroids": {0: 0}}), three.triggers(8)),
-        (three.lets_expire(12), three.triggers(8)),
+        (aborts(12), three.triggers(8)),
         (three.completes(13, committables=(prepared(8, "model"), prepared(8, "rows", in_store=True))),),
         (three.commits((5, "rows"), (6, "rows"), (8, "model")),),
         (keeps(9),),

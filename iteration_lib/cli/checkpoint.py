@@ -131,9 +131,7 @@ def wait_for(
         if is_left or (found is None and status is not RunStatus.RUNNING):
             return None
         if time.monotonic() >= deadline:
-            where = (
-                f"checkpoint {found.checkpoint_id} is pending" if found is not None else "no epoch has aligned since"
-            )
+            where = f"checkpoint {found.checkpoint_id} is pending" if found is not None else "none has begun since"
             raise IterationError(
                 f"the checkpoint that was asked for is not completed after {wait_seconds:g} s ({where}); the request "
                 "stays, see: iteration checkpoints"

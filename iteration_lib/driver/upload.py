@@ -86,7 +86,7 @@ class Uploads:
         while state.pending or (state.uncommitted and self._uploads):
             state = self.wait()
             self.check(state)
-        self._raise_errors()
+        self.check(state)
         if state.uncommitted:  # as it was before the last job ended, which may have committed them
             state = self._attempt.look()
         if state.uncommitted:

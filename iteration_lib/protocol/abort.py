@@ -44,7 +44,7 @@ def abort_by_user(state: RunState, event: CheckpointAborted) -> tuple[RunState, 
 
 
 def request_checkpoint(state: RunState, event: CheckpointRequested) -> tuple[RunState, tuple[Command, ...]]:
-    """Ask for a checkpoint of the next epoch that aligns; repeating it is harmless.
+    """Ask for a checkpoint of the next epoch that aligns in an attempt that has not failed; repeating it is harmless.
 
     Raises RunFinishedError when no epoch will.
     """

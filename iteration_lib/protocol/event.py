@@ -31,7 +31,10 @@ class AttemptOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRequested:
-    """A person asks for a checkpoint by hand, of the next epoch that aligns; `request_id` is a UUID."""
+    """A person asks for a checkpoint by hand, of the next epoch that aligns in an attempt that has not failed.
+
+    `request_id` is a UUID.
+    """
 
     request_id: str
     requested_by: str

@@ -12,7 +12,8 @@ def due_checkpoint(state: RunState, epoch: EpochState, now: datetime, *, is_last
     """Return the kind of checkpoint that an aligned epoch gets, None for none.
 
     The epoch that terminates the run always gets one, and so does the attempt's last; what a person asked for, by
-    name or by asking the run to stop, comes next, and what the pace asks for last.
+    name or by asking the run to stop, comes next, and what the pace asks for last. Asked for an attempt that has not
+    failed: in one that has, none begins.
     """
     if epoch.decision is not None and epoch.decision.terminated_by is not None:
         return CheckpointKind.FINAL

@@ -24,8 +24,8 @@ class Manifest:
     """A checkpoint of `epoch`: what the next epoch receives, and what had finished by then, by operator id.
 
     `variables` and `states` (what operators carry from epoch to epoch) are as the next epoch receives them; `outputs`
-    holds the published files, in the FINAL checkpoint only; `operators` maps an operator to RUNNING,
-    PARTIALLY_FINISHED or FINISHED.
+    holds the published files, in the FINAL checkpoint only; `operators` maps an operator to RUNNING or
+    FINISHED: between epochs none is half done.
     """
 
     run_id: str

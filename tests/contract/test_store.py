@@ -263,7 +263,8 @@ def test_failures_are_those_of_the_live_attempt(store: StoreWithHistory, family:
     fails = (one.opens(0), one.reports(0), one.triggers(0), one.declines(1), one.triggers(0), one.lets_expire(2))
 
     seen = []
-    for events in ((claim(1, family=family), *fails), (one.ends(),), (claim(2, family=family), *two.passes(0, 3))):
+    claimed = claim(1, family=family, tolerable_failures=1)
+    for events in ((claimed, *fails), (one.ends(),), (claim(2, family=family), *two.passes(0, 3))):
         state = coordinator.apply(run_id, *events)
         seen.append((state.checkpoint_failures, read_state(store, run_id).checkpoint_failures))
 

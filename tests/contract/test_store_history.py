@@ -127,7 +127,7 @@ def test_attempts_tell_who_drove(told: dict[str, tuple[Any, ...]], family: int) 
             definition_changes=changes,
             failed=FailedOperator(operator_id="sums", epoch=5),
         ),
-        attempt(3, family, AttemptOutcome.FINISHED, None, checkpoint_failures=1),
+        attempt(3, family, AttemptOutcome.FINISHED, None),
     ) == told["attempts"]
 
 
@@ -200,7 +200,7 @@ def test_checkpoints_tell_what_became_of_them(told: dict[str, tuple[Any, ...]]) 
 
     assert (
         checkpoint(1, 0, 1, "DISCARDED"),
-        failed(2, 1, 1, CheckpointFailure.ABORTED_BY_USER, "aborted by ann"),
+        failed(2, 1, 1, CheckpointFailure.EXPIRED, "took longer than 600 s"),
         failed(3, 2, 1, CheckpointFailure.ABORTED_BY_USER, "aborted by bob"),
         failed(4, 3, 1, CheckpointFailure.ABORTED_BY_USER, "aborted before it began"),
         checkpoint(5, 3, 1, "DISCARDED"),
@@ -210,7 +210,7 @@ def test_checkpoints_tell_what_became_of_them(told: dict[str, tuple[Any, ...]]) 
         checkpoint(9, 5, 2, "SUBSUMED"),
         failed(10, 6, 2, CheckpointFailure.SUBSUMED, "subsumed by 11"),
         checkpoint(11, 7, 2, "SUBSUMED"),
-        failed(12, 8, 3, CheckpointFailure.EXPIRED, "took longer than 600 s", kind=final),
+        failed(12, 8, 3, CheckpointFailure.ABORTED_BY_USER, "aborted by ann", kind=final),
         dataclasses.replace(checkpoint(13, 8, 3, "COMPLETED", kind=final), by_person="ann"),
     ) == told["checkpoints"]
 

@@ -20,6 +20,7 @@ import iteration_lib
 from iteration_lib import Checkpointing, open_run
 from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.driver.attempt import attempt_folder
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import (
     LeaseHeldError,
@@ -28,6 +29,7 @@ from iteration_lib.errors import (
     RunMismatchError,
     RunStoppedError,
     StateCorruptedError,
+    StateLocationError,
     SupersededError,
     UsageError,
     ValueNotKeptError,
@@ -52,6 +54,7 @@ from iteration_lib.store.dialogue import Call, dialogue
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import AttemptRecord, RunRecord
 from iteration_lib.verification import verify_run
+from tests.failover.driven import wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -108,6 +111,11 @@ class Script:
     def attempts(self) -> tuple[AttemptRecord, ...]:
         """Its attempts."""
         return tuple(self.store.list_attempts(self.record.run_id))
+
+    @property
+    def statuses(self) -> list[CheckpointStatus]:
+        """The statuses of its checkpoints."""
+        return [known.status for known in self.store.list_checkpoints(self.record.run_id)]
 
 
 @pytest.fixture
@@ -196,6 +204,24 @@ def test_error_of_another_run_that_the_body_drives_fails_the_attempt_as_any_othe
     assert [(AttemptOutcome.FAILED, f"SupersededError: {other}")] == [
         (known.outcome, known.reason) for known in script.attempts
     ]
+
+
+def test_error_of_a_checkpoint_that_the_script_swallows_comes_again_at_the_end_of_its_block(script: Script) -> None:
+    """Else the attempt would end as if its loop had been left."""
+    told = pytest.raises(StateLocationError, match=r"checkpoint-000001\.json")
+    with told as passed, script.open() as run, suppress(StateLocationError):
+        for epoch in run.epochs(level=8, max_epochs=4):
+            if epoch.number == 0:
+                (live,) = script.attempts
+                folder = script.state / script.record.run_id / attempt_folder(1, live.attempt_id)
+                (folder / "checkpoint-000001.json").mkdir(parents=True)
+            else:
+                wait_until(lambda: script.statuses == [CheckpointStatus.ABORTED], "the checkpoint to fail")
+
+    (attempt,) = script.attempts
+    assert (AttemptOutcome.FAILED, str(passed.value)) == (attempt.outcome, attempt.reason)
+    assert (RunStatus.FAILED, 0) == (script.record.status, script.record.epochs)
+    assert 1 == epoch.number
 
 
 def test_first_value_is_asked_for_only_where_no_epoch_is_durable(script: Script) -> None:

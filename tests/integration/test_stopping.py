@@ -172,12 +172,11 @@ def test_crash_before_the_last_checkpoint_is_complete_lets_the_next_attempt_stop
 
 def test_attempt_that_is_told_to_end_stops_the_run_where_it_is_durable(here: Here) -> None:
     def be_stopped() -> None:
+        wait_until(lambda: here.found.last_durable_epoch == 1, "epoch 1 to be durable")
         ask(here)
         be_told_to_end()
 
-    ended = here.drive_and_fail(script={"epoch_opened@2": be_stopped}, patience_seconds=DEADLINE_SECONDS)
-
-    assert isinstance(ended, SystemExit)
+    assert isinstance(here.drive_and_fail(script={"epoch_opened@2": be_stopped}), SystemExit)
 
     assert (RunStatus.STOPPED, 1) == (here.found.status, here.found.last_durable_epoch)
 

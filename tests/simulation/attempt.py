@@ -70,6 +70,7 @@ class SimulatedAttempt(SimulatedProcess):
         self.said: list[Said] = []
         self.was_cancelled = False
         self.looks = 0  # transactions of its main fiber
+        self.has_failed = False  # as the last of them found it: by too many checkpoints
         self._heartbeat: Heartbeat | None = None
         self._beat_seconds = 0.0
 

@@ -208,6 +208,11 @@ class Oracle:
                 self.counters["edge restored"] += len(kept - ran)
                 self.counters["part continued"] += len(kept & ran)
 
+    def has_failed(self, attempt: SimulatedAttempt) -> bool:
+        """Tell whether more checkpoints have failed in a row than the attempt puts up with."""
+        life = self.lives.get(attempt)
+        return life is not None and self._checkpoints.failures[life.token] > attempt.pace.policy.tolerable_failures
+
     def most_failures(self, token: int) -> int:
         """Return how many checkpoints of an attempt have failed in a row, when there were most."""
         return self._checkpoints.most_failures[token]

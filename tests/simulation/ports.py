@@ -97,6 +97,8 @@ class SimulatedStore:
             fiber.saying.committed = True
             fiber.saying.was_held = any(e["held_at"] for e in of_status(oracle.rows.epochs, "OPEN"))
         oracle.observe(attempt, keeping=fiber.keeping if fiber is not None else None)
+        if attempt is not None and fiber is attempt.main:
+            attempt.has_failed = oracle.has_failed(attempt)
         if ask(Call.COMMITTED) is Fate.LOST:
             self._lose("unknown outcome, committed")
 
@@ -321,6 +323,10 @@ class SimulatedHeartbeat(Heartbeat):
 class SimulatedCrashPlan(CrashPlan):
     """Every crash point is a place where the scheduler may end the process."""
 
-    def reach(self, point: CrashPoint, epoch: int | None = None) -> None:  # noqa: ARG002 - its signature
+    def reach(self, point: CrashPoint, epoch: int | None = None) -> None:
         """See CrashPlan."""
+        attempt = current_attempt()
+        if point is CrashPoint.EPOCH_ALIGNED and attempt is not None and attempt.has_failed:
+            text = f"attempt {attempt.number} goes on behind epoch {epoch}, and was told that it has failed"
+            attempt.run.oracle.violate("I13", text)
         ask(Call.POINT, point)

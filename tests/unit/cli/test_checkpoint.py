@@ -78,5 +78,5 @@ def test_run_that_nobody_drives_is_waited_for_only_by_who_means_to(bench: InMemo
     taken = wait_for(bench.store, bench.run, request_id, WAIT_SECONDS, while_driven=True)
 
     assert taken is None
-    with pytest.raises(IterationError, match=r"is not completed after 0 s \(no epoch has aligned since\)"):
+    with pytest.raises(IterationError, match=r"is not completed after 0 s \(none has begun since\)"):
         wait_for(bench.store, bench.run, request_id, 0)
