@@ -17,7 +17,7 @@ from iteration_lib.crash_point import CrashPlan, CrashPoint
 from iteration_lib.errors import LeaseHeldError, OutcomeUnknownError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
-from iteration_lib.protocol.event import AlignmentTimedOut, CheckpointAcknowledged, SubtasksAligned
+from iteration_lib.protocol.event import AlignmentTimedOut, CheckpointAcknowledged, OutputsPublished, SubtasksAligned
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import AttemptId, RunId
 from iteration_lib.store.memory import MemoryStore, MemoryTransaction
@@ -207,11 +207,18 @@ class Said:
     """Events that an attempt sent in one transaction; `committed` once that is known to the simulation.
 
     What `was_held` then has to be said again once the epoch is released, and may come true by a repetition as well.
+    What `stays_unheard` is lost however often it is repeated: the store went away with the first answer.
     """
 
     events: tuple[Event, ...]
     committed: bool = False
     was_held: bool = False
+    stays_unheard: bool = False
+
+    @property
+    def publishes(self) -> bool:
+        """Whether it is an attempt's word that the run is finished."""
+        return bool(self.events) and isinstance(self.events[-1], OutputsPublished)
 
 
 class SimulatedCoordinator(Coordinator):

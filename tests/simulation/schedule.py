@@ -56,6 +56,7 @@ _BREAKS_AT = {
 }
 _COLLECTS_THEN = 0.15  # how often somebody collects as soon as a checkpoint is completed, where anybody does
 _COLLECTS_BEFORE = 0.5  # how often somebody has come to collect before a checkpoint breaks, and may have read the run
+_STAYS_AWAY = 0.5  # how often a store that is lost with the answer to what publishes a run stays away
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
 
 
@@ -266,14 +267,18 @@ class Schedule:
         return may_be and self._random.random() < _BREAKS_AT.get(point, 0.0)
 
     def _fate(self, fiber: Fiber) -> Fate:
-        call = fiber.waiting_for[0]
+        call, said = fiber.waiting_for[0], fiber.saying
         fates = self._swarm.fates.get(call)
         if fates is None or self._processes.is_healed:
             return Fate.GO
+        if call is Call.COMMITTED and said is not None and said.stays_unheard:
+            return Fate.LOST
         drawn = self._random.random() / (_BESIDE if fiber.is_beside and call is Call.PUT else 1)
         found = next((fate for bound, fate in fates if drawn < bound), Fate.GO)
         if found is Fate.HANG and not fiber.is_beside:
             return Fate.GO  # an attempt that hangs is one that is paused
+        if found is Fate.LOST and call is Call.COMMITTED and said is not None and said.publishes:
+            said.stays_unheard = self._random.random() < _STAYS_AWAY
         if found is not Fate.GO:
             self._world.counters[f"fate: {call.value}: {found.value}"] += 1
         return found
