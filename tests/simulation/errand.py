@@ -190,8 +190,9 @@ def _draw_key(run: SimulatedRun, random: Random) -> str:
 def _is_refused_rightly(run: SimulatedRun, request: BranchRequest, error: BaseException, seen: Seen) -> bool:
     """Tell whether a branch may be refused so: what is asked for is not there, illegal, or its key is another run's."""
     run.world.counters[f"branch refused: {type(error).__name__}"] += 1
-    if isinstance(error, RunMismatchError):
-        return request.run_key in {known.rows.run["run_key"] for known in run.world.runs}
+    if isinstance(error, RunMismatchError):  # of the branch that it has just made, nobody may be told so
+        others = [known for known in run.world.runs if known.maker is not current_fiber()]
+        return request.run_key in {known.rows.run["run_key"] for known in others}
     if isinstance(error, RunNotFoundError):  # the key was another branch's, which was deleted before it was read
         return request.run_key in {known.rows.run["run_key"] for known in run.world.runs if known.status == "DELETED"}
     if isinstance(error, IllegalBranchError):
