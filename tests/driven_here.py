@@ -315,7 +315,7 @@ class Here:
             self.drive(jobs=jobs, **options)
         except BaseException as err:  # noqa: BLE001 - Killed and SystemExit are answers as any other
             if isinstance(err, Killed):
-                wait(jobs, timeout=DEADLINE_SECONDS)
+                at_rest(jobs)
             return err
         raise AssertionError("nothing ended the attempt")
 

@@ -32,7 +32,6 @@ class CheckpointOracle(Checks):
         self.reference = reference
         self._counters = counters
         self.failures: Counter[int] = Counter()
-        self.most_failures: Counter[int] = Counter()
 
     def check(self, change: Change) -> None:
         """Check one commit that changed something."""
@@ -214,7 +213,6 @@ class CheckpointOracle(Checks):
                 self.failures[token] += 1
                 if checkpoint["kind"] != "PERIODIC":
                     self.failures[token] = max(self.failures[token], policy["tolerable_failures"] + 1)
-                self.most_failures[token] = max(self.most_failures[token], self.failures[token])
                 is_fatal = self.failures[token] > policy["tolerable_failures"]
                 self._counters[f"failed checkpoint {'fatal' if is_fatal else 'tolerated'}"] += 1
         begun = [c["checkpoint_id"] for known, c in change.checkpoints if known is None]

@@ -108,10 +108,10 @@ def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: Base
     if _DUE_TO[type(error)] & attempt.hurt:
         return True
     if isinstance(error, StateLocationError | StateCorruptedError) and {"put beside", "get beside"} & attempt.hurt:
-        return _has_failed(oracle, attempt) or world.damages > 0
+        return oracle.has_failed(attempt) or world.damages > 0
     if isinstance(error, CheckpointFailedError):
         is_slow = "not committed" in str(error)  # answers were lost, or the process was paused
-        return is_slow or _has_failed(oracle, attempt) or _lost_its_last(oracle, attempt)
+        return is_slow or oracle.has_failed(attempt) or _lost_its_last(oracle, attempt)
     if not isinstance(error, StateCorruptedError | InputError | StateLocationError):
         return False
     if not oracle.is_in_force(attempt) and any(path in str(error) for path in world.let_go):
@@ -119,12 +119,6 @@ def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: Base
         return True
     oracle.counters["damaged file seen"] += bool(world.damages)
     return world.damages > 0
-
-
-def _has_failed(oracle: Oracle, attempt: SimulatedAttempt) -> bool:
-    """Tell whether more checkpoints had failed in a row than the attempt puts up with."""
-    life = oracle.lives.get(attempt)
-    return life is not None and oracle.most_failures(life.token) > attempt.pace.policy.tolerable_failures
 
 
 def _lost_its_last(oracle: Oracle, attempt: SimulatedAttempt) -> bool:

@@ -213,10 +213,6 @@ class Oracle:
         life = self.lives.get(attempt)
         return life is not None and self._checkpoints.failures[life.token] > attempt.pace.policy.tolerable_failures
 
-    def most_failures(self, token: int) -> int:
-        """Return how many checkpoints of an attempt have failed in a row, when there were most."""
-        return self._checkpoints.most_failures[token]
-
     def claim_was_held(self, attempt: SimulatedAttempt | None) -> None:
         """See that a claim was refused with reason."""
         self.nothing_changed("a refused claim", attempt)
