@@ -133,9 +133,9 @@ def _where(store: History, run: RunRecord) -> str:
     last = next((known for known in reversed(epochs) if known.status is not EpochStatus.VOIDED), None)
     if last is None:
         return f"epoch {run.last_durable_epoch} is durable, {who}"
-    pending = [c for c in store.list_checkpoints(run.run_id) if c.status is CheckpointStatus.PENDING]
     if last.status is EpochStatus.OPEN and last.held_at is None:
         return f"epoch {last.epoch} is in progress, {who}"
+    pending = [c for c in store.list_checkpoints(run.run_id) if c.status is CheckpointStatus.PENDING]
     if not pending:
         return f"epoch {last.epoch} is aligned, {who}"
     ids = ", ".join(str(known.checkpoint_id) for known in pending)
