@@ -77,7 +77,8 @@ class Fiber(greenlet):  # type: ignore[misc]  # greenlet has no annotations that
     def __init__(
         self, process: SimulatedProcess, name: str, body: Callable[[], None], *, is_beside: bool = False
     ) -> None:
-        super().__init__()
+        beginner = getcurrent()
+        super().__init__(parent=beginner.parent if isinstance(beginner, Fiber) else beginner)  # always the scheduler
         self.process = process
         self.name = name
         self.is_beside = is_beside
