@@ -12,6 +12,7 @@ from tests.simulation.change import Change, Checks, Violate, live_attempts, of_s
 
 if TYPE_CHECKING:
     from tests.simulation.manifests import ManifestOracle
+    from tests.simulation.programs import Program
     from tests.simulation.run import SimulatedRun
 
 _KEPT = ("operators", "pins", "requests", "notices", "committables", "stops", "branch")
@@ -58,21 +59,23 @@ class FallbackOracle(Checks):
         persons = [f"pin of {known}" for known in rows.checkpoint_pins if known > checkpoint_id]
         return [*heard, *shown, *branches, *persons, *(["sinks"] if self._publishes else [])]
 
-    def is_refused_rightly(self, rows: MemoryRun) -> bool:
+    def is_refused_rightly(self, rows: MemoryRun, read_by: Program) -> bool:
         """Tell whether there is nothing to fall back to, or somebody has had something of what comes after it."""
         older = {row["checkpoint_id"]: row["epoch"] for row in of_status(rows.checkpoints, "SUBSUMED")}
-        best = max((known for known in older if not self._manifests.was_broken(known)), default=None)
+        whole = (known for known in older if not self._manifests.was_broken(known, read_by, rows))
+        best = max(whole, default=None)
         return best is None or bool(self.had_by(rows, best, older[best]))
 
     def _is_broken_enough(self, change: Change, checkpoint_id: int) -> None:
         """See that all that is given up is broken, and that what is left is not."""
-        attempt = change.attempt
+        attempt, rows, manifests = change.attempt, change.before, self._manifests
         if attempt is None:
             return
-        there = [c["checkpoint_id"] for c in of_status(change.before.checkpoints, "COMPLETED", "SUBSUMED")]
-        whole = [known for known in there if known > checkpoint_id and not self._manifests.was_broken(known)]
+        there = [c["checkpoint_id"] for c in of_status(rows.checkpoints, "COMPLETED", "SUBSUMED")]
+        given_up = [known for known in there if known > checkpoint_id]
+        whole = [known for known in given_up if not manifests.was_broken(known, attempt.program, rows)]
         self._require(not whole, "I21", "the checkpoints {} are whole, and given up", whole)
-        is_whole = not self._manifests.is_broken(checkpoint_id)
+        is_whole = not manifests.is_broken(checkpoint_id, attempt.program, rows)
         since = self._run.world.damages > attempt.damages_before
         self._require(is_whole or since, "I21", "checkpoint {} is broken", checkpoint_id)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +21,7 @@ from tests.simulation.runner import decode, row_digest
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
+    from tests.simulation.programs import Program
     from tests.simulation.run import SimulatedRun
 
 Json = Mapping[str, Any]  # Any: JSON as it was read back
@@ -44,6 +46,7 @@ class ManifestOracle:
         self._final: Json | None = None
         self._pointer: bytes | None = None
         self._finished_by: dict[int, dict[str, Json]] = {}  # the finished operators as each checkpoint began
+        self._of: dict[str, tuple[str, int]] = {}  # what lies in a checkpoint, by path: of which operator, and when
 
     def check(self, change: Change) -> None:
         """Check the files that a commit began to name."""
@@ -104,6 +107,9 @@ class ManifestOracle:
         )
         for table, wanted, of in (*streams, ("outputs", outputs, {})):
             self._streams(manifest[table], wanted, holder.of(f"{table} of {what}"), token, rows, of)
+        for table in ("variables", "states", "finished"):
+            for operator_id, stream in manifest[table].items():
+                self._of |= {f["path"]: (operator_id, token) for f in stream["files"] if f["path"] not in self._of}
         # The last outputs are written behind its beginning, and may be all that takes what finishes for good.
         finished = _finished(rows) if is_last else self._finished_by[checkpoint_id]
         self._require(manifest["finished"] == finished, what, "names other finished operators than the rows")
@@ -122,14 +128,23 @@ class ManifestOracle:
         """Return the files that a checkpoint names, its manifest among them."""
         return self._holders.named_in(checkpoint_id)
 
-    def is_broken(self, checkpoint_id: int) -> bool:
-        """Tell whether a file that a checkpoint names is not there, whole."""
-        paths, disk = set(self.files_of(checkpoint_id)), self._disk
+    def is_broken(self, checkpoint_id: int, read_by: Program, rows: MemoryRun) -> bool:
+        """Tell whether a file that a program would read of a checkpoint is not there, whole."""
+        paths, disk = self._read(checkpoint_id, read_by, rows), self._disk
         return not paths.isdisjoint(disk.damaged.keys() | disk.torn.keys()) or not paths <= disk.files.keys()
 
-    def was_broken(self, checkpoint_id: int) -> bool:
+    def was_broken(self, checkpoint_id: int, read_by: Program, rows: MemoryRun) -> bool:
         """Tell whether it is or ever was: a disk that is healed holds again what was damaged."""
-        return self.is_broken(checkpoint_id) or not self._disk.spoilt.isdisjoint(self.files_of(checkpoint_id))
+        spoilt = self._disk.spoilt
+        is_spoilt = not spoilt.isdisjoint(self._read(checkpoint_id, read_by, rows))
+        return is_spoilt or self.is_broken(checkpoint_id, read_by, rows)
+
+    def _read(self, checkpoint_id: int, program: Program, rows: MemoryRun) -> set[str]:
+        """Return the files of a checkpoint that a program reads: not those of an operator that is none of its own."""
+        known = {operator.operator_id for operator in program.graph.operators}
+        since = {key: row["added_under"] for key, row in rows.operators.items() if key in known}
+        unread = {path for path, (operator_id, token) in self._of.items() if since.get(operator_id, math.inf) > token}
+        return set(self.files_of(checkpoint_id)) - unread
 
     def needed_by(self, path: str, rows: MemoryRun) -> str | None:
         """Return who needs a file; None where nobody does."""
