@@ -57,7 +57,8 @@ class Uploads:
         self._attempt = context.attempt
         self._uploads: list[_Upload] = []
         self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
-        self._failure: Exception | None = None
+        self._failure: Exception | None = None  # of the checkpoint that was declined last
+        self._error: BaseException | None = None  # the first that ended a job in disorder, its checkpoint pending
 
     def start(self, snapshot: Snapshot) -> None:
         """Write a pending checkpoint beside what comes next; it expires on time, however long that takes."""
@@ -82,7 +83,13 @@ class Uploads:
         return self._attempt.apply(*expired) if expired else self._attempt.look()
 
     def wait_for_all(self, state: RunState) -> RunState:
-        """Wait until nothing is pending, and what became durable is committed."""
+        """Wait until nothing is pending, and what became durable is committed.
+
+        Raises as `check` does, also what was raised before: a script may have swallowed it, and nobody completes that
+        checkpoint any more.
+        """
+        if self._error is not None:
+            raise self._error
         while state.pending or (state.uncommitted and self._uploads):
             state = self.wait()
             self.check(state)
@@ -153,6 +160,7 @@ class Uploads:
         ended = [upload for upload in self._uploads if upload.job.done()]
         self._forget(ended)
         for upload in ended:
+            self._error = self._error or upload.job.exception()
             upload.job.result()
 
     def expired(self) -> list[CheckpointDeclined]:

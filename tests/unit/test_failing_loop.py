@@ -5,8 +5,9 @@ A body may drive or read other runs itself, whose operators may be called as its
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,12 @@ from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.loop import BODY
 from iteration_lib.model.operator import Operator
 from iteration_lib.process import this_holder
-from iteration_lib.protocol.state import FailedOperator
+from iteration_lib.protocol.state import FailedOperator, RunId
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.seam import Runner, Stream
 from iteration_lib.state.location import StateLocation
-from iteration_lib.store.memory import MemoryStore
+from iteration_lib.store.memory import MemoryStore, MemoryTransaction
 from iteration_lib.store.record import AttemptRecord, RunRecord
 
 BAD = -1.0
@@ -42,18 +43,37 @@ class LateRunner(LocalRunner):
         return held
 
 
+class BuggyStore(MemoryStore):
+    """Meets a bug when a checkpoint is to be completed, if it `has_bug`."""
+
+    has_bug = False
+
+    def transaction(self, run_id: RunId) -> AbstractContextManager[MemoryTransaction]:
+        """See Store."""
+        if self.has_bug and threading.current_thread().name.startswith("checkpoint-"):
+            raise ZeroDivisionError("a bug")
+        return super().transaction(run_id)
+
+
 class Script:
     """A loop on a store in memory, whose body raises an error, reports a metric or breaks a variable in epoch 2."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = MemoryStore(SystemClock())
+        self.store = BuggyStore(SystemClock())
         self._settings = Settings(store_url=None, state_uri=str(folder / "state"))
 
-    def run(self, *, error: Exception | None = None, shift: float = 0.0, level: float = 1.0) -> None:
-        """Run the script."""
+    def run(
+        self,
+        *,
+        error: Exception | None = None,
+        shift: float = 0.0,
+        level: float = 1.0,
+        swallows: type[Exception] | tuple[()] = (),
+    ) -> None:
+        """Run the script, which may swallow an error inside its block."""
         request = LoopRequest(run_key="loop", params={}, state_uri=None, checkpointing=Checkpointing())
         drive = Drive(holder=this_holder(), open_runner=_open_runner, parallelism=1)
-        with ExitStack() as stack:
+        with ExitStack() as stack, suppress(swallows):
             for epoch in LoopRun(self.store, self._settings, request, drive, stack).epochs(level=1.0, max_epochs=9):
                 if epoch.number < 2:
                     continue
@@ -123,3 +143,15 @@ def test_variable_that_cannot_be_computed_is_the_operator_that_failed(script: Sc
         script.attempt.failed,
         script.attempt.reason,
     )
+
+
+def test_bug_that_left_a_checkpoint_pending_comes_again_where_the_script_swallows_it(script: Script) -> None:
+    """Else the block would wait for ever for a checkpoint that nobody writes."""
+    script.store.has_bug = True
+
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        script.run(swallows=ZeroDivisionError)
+
+    told = "ZeroDivisionError: a bug"
+    assert (RunStatus.FAILED, 0, told) == (script.record.status, script.record.epochs, script.record.failure)
+    assert (AttemptOutcome.FAILED, told) == (script.attempt.outcome, script.attempt.reason)
