@@ -133,10 +133,11 @@ def _where(store: History, run: RunRecord) -> str:
     last = next((known for known in reversed(epochs) if known.status is not EpochStatus.VOIDED), None)
     if last is None:
         return f"epoch {run.last_durable_epoch} is durable, {who}"
-    if last.status is EpochStatus.OPEN and last.held_at is None:
+    is_open = last.status is EpochStatus.OPEN
+    if is_open and last.held_at is None:
         return f"epoch {last.epoch} is in progress, {who}"
     pending = [c for c in store.list_checkpoints(run.run_id) if c.status is CheckpointStatus.PENDING]
-    if not pending:
-        return f"epoch {last.epoch} is aligned, {who}"
+    if not pending:  # also where an attempt left an epoch that was held
+        return f"epoch {last.epoch} is {'in progress' if is_open else 'aligned'}, {who}"
     ids = ", ".join(str(known.checkpoint_id) for known in pending)
     return f"epoch {last.epoch} waits for checkpoint {ids}, {who}"

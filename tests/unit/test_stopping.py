@@ -5,14 +5,18 @@ from __future__ import annotations
 import pytest
 
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import IterationError
 from iteration_lib.launch import find_run
-from iteration_lib.stopping import is_driven
+from iteration_lib.protocol import Event
+from iteration_lib.stopping import is_driven, wait_for_stop
 from iteration_lib.store.memory import MemoryStore
-from tests.protocol_script import FIRST, LEASE_SECONDS, claim
+from tests.protocol_script import FIRST, LEASE_SECONDS, claim, drains
 from tests.store_script import added
 from tests.told_history import ToldClock
 
 CENTURY_SECONDS = 3.2e9
+IN_PROGRESS = (claim(), FIRST.opens(0))
+HELD = (*IN_PROGRESS, FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1), FIRST.reports(1))
 
 
 @pytest.mark.parametrize("ahead_seconds", [-CENTURY_SECONDS, 0.0, CENTURY_SECONDS])
@@ -40,3 +44,25 @@ def test_run_whose_attempt_has_ended_is_not_driven() -> None:
     Coordinator(store).apply(run_id, claim(), FIRST.ends())
 
     assert not is_driven(store, find_run(store, run_id))
+
+
+@pytest.mark.parametrize(
+    ("events", "where"),
+    [
+        (IN_PROGRESS, "epoch 0 is in progress, driven by "),
+        (HELD, "epoch 1 waits for checkpoint 1, driven by "),
+        ((*HELD, FIRST.ends()), "epoch 1 is in progress, and nobody drives it"),
+    ],
+    ids=["in progress", "held", "held, and left"],
+)
+def test_who_waits_for_a_run_to_drain_is_told_where_it_is(events: tuple[Event, ...], where: str) -> None:
+    store = MemoryStore(ToldClock())
+    run_id = added(store)
+    Coordinator(store).apply(run_id, *events, drains())
+    run, (asked,) = find_run(store, run_id), store.list_stops(run_id)
+    told: list[str] = []
+
+    with pytest.raises(IterationError, match="has not come to its end"):
+        wait_for_stop(store, run, asked, timeout_seconds=0.0, tell=told.append)
+
+    assert [where] == [said[: len(where)] for said in told]
