@@ -1,8 +1,8 @@
 """Which listeners have to hear of an epoch, and how is it made sure that each hears of it once?
 
 A listener is called after an epoch is durable, and what it returns is committed together with the marker that says so:
-that effect happens once. A process that dies between the call and the commit calls again; what the listener does
-elsewhere is made repeatable by its `effect_id`, which is the same then.
+that effect happens once. Where an attempt ends between the call and the commit, the next one calls again; what the
+listener does elsewhere is made repeatable by its `effect_id`, which is the same then.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ A listener is a plain function that has an effect outside of the run. Its parame
     on an epoch that is durable     epoch, params, metrics (name to number), records (head to count), effect_id
     on the run having terminated    epoch (the last one), params, terminated_by (the rule, as a text), effect_id
 
-It hears of every durable epoch, in order, or of the termination, until it has returned once and that is stored. A
-process that dies in between makes it hear again, with the same `effect_id`: an effect that is keyed by it happens once.
+It hears of every durable epoch, in order, or of the termination, until it has returned once and that is stored. An
+attempt that ends in between makes it hear again, with the same `effect_id`: an effect that is keyed by it happens once.
 What it returns, None or a mapping of JSON, is stored with the mark.
 
 What it has heard is stored under its id: `listener_id=`, or the function's name. With an id the function may be renamed
