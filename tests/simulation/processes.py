@@ -36,7 +36,8 @@ class Processes:
         self.all: list[SimulatedProcess] = []
         self._active: list[SimulatedProcess] = []
         self.step = 0
-        self.is_healed = False
+        self.is_calm = False  # before the first fault
+        self.is_healed = False  # after the last one
         self.trace: list[str] = []
 
     @property
@@ -53,6 +54,11 @@ class Processes:
     def active_attempts(self) -> list[SimulatedAttempt]:
         """The attempts that may still do something."""
         return [process.attempt for process in self._active if process.attempt is not None]
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether this is the time of faults."""
+        return not (self.is_calm or self.is_healed)
 
     def has_room(self, run: SimulatedRun) -> bool:
         """Tell whether one more attempt of a run may be started."""
@@ -148,7 +154,7 @@ class Processes:
             if self._world.is_traced:
                 self.note(f"{process.name} ends: {process.error!r}\n{process.trace}")
             self.end(process)
-        elif process.attempt is None and not self.is_healed:
+        elif process.attempt is None and self.is_disturbed:
             if process.main.waiting_for[1] == OTHER_RUNS:
                 process.paused_until = self.step + self._random.randint(50, 400)
             elif self._random.random() < _DAWDLES:

@@ -1,4 +1,4 @@
-"""What happens in which order? One seed's schedule: faults first, then healing, after which the run has to finish."""
+"""What happens in which order? One seed's schedule: a calm beginning, faults, healing; then the run has to finish."""
 
 from __future__ import annotations
 
@@ -104,6 +104,7 @@ class Schedule:
         """Disturb, heal, and see what came out."""
         world, processes = self._world, self._processes
         try:
+            self._begin_calmly()
             self._disturb()
             if world.violation is None:
                 self._heal()
@@ -124,10 +125,23 @@ class Schedule:
             digest=hashlib.sha256("\n".join(processes.trace).encode()).hexdigest() if processes.trace else "",
         )
 
+    def _begin_calmly(self) -> None:
+        """Let some epochs become durable; the last one is left to the faults."""
+        run = self._world.runs[0]
+        calm = min(self._swarm.calm_epochs, run.oracle.reference.last_epoch)
+        self._processes.is_calm = True
+        while run.rows.run["last_durable_epoch"] + 1 < calm and self._processes.step < _STEPS_TO_HEAL:
+            self._processes.step += 1
+            if self._world.violation is not None or not self._go_on():
+                break
+        self._processes.is_calm = False
+        self._processes.note("disturbed")
+
     def _disturb(self) -> None:
         events = self._swarm.events
         most = events[-1][0] if events else 0.0
-        while self._processes.step < self._swarm.steps and self._world.violation is None:
+        last = self._processes.step + self._swarm.steps
+        while self._processes.step < last and self._world.violation is None:
             self._processes.step += 1
             drawn = self._random.random()
             if drawn < most:
@@ -239,7 +253,7 @@ class Schedule:
         """Return where the process ends before this call, None if it does not."""
         if call is Call.DIE:
             return "in a torn write"
-        if call is Call.POINT and not self._processes.is_healed:
+        if call is Call.POINT and self._processes.is_disturbed:
             rate = self._swarm.crash_at_point * (_MORE_OFTEN.get(what, 1) if isinstance(what, CrashPoint) else 1)
             if self._random.random() < rate:
                 return f"at {what}"
@@ -251,25 +265,25 @@ class Schedule:
     def _is_told_late(self, attempt: SimulatedAttempt) -> bool:
         """Tell whether the process is told to end here, with all that an epoch computed in its hands."""
         return (
-            not self._processes.is_healed
+            self._processes.is_disturbed
             and attempt.grace_calls is None
             and self._random.random() < self._swarm.told_late
         )
 
     def _is_collected_now(self) -> bool:
         """Tell whether somebody comes for what a new checkpoint lets go: older ones may be pending still."""
-        may_be = self._swarm.collects and not self._processes.is_healed
+        may_be = self._swarm.collects and self._processes.is_disturbed
         return may_be and self._random.random() < _COLLECTS_THEN
 
     def _is_broken_at(self, point: CrashPoint) -> bool:
         """Tell whether files of the newest checkpoint break: there are few epochs to wait for that in."""
-        may_be = self._swarm.falls_back > 0 and not self._processes.is_healed
+        may_be = self._swarm.falls_back > 0 and self._processes.is_disturbed
         return may_be and self._random.random() < _BREAKS_AT.get(point, 0.0)
 
     def _fate(self, fiber: Fiber) -> Fate:
         call, said = fiber.waiting_for[0], fiber.saying
         fates = self._swarm.fates.get(call)
-        if fates is None or self._processes.is_healed:
+        if fates is None or not self._processes.is_disturbed:
             return Fate.GO
         if call is Call.COMMITTED and said is not None and said.stays_unheard:
             return Fate.LOST

@@ -104,6 +104,7 @@ _EVOLVES_IN_PARTS = 0.8  # how often its attempts drive some epochs each
 _MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
 _RECOVERY_RATE = 0.02  # of calls that hang
+_CALM_EPOCHS = (0, 0, 0, 1, 1, 2, 2, 3, 5)  # else nearly every fault would come before the first durable epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,8 @@ class Swarm:
     told_late: float  # how likely a process is told to end once all of an epoch is computed, and before it aligns
     stickiness: float  # how likely a fiber that has just gone on goes on again
     splits: float  # how likely reports come in parts
-    steps: int
+    calm_epochs: int  # how many epochs become durable, if there are as many, before the first fault
+    steps: int  # with faults
     most_attempts: int
     paces: tuple[Pace, ...]  # each attempt has one of them
     survivors_go_on: bool  # after the healing, or are they ended by it
@@ -168,6 +170,7 @@ def draw_swarm(random: Random, *, branching: float = _BRANCHES, breaking: float 
         told_late=told_late,
         stickiness=random.choice((0.0, 0.5, 0.9)),
         splits=random.choice((0.0, 0.0, 0.3)),
+        calm_epochs=random.choice(_CALM_EPOCHS),
         steps=random.choice(_STEPS_TO_BREAK if breaks else (120, 200, 300) if branches else (60, 120, 200, 300)),
         most_attempts=random.choice((5, 8) if breaks else (2, 3, 5, 8)),
         paces=tuple(draw_pace() for _ in range(random.choice((1, 1, 2)))),
@@ -199,6 +202,7 @@ def undisturbed() -> Swarm:
         told_late=0.0,
         stickiness=1.0,
         splits=0.0,
+        calm_epochs=0,
         steps=0,
         most_attempts=1,
         paces=(Pace(),),
