@@ -18,7 +18,7 @@ from iteration_lib.driver.edge import Edges, telling_of_ignore_edges
 from iteration_lib.driver.publish import write_output
 from iteration_lib.driver.streams import Streams
 from iteration_lib.driver.sweep import FRESH_STATE
-from iteration_lib.errors import IterationError, SchemaMismatchError
+from iteration_lib.errors import IterationError, SchemaMismatchError, StateLocationError
 from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.operator import Kind, Operator, Role
 from iteration_lib.protocol.state import CRITERIA
@@ -92,9 +92,13 @@ class EpochRunner:
         }
 
     def drop_scratch(self) -> None:
-        """Remove what operators with fresh state left in this epoch's folder."""
-        if any("scratch" in operator.injected for operator in self._context.graph.operators):
+        """Remove what operators with fresh state left in this epoch's folder; what cannot be removed is garbage."""
+        if not any("scratch" in operator.injected for operator in self._context.graph.operators):
+            return
+        try:
             self._context.location.remove(self._scratch_folder)
+        except StateLocationError as err:
+            _logger.warning("event=scratch_left folder=%s error=%s", self._scratch_folder, err)
 
     def _run(self, operator: Operator) -> None:
         """Run one operator, unless its edge is durable; leave files of it, where the epoch may leave edges."""

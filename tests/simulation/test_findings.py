@@ -103,6 +103,19 @@ def test_attempt_that_fails_when_its_run_is_another_s_says_so(is_deleted: bool) 
     assert ["ValueError('a file is missing')"] == [repr(raised.value.__cause__)]
 
 
+def test_scratch_that_cannot_be_removed_ends_no_attempt() -> None:
+    """Seed 611: an epoch was computed and aligned, and lost for a file that nobody needed any more."""
+    scratching = [p for p in programs() if any("scratch" in known.injected for known in p.graph.operators)]
+    world, attempt = _alone(scratching[0])
+
+    while attempt.is_active:
+        fiber = next(iter(attempt.jobs), attempt.main)
+        fiber.switch(Fate.FAIL if fiber.waiting_for[0] is Call.REMOVE else Fate.GO)
+
+    assert ("FINISHED", None) == (world.first.rows.run["status"], attempt.error)
+    assert any("/fresh/" in path for path in world.first.disk.files)
+
+
 def _fail_after(store: MemoryStore, other: Event) -> None:
     mine, coordinator = Claim(attempt_id=attempt_id(1), holder=HOLDER), Coordinator(store)
     with open_attempt(store, coordinator, RUN_ID, mine, heartbeat_class=SimulatedHeartbeat):
