@@ -23,6 +23,7 @@ from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 from tests.simulation.background import SimulatedBackground
+from tests.simulation.change import Row, of_status
 from tests.simulation.claims import LEASE_SECONDS, Right
 from tests.simulation.fiber import Fiber, Killed
 from tests.simulation.ports import Said, SimulatedCoordinator, SimulatedCrashPlan, SimulatedHeartbeat
@@ -70,6 +71,9 @@ class SimulatedAttempt(SimulatedProcess):
         self.said: list[Said] = []
         self.was_cancelled = False
         self.looks = 0  # transactions of its main fiber
+        self.hurts_when_told = 0
+        self.pending_when_told: list[Row] = []
+        self.began_seconds: dict[int, float] = {}  # by checkpoint, when it began to write it, on the machines' clock
         self.has_failed = False  # as the last of them found it: by too many checkpoints
         self._heartbeat: Heartbeat | None = None
         self._beat_seconds = 0.0
@@ -82,7 +86,9 @@ class SimulatedAttempt(SimulatedProcess):
     def preempt(self, *, grace_calls: int) -> None:
         """Tell the process to end, as SIGTERM does: whatever it is about to do, it gets an exception instead."""
         self.grace_calls = grace_calls
-        self.hurt.add("told to end")
+        self.fail("told to end")
+        self.hurts_when_told = self.hurts
+        self.pending_when_told = of_status(self.run.rows.checkpoints, "PENDING")
         self.main.throw(ToldToEnd())
 
     def start_beating(self, heartbeat: Heartbeat, *, interval_seconds: float) -> None:
@@ -144,6 +150,7 @@ class SimulatedAttempt(SimulatedProcess):
                 clock=world.clock,
                 parallelism=self.parallelism,
                 alignment_timeout_seconds=self.pace.alignment_timeout_seconds,
+                termination_grace_seconds=self.pace.termination_grace_seconds,
                 background=SimulatedBackground(self, world.clock),
                 sinks={output: OpenSink(sink=SimulatedSink(self.run)) for output in self.program.graph.sinks},
                 observer=self.run.oracle.observer(self),

@@ -60,6 +60,7 @@ class SimulatedBackground:
         self._attempt.jobs.append(fiber)
         self._started_seconds[job] = self._clock.monotonic_seconds()
         self._checkpoint_ids[job] = int(name.rpartition("-")[2])
+        self._attempt.began_seconds[self._checkpoint_ids[job]] = self._started_seconds[job]
         return job
 
     def wait(self, jobs: Sequence[Job], *, timeout_seconds: float) -> None:
@@ -74,14 +75,17 @@ class SimulatedBackground:
 
     def after(self, delay_seconds: float, work: Callable[[], None]) -> Callable[[], None]:
         """Do some work in a fiber, which begins when the machines' clock has come that far."""
+        asked_seconds = self._clock.monotonic_seconds()
 
         def run() -> None:
-            self._attempt.world.counters["timer"] += 1
+            hurts = self._attempt.hurts
             try:
                 work()
             except Killed:
                 return
             self._attempt.jobs.remove(fiber)
+            if hurts == self._attempt.hurts:
+                self._check_timed(asked_seconds)
 
         fiber = Fiber(self._attempt, f"timer of {self._attempt.number}", run, is_beside=True)
         timer = (self._clock.monotonic_seconds() + delay_seconds, fiber)
@@ -91,6 +95,14 @@ class SimulatedBackground:
             self._attempt.timers = [other for other in self._attempt.timers if other is not timer]
 
         return cancel
+
+    def _check_timed(self, began_seconds: float) -> None:
+        """See that what began when a timer was set is not pending once that has done its work."""
+        for row in of_status(self._attempt.run.rows.checkpoints, "PENDING"):
+            checkpoint_id = row["checkpoint_id"]
+            if self._attempt.began_seconds.get(checkpoint_id) == began_seconds:
+                text = f"checkpoint {checkpoint_id} of attempt {self._attempt.number} is pending behind its time"
+                self._attempt.run.oracle.violate("expiry", text)
 
     def _check_patience(self, jobs: Sequence[Job]) -> None:
         """See that nobody who has looked at the run waits again for a checkpoint that had taken too long by then.

@@ -1,7 +1,8 @@
-"""Did an attempt that was told to end, and had the time for it, leave what it had computed as durable edges?
+"""Did an attempt that was told to end, and had the time for it, leave what it had computed, and what it was writing?
 
-Asked of attempts that leave no edges before that: all that they ran of the open epoch has to be there then, as far as
-it may be captured and what it was computed from is there too, the variables by a checkpoint that had begun.
+As durable edges, where it leaves none before that: all that it ran of the open epoch has to be there then, as far as it
+may be captured and what it was computed from is there too, the variables by a checkpoint that had begun. And what was
+pending has to be completed, where the grace period is long and no call hangs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from iteration_lib.model.operator import Operator, Role
 from tests.simulation.change import of_status
 from tests.simulation.edge_rows import computed_before, finished_buckets, total_buckets
+from tests.simulation.swarm import LONG_GRACE_SECONDS
 
 if TYPE_CHECKING:
     from iteration_lib.store.memory_rows import MemoryRun
@@ -22,14 +24,35 @@ if TYPE_CHECKING:
 def check_captured(oracle: Oracle, program: Program, attempt: SimulatedAttempt) -> None:
     """See that what was computed is durable, unless something failed the attempt."""
     life, rows = oracle.lives.get(attempt), oracle.rows
-    if life is None or attempt.pace.alignment_timeout_seconds is not None or attempt.hurt != {"told to end"}:
-        return
-    if attempt.pace.fuses:  # nothing is there of what was computed inside what takes it, nor of what is behind that
+    if life is None or attempt.hurts > attempt.hurts_when_told or not attempt.hurt <= {"told to end", "store"}:
         return
     if rows.attempts[life.token]["outcome"] != "RELEASED" or attempt.was_cancelled:
         return
-    for epoch in (e["epoch"] for e in of_status(rows.epochs, "OPEN") if e["fencing_token"] == life.token):
-        if not _is_covered(rows, epoch - 1, life.token):
+    _check_pending(oracle, attempt, life.token)
+    if attempt.pace.alignment_timeout_seconds is None and not attempt.pace.fuses:  # else it is not known what is there
+        _check_edges(oracle, program, attempt, life.token)
+
+
+def _check_pending(oracle: Oracle, attempt: SimulatedAttempt, token: int) -> None:
+    pace = attempt.pace
+    is_long = pace.termination_grace_seconds == LONG_GRACE_SECONDS < pace.policy.timeout_seconds
+    if not is_long or any(job.is_hanging for job in attempt.jobs):
+        return
+    for row in attempt.pending_when_told:
+        checkpoint_id = row["checkpoint_id"]
+        if row["fencing_token"] != token or checkpoint_id not in attempt.began_seconds:
+            continue
+        failure = oracle.rows.checkpoints[checkpoint_id]["failure"]
+        oracle.counters["checkpoint completed in the grace period"] += failure is None
+        if failure == "ATTEMPT_ENDED":
+            text = f"attempt {attempt.number} had the time for checkpoint {checkpoint_id}, and left it pending"
+            oracle.violate("preemption", text)
+
+
+def _check_edges(oracle: Oracle, program: Program, attempt: SimulatedAttempt, token: int) -> None:
+    rows = oracle.rows
+    for epoch in (e["epoch"] for e in of_status(rows.epochs, "OPEN") if e["fencing_token"] == token):
+        if not _is_covered(rows, epoch - 1, token):
             continue
         captured: set[str] = set()
         for operator in program.graph.operators:
@@ -40,6 +63,7 @@ def check_captured(oracle: Oracle, program: Program, attempt: SimulatedAttempt) 
         for operator_id in sorted(captured):
             operator = program.operator(operator_id)
             lacking = set(range(total_buckets(operator))) - finished_buckets(rows, epoch, operator)
+            oracle.counters["edge captured as demanded"] += not lacking
             if lacking and operator.role is Role.OPERATOR:
                 text = f"attempt {attempt.number} had computed {operator_id} in epoch {epoch}, and captured it not"
                 oracle.violate("preemption", text)

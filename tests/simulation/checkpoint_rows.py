@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
 from tests.simulation.change import Change, Checks, Row, Violate, of_status, origin_epoch
+from tests.simulation.fiber import current_fiber
 from tests.simulation.reference import Reference
 from tests.simulation.stop_rows import is_asked_to_stop
 
@@ -172,6 +173,19 @@ class CheckpointOracle(Checks):
             "EXPIRED": said is None and not ended,
         }
         self._require(holds[failure], "I8", "{} is aborted as {}", what, failure)
+        if failure == "EXPIRED":
+            self._expired(change, checkpoint, what)
+
+    def _expired(self, change: Change, checkpoint: Row, what: str) -> None:
+        """See that a checkpoint which expired was being written for as long as that takes, and count timers."""
+        attempt, fiber = change.attempt, current_fiber()
+        if attempt is None:
+            self._violate("expiry", f"{what} expired by nobody's word")
+            return
+        taken = attempt.world.clock.local_seconds - attempt.began_seconds[checkpoint["checkpoint_id"]]
+        timeout = attempt.pace.policy.timeout_seconds
+        self._require(taken >= timeout, "expiry", "{} expired after {} seconds, not {}", what, taken, timeout)
+        self._counters["checkpoint expired by a timer"] += fiber is not None and fiber.name.startswith("timer")
 
     def _is_sound(self, checkpoint: Row, what: str) -> None:
         status = checkpoint["status"]

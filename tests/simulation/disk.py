@@ -36,6 +36,7 @@ class Disk:
         self.torn: dict[str, int] = {}  # to the length that was meant
         self.damaged: dict[str, bytes] = {}  # to what it held
         self.spoilt: set[str] = set()  # what was ever damaged
+        self.ever_torn: set[str] = set()
         self.whole_puts: set[str] = set()
         self.on_write: Callable[[str, bytes, bytes | None], None] = lambda _path, _content, _before: None
         self.on_remove: Callable[[str], None] = lambda _path: None
@@ -52,6 +53,7 @@ class Disk:
             raise self._failed("no space", path)
         if fate in (Fate.TEAR, Fate.TEAR_UNSEEN, Fate.TEAR_AND_DIE) and path not in self.whole_puts:
             self.torn[path] = len(content)
+            self.ever_torn.add(path)
             self._write(path, content[: len(content) // 2])
             _hurt("put")
             if fate is Fate.TEAR_AND_DIE:
@@ -83,19 +85,28 @@ class Disk:
         return len(self.files[path])
 
     def list_below(self, folder: str) -> list[str]:
-        """Return the paths below a folder, or all of them."""
-        ask(Call.LIST, folder)
+        """Return the paths below a folder, or all of them; raises OSError."""
+        if ask(Call.LIST, folder) is Fate.FAIL:
+            _hurt("list")
+            raise OSError(5, "cannot be listed just now", folder)
         return sorted(path for path in self.files if not folder or path.startswith(f"{folder}/"))
 
     def remove(self, path: str) -> None:
-        """Remove a file, or every file in a folder."""
+        """Remove a file, or every file in a folder, one by one; raises OSError, also where it has been removed."""
         if not self._inside(path):
             raise FileNotFoundError(2, "no such file", path)
-        ask(Call.REMOVE, path)
         for known in self._inside(path):
-            self.on_remove(known)
-            del self.files[known]
-            self.damaged.pop(known, None)
+            fate = ask(Call.REMOVE, known)
+            if fate is Fate.FAIL:
+                _hurt("remove")
+                raise OSError(5, "cannot be removed just now", known)
+            if known in self.files:  # nobody has removed it meanwhile
+                self.on_remove(known)
+                del self.files[known]
+                self.damaged.pop(known, None)
+            if fate is Fate.LOST:
+                _hurt("remove")
+                raise OSError(5, "connection reset", known)
 
     def _inside(self, path: str) -> list[str]:
         return [path] if path in self.files else [known for known in self.files if known.startswith(f"{path}/")]
@@ -132,7 +143,7 @@ def _hurt(port: str) -> None:
     """Note that a port failed whoever asked, the one who drives or one who writes a checkpoint beside it."""
     fiber = current_fiber()
     if fiber is not None:
-        fiber.process.hurt.add(f"{port} beside" if fiber.is_beside else port)
+        fiber.process.fail(f"{port} beside" if fiber.is_beside else port)
 
 
 class SimulatedFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no annotations

@@ -37,7 +37,7 @@ _DUE_TO: dict[type[BaseException], frozenset[str]] = {
     OutcomeUnknownError: frozenset({"store"}),
     ExecutionLostError: frozenset({"run"}),
     OperatorFailedError: frozenset({"run"}),
-    StateLocationError: frozenset({"put"}),
+    StateLocationError: frozenset({"put", "list"}),
     StateCorruptedError: frozenset({"get"}),
     InputError: frozenset({"get"}),
     CheckpointFailedError: frozenset(),
@@ -105,10 +105,10 @@ def _was_refused(oracle: Oracle, attempt: SimulatedAttempt, error: FallbackRefus
 def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: BaseException) -> bool:
     if isinstance(error, StateLocationError) and "not put whole" in str(error):
         oracle.counters["torn file seen"] += 1
-    if _DUE_TO[type(error)] & attempt.hurt:
+    if _DUE_TO[type(error)] & attempt.hurt or _is_of_a_stray(attempt, error):
         return True
     if isinstance(error, StateLocationError | StateCorruptedError) and {"put beside", "get beside"} & attempt.hurt:
-        return oracle.has_failed(attempt) or world.damages > 0
+        return oracle.has_failed(attempt) or names_a_bad_file(world, error)
     if isinstance(error, CheckpointFailedError):
         is_slow = "not committed" in str(error)  # answers were lost, or the process was paused
         return is_slow or oracle.has_failed(attempt) or _lost_its_last(oracle, attempt)
@@ -117,8 +117,20 @@ def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: Base
     if not oracle.is_in_force(attempt) and any(path in str(error) for path in world.let_go):
         oracle.counters["file that was let go missed by an attempt not in force"] += 1
         return True
-    oracle.counters["damaged file seen"] += bool(world.damages)
-    return world.damages > 0
+    is_bad = names_a_bad_file(world, error)
+    oracle.counters["damaged file seen"] += is_bad
+    return is_bad
+
+
+def _is_of_a_stray(attempt: SimulatedAttempt, error: BaseException) -> bool:
+    """Tell whether a file that nobody names could not be removed: the folder of an output that shows holds none."""
+    return isinstance(error, StateLocationError) and "remove" in attempt.hurt and ".stray" in str(error)
+
+
+def names_a_bad_file(world: World, error: BaseException) -> bool:
+    """Tell whether an error names a file that was damaged once, or torn."""
+    bad = (path for run in world.runs for path in run.disk.spoilt | run.disk.ever_torn)
+    return any(path in str(error) for path in bad)
 
 
 def _lost_its_last(oracle: Oracle, attempt: SimulatedAttempt) -> bool:

@@ -30,6 +30,7 @@ from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 from tests.simulation.change import Row, of_status
 from tests.simulation.disk import STATE_URI
+from tests.simulation.ends import names_a_bad_file
 from tests.simulation.evolution_rules import kept_by_branch, refused_to_branch
 from tests.simulation.fiber import Call, ask, current_fiber
 from tests.simulation.lineage import carried_by
@@ -75,8 +76,9 @@ class Errand(SimulatedProcess):
         self.world.counters[f"{self.name.rstrip('0123456789')}ended: {type(error).__name__ if error else 'well'}"] += 1
         if error is None or (isinstance(error, OutcomeUnknownError) and "store" in self.hurt):
             return
-        is_hurt = isinstance(error, StateCorruptedError) and ("get" in self.hurt or self.world.damages > 0)
-        is_hurt = is_hurt or (isinstance(error, StateLocationError) and "put" in self.hurt)
+        is_hurt = isinstance(error, StateCorruptedError) and ("get" in self.hurt or names_a_bad_file(self.world, error))
+        if isinstance(error, StateLocationError):  # what cannot be removed is left, but where it was a try to write
+            is_hurt = bool({"put", "list"} & self.hurt) or ("remove" in self.hurt and "be written" in str(error))
         if not is_hurt and not self._may_fail(error):
             self.run.oracle.violate("errors", f"{self.name} ended with {error!r}")
 

@@ -21,6 +21,7 @@ from iteration_lib.protocol.event import (
     DataPinned,
     DefinitionChanged,
     EpochOpened,
+    FellBack,
     ListenerNotified,
     OperatorFinished,
     OutputsPublished,
@@ -29,6 +30,7 @@ from iteration_lib.protocol.event import (
 from iteration_lib.protocol.state import AttemptId
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure
 from iteration_lib.store.memory_rows import MemoryRun
+from iteration_lib.store.row import one_checkpoint_state
 from tests.simulation.change import Row, live_attempts, of_status, origin_epoch
 from tests.simulation.illegal_parts import illegal_parts
 from tests.simulation.programs import Program
@@ -103,6 +105,10 @@ def _of_epoch(mine: Guard, last: Row, rows: MemoryRun) -> Iterator[Illegal]:
         yield "opens after the last", (_opens(mine, number + 1),)
     if status == "DURABLE":
         return
+    for older in of_status(rows.checkpoints, "SUBSUMED"):
+        checkpoint = one_checkpoint_state([older])
+        if checkpoint is not None:
+            yield "falls back too late", (FellBack(**mine, checkpoint=checkpoint, reason="a probe"),)
     yield "changes the operators too late", (DefinitionChanged(**mine, definition={"operators": {}}, changes=("all",)),)
     for head, counts in last["records"].items():
         yield "has too many subtasks", (_reports(mine, number, {head: {len(counts): 1}}),)

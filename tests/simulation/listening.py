@@ -15,6 +15,6 @@ def listen(listener_id: str, epoch: int, effect_id: str | None = None) -> None:
     if attempt is None:
         return
     if fate is Fate.FAIL:
-        attempt.hurt.add("run")
+        attempt.fail("run")
         raise ValueError("injected")
     attempt.run.oracle.listener_was_called(attempt, listener_id, epoch, effect_id)

@@ -377,7 +377,7 @@ class Oracle:
         by = next(reversed(self.lives), None)
         if by is not None and self.lives[by].ran:
             left = self._run.disk.list_below(f"{attempt_folder(self.lives[by].token, by.attempt_id)}/fresh")
-            if left and by.error is None:
+            if left and by.error is None and "remove" not in by.hurt:
                 self.violate("files", f"{left} are left of an epoch's scratch")
 
     def collected(self) -> None:

@@ -198,7 +198,7 @@ class SimulatedStore:
         self._world.counters[what] += 1
         fiber = current_fiber()
         if fiber is not None:
-            fiber.process.hurt.add("store")
+            fiber.process.fail("store")
         raise OutcomeUnknownError(f"{what}: injected")
 
 

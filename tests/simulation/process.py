@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class SimulatedProcess(ABC):
     """One process that is about a run. `main` does its work, with its end the process ends.
 
-    `hurt` names the ports that failed it, so that the oracle can tell whether an error that it ends with is due. One
-    that was told to end has `grace_calls` left before it is killed.
+    `hurt` names the ports that failed it, so that the oracle can tell whether an error that it ends with is due, and
+    `hurts` counts how often. One that was told to end has `grace_calls` left before it is killed.
     """
 
     def __init__(self, run: SimulatedRun, number: int, name: str) -> None:
@@ -34,6 +34,7 @@ class SimulatedProcess(ABC):
         self.timers: list[tuple[float, Fiber]] = []  # when each is due, on the machines' clock
         self.next_beat_at: float | None = None
         self.hurt: set[str] = set()
+        self.hurts = 0
         self.is_killed = False
         self.is_over = False
         self.paused_until = 0
@@ -50,6 +51,11 @@ class SimulatedProcess(ABC):
     def is_active(self) -> bool:
         """Tell whether it may still do something."""
         return not (self.is_killed or self.is_over)
+
+    def fail(self, port: str) -> None:
+        """Note that a port fails it."""
+        self.hurt.add(port)
+        self.hurts += 1
 
     def kill(self) -> None:
         """End the process: nothing of it reaches a port any more, not even from its handlers."""

@@ -22,7 +22,7 @@ RIGHTS = tuple(Right)
 _EDITS = 0.6  # how often the file has changed when somebody comes to load it
 _DROPS = 0.85  # how often state may be dropped
 _MOST_ERRANDS = 2  # at once
-_DAWDLES = 0.1  # how often somebody on an errand takes his time before the next call
+_DAWDLES = 0.25  # how often somebody on an errand takes his time before the next call
 _PATIENCE = 0.8  # how often whoever waits for a job lets it go on before its own time passes
 
 

@@ -180,7 +180,7 @@ class SimulatedRunner:
             self._world.counters["operator cancelled by the heartbeat"] += 1
             raise ExecutionLostError("the run was cancelled")
         if fate is not Fate.GO:
-            self._attempt.hurt.add("run")
+            self._attempt.fail("run")
         if fate is Fate.LOST:
             raise ExecutionLostError("Spark's JVM is gone")
         if fate is Fate.FAIL:

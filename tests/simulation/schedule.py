@@ -24,12 +24,11 @@ from tests.simulation.process import SimulatedProcess
 from tests.simulation.processes import Processes
 from tests.simulation.programs import programs
 from tests.simulation.run import SimulatedRun
-from tests.simulation.swarm import Swarm, draw_evolving_swarm, draw_swarm
+from tests.simulation.swarm import QUICK_SECONDS, Swarm, draw_evolving_swarm, draw_swarm
 from tests.simulation.versions import EvolvingProgram, UsersFile
 from tests.simulation.world import World
 
 _STEPS_TO_HEAL = 2_000  # an undisturbed run of the longest program takes about 300
-_QUICK_SECONDS = 0.05  # a call of a port
 # How many times as often a process ends at one of these, which it seldom comes to.
 _MORE_OFTEN = {
     CrashPoint.STOP_REACHED: 30,
@@ -57,6 +56,7 @@ _BREAKS_AT = {
 _COLLECTS_THEN = 0.15  # how often somebody collects as soon as a checkpoint is completed, where anybody does
 _COLLECTS_BEFORE = 0.5  # how often somebody has come to collect before a checkpoint breaks, and may have read the run
 _STAYS_AWAY = 0.5  # how often a store that is lost with the answer to what publishes a run stays away
+_TOLD_LATE_AT = (CrashPoint.EPOCH_WRITTEN, CrashPoint.MANIFEST_WRITTEN)
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
 
 
@@ -225,7 +225,7 @@ class Schedule:
         if end is not None:
             self._processes.crash(process, end)
             return
-        if attempt is not None and what is CrashPoint.EPOCH_WRITTEN and self._is_told_late(attempt):
+        if attempt is not None and what in _TOLD_LATE_AT and self._is_told_late(attempt):
             self._disturbances.tell(attempt)
             return
         if what is CrashPoint.CHECKPOINT_COMPLETED and self._is_collected_now():
@@ -263,7 +263,7 @@ class Schedule:
         return "after its grace" if process.grace_calls < 0 else None
 
     def _is_told_late(self, attempt: SimulatedAttempt) -> bool:
-        """Tell whether the process is told to end here, with all that an epoch computed in its hands."""
+        """Tell whether the process is told to end here: an epoch is computed, or a checkpoint all but completed."""
         return (
             self._processes.is_disturbed
             and attempt.grace_calls is None
@@ -301,13 +301,15 @@ class Schedule:
         """Return how long a call takes."""
         if isinstance(what, Awaited):
             left = what.deadline_seconds - self._world.clock.local_seconds
-            return _QUICK_SECONDS if what.is_done else max(left, _QUICK_SECONDS)
+            return QUICK_SECONDS if what.is_done else max(left, QUICK_SECONDS)
         if call is Call.WAIT and isinstance(what, float):
             return what
-        return 1.0 if call is Call.RUN else _QUICK_SECONDS
+        if call is Call.PUT and self._processes.is_disturbed:
+            return self._swarm.put_seconds
+        return 1.0 if call is Call.RUN else QUICK_SECONDS
 
     def _come_near_the_expiry(self, run: SimulatedRun) -> None:
         """Set the store's clock to where the lease of the live attempt runs out, or just before."""
         for live in live_attempts(run.rows):
             self._world.clock.set_store_to(live["lease_expires_at"] + self._random.choice(_NEAR_EXPIRY))
-            self._world.clock.store_seconds -= _QUICK_SECONDS  # which is about to pass
+            self._world.clock.store_seconds -= QUICK_SECONDS  # which is about to pass

@@ -151,7 +151,7 @@ def _ask(call: Call) -> None:
         return
     fiber = current_fiber()
     if fiber is not None:
-        fiber.process.hurt.add("sink")
+        fiber.process.fail("sink")
     raise SinkTargetError("the target", "does not answer", is_passing=True, way_out="wait")
 
 

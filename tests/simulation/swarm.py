@@ -72,6 +72,9 @@ _FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
     (Fate.STRAY, (Call.PUT,)): (0.02, 0.1),
     (Fate.LOST, (Call.PUT_DONE,)): (0.005, 0.03),
     (Fate.FAIL, (Call.GET,)): (0.01, 0.05),
+    (Fate.FAIL, (Call.LIST,)): (0.02, 0.2),
+    (Fate.FAIL, (Call.REMOVE,)): (0.02, 0.2),
+    (Fate.LOST, (Call.REMOVE,)): (0.02, 0.2),
     (Fate.FAIL, (Call.RUN,)): (0.005, 0.02),
     (Fate.LOST, (Call.RUN,)): (0.005, 0.02),
     (Fate.FAIL, (Call.LISTEN,)): (0.02, 0.2),
@@ -86,7 +89,7 @@ _CRASH_AT_POINT_RATES = (0.0, 0.0, 0.02, 0.08)
 # The same, for seeds whose runs let things go; only of those that are branched one is deleted.
 _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
     Event.DISCARD: (0.01, 0.04),
-    Event.COLLECT: (0.005, 0.02),
+    Event.COLLECT: (0.01, 0.04),
     Event.PIN: (0.005, 0.02),
     Event.DELETE: (0.02, 0.06),
     Event.REQUEST: (0.01, 0.04),  # an older checkpoint that is still pending may name what is let go else
@@ -98,11 +101,14 @@ _DRAINS = 0.06  # how likely a seed has persons who drain runs, after which litt
 _BREAKS = 0.06  # how likely a seed has checkpoints that break, and attempts that may fall back behind them
 _STEPS_TO_BREAK = (300, 500, 700)  # it takes two checkpoints, and another attempt after them
 _BRANCHES_TO_BREAK = 0.4  # the same of branches where checkpoints break: they pin some
-_LETS_GO, _BRANCHES = 0.12, 0.15  # how likely a seed has any of these
+_LETS_GO, _BRANCHES = 0.2, 0.15  # how likely a seed has any of these
 _EVOLVING_BRANCHES, _EVOLVING_BREAKS = 0.3, 0.08  # the same of a seed whose file changes
 _EVOLVES_IN_PARTS = 0.8  # how often its attempts drive some epochs each
 _MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
+QUICK_SECONDS = 0.05  # a call of a port
+_PUT_SECONDS = (QUICK_SECONDS, QUICK_SECONDS, 1.5)
+LONG_GRACE_SECONDS = 120.0  # more than what is pending takes
 _RECOVERY_RATE = 0.02  # of calls that hang
 _CALM_EPOCHS = (0, 0, 0, 1, 1, 2, 2, 3, 5)  # else nearly every fault would come before the first durable epoch
 
@@ -114,6 +120,7 @@ class Pace:
     policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     alignment_timeout_seconds: float | None = None
     ignore_edges: bool = False
+    termination_grace_seconds: float = 3.0
     fuses: bool = False  # are its operators on buckets computed inside what takes them
 
     def patient(self) -> Pace:
@@ -128,9 +135,10 @@ class Swarm:
     events: tuple[tuple[float, Event], ...]
     fates: Mapping[Call, tuple[tuple[float, Fate], ...]]
     crash_at_point: float
-    told_late: float  # how likely a process is told to end once all of an epoch is computed, and before it aligns
+    told_late: float  # how likely a process is told to end just before an epoch aligns, or a checkpoint is completed
     stickiness: float  # how likely a fiber that has just gone on goes on again
     splits: float  # how likely reports come in parts
+    put_seconds: float  # how long a file takes to be put
     calm_epochs: int  # how many epochs become durable, if there are as many, before the first fault
     steps: int  # with faults
     most_attempts: int
@@ -170,6 +178,7 @@ def draw_swarm(random: Random, *, branching: float = _BRANCHES, breaking: float 
         told_late=told_late,
         stickiness=random.choice((0.0, 0.5, 0.9)),
         splits=random.choice((0.0, 0.0, 0.3)),
+        put_seconds=random.choice(_PUT_SECONDS),
         calm_epochs=random.choice(_CALM_EPOCHS),
         steps=random.choice(_STEPS_TO_BREAK if breaks else (120, 200, 300) if branches else (60, 120, 200, 300)),
         most_attempts=random.choice((5, 8) if breaks else (2, 3, 5, 8)),
@@ -202,6 +211,7 @@ def undisturbed() -> Swarm:
         told_late=0.0,
         stickiness=1.0,
         splits=0.0,
+        put_seconds=QUICK_SECONDS,
         calm_epochs=0,
         steps=0,
         most_attempts=1,
@@ -236,7 +246,7 @@ def _draw_fates(random: Random, enabled: float) -> dict[Call, dict[Fate, float]]
 
 
 def _draw_pace(random: Random, *, is_told_late: bool, lets_go: bool, breaks: bool) -> Pace:
-    """Draw a pace; who is told late has left nothing before, as a rule, and computes operators inside others."""
+    """Draw a pace; who is told late has left nothing before, as a rule."""
     timeouts = (None, None, None, None, 0.0) if is_told_late else (None, None, 0.0, 0.0, 3.0)
     policy = draw_retention(random) if lets_go and random.random() < 0.7 else CheckpointPolicy()
     return Pace(
@@ -250,7 +260,8 @@ def _draw_pace(random: Random, *, is_told_late: bool, lets_go: bool, breaks: boo
         ),
         alignment_timeout_seconds=random.choice(timeouts),
         ignore_edges=random.random() < 0.1,
-        fuses=random.random() < (0.8 if is_told_late else 0.5),
+        termination_grace_seconds=random.choice((3.0, LONG_GRACE_SECONDS, LONG_GRACE_SECONDS)),
+        fuses=random.random() < 0.5,
     )
 
 

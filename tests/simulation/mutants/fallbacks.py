@@ -14,6 +14,13 @@ _STORE = "store/memory_write.py"
 
 FALLBACKS = (
     Mutant(
+        name="run falls back while an epoch is open",
+        rule="I21",
+        file=_PROTOCOL,
+        old="or state.epochs or state.pending:",
+        new="or state.pending:",
+    ),
+    Mutant(
         name="run falls back though nothing is broken",
         rule="I21",
         file=_FALLBACK,
