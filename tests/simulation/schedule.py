@@ -31,7 +31,7 @@ from tests.simulation.world import World
 _STEPS_TO_HEAL = 2_000  # an undisturbed run of the longest program takes about 300
 # How many times as often a process ends at one of these, which it seldom comes to.
 _MORE_OFTEN = {
-    CrashPoint.STOP_REACHED: 30,
+    CrashPoint.STOP_REACHED: 45,
     CrashPoint.ORIGIN_KEPT: 8,
     **dict.fromkeys(
         (
@@ -56,7 +56,6 @@ _BREAKS_AT = {
 _COLLECTS_THEN = 0.15  # how often somebody collects as soon as a checkpoint is completed, where anybody does
 _COLLECTS_BEFORE = 0.5  # how often somebody has come to collect before a checkpoint breaks, and may have read the run
 _STAYS_AWAY = 0.5  # how often a store that is lost with the answer to what publishes a run stays away
-_TOLD_LATE_AT = (CrashPoint.EPOCH_WRITTEN, CrashPoint.MANIFEST_WRITTEN)
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
 
 
@@ -225,7 +224,8 @@ class Schedule:
         if end is not None:
             self._processes.crash(process, end)
             return
-        if attempt is not None and what in _TOLD_LATE_AT and self._is_told_late(attempt):
+        is_late = what is CrashPoint.EPOCH_WRITTEN or (call is Call.PUT and fiber.is_beside)
+        if attempt is not None and is_late and self._is_told_late(attempt):
             self._disturbances.tell(attempt)
             return
         if what is CrashPoint.CHECKPOINT_COMPLETED and self._is_collected_now():
@@ -263,7 +263,7 @@ class Schedule:
         return "after its grace" if process.grace_calls < 0 else None
 
     def _is_told_late(self, attempt: SimulatedAttempt) -> bool:
-        """Tell whether the process is told to end here: an epoch is computed, or a checkpoint all but completed."""
+        """Tell whether the process is told to end here: an epoch is computed, or a checkpoint being written."""
         return (
             self._processes.is_disturbed
             and attempt.grace_calls is None

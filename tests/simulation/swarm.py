@@ -56,7 +56,7 @@ _EVENT_RATES: Mapping[Event, tuple[float, ...]] = {
     Event.PROBE: (0.01, 0.04),
     Event.DAMAGE: (0.001, 0.004),
     Event.PREEMPT: (0.003, 0.01, 0.03),
-    Event.ABORT: (0.01, 0.03, 0.1),
+    Event.ABORT: (0.02, 0.05, 0.1),
     Event.REQUEST: (0.005, 0.02),
 }
 _FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
@@ -135,7 +135,7 @@ class Swarm:
     events: tuple[tuple[float, Event], ...]
     fates: Mapping[Call, tuple[tuple[float, Fate], ...]]
     crash_at_point: float
-    told_late: float  # how likely a process is told to end just before an epoch aligns, or a checkpoint is completed
+    told_late: float  # how likely a process is told to end just before an epoch aligns, or a checkpoint writes a file
     stickiness: float  # how likely a fiber that has just gone on goes on again
     splits: float  # how likely reports come in parts
     put_seconds: float  # how long a file takes to be put
