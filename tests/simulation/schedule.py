@@ -53,7 +53,8 @@ _BREAKS_AT = {
     CrashPoint.LISTENER_NOTIFIED: 0.5,
     CrashPoint.ATTEMPT_OPENED: 0.3,
 }
-_COLLECTS_THEN = 0.15  # how often somebody collects as soon as a checkpoint is completed, where anybody does
+# How often somebody begins to collect here, where anybody does: a checkpoint lets go, or will name what parts named.
+_COLLECTED_AT, _COLLECTS_THEN = (CrashPoint.CHECKPOINT_COMPLETED, CrashPoint.EPOCH_ALIGNED), 0.15
 _COLLECTS_BEFORE = 0.5  # how often somebody has come to collect before a checkpoint breaks, and may have read the run
 _STAYS_AWAY = 0.5  # how often a store that is lost with the answer to what publishes a run stays away
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
@@ -228,7 +229,7 @@ class Schedule:
         if attempt is not None and is_late and self._is_told_late(attempt):
             self._disturbances.tell(attempt)
             return
-        if what is CrashPoint.CHECKPOINT_COMPLETED and self._is_collected_now():
+        if what in _COLLECTED_AT and self._is_collected_now():
             self._processes.send(collector, process.run)
         if isinstance(what, CrashPoint) and self._is_broken_at(what):
             if self._random.random() < _COLLECTS_BEFORE:
@@ -271,7 +272,7 @@ class Schedule:
         )
 
     def _is_collected_now(self) -> bool:
-        """Tell whether somebody comes for what a new checkpoint lets go: older ones may be pending still."""
+        """Tell whether somebody comes for what a checkpoint lets go: older ones may be pending still."""
         may_be = self._swarm.collects and self._processes.is_disturbed
         return may_be and self._random.random() < _COLLECTS_THEN
 
