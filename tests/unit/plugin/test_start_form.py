@@ -43,6 +43,15 @@ def test_form_asks_what_becomes_of_the_data() -> None:
     assert 'data-name="start_data" data-kind="null"' in text
 
 
+def test_form_cannot_be_sent_before_its_script_is_there() -> None:
+    """A click that comes before would load the page again, and start nothing."""
+    form = make_start_form("kmeans/manual__1", {"k": 3}, checkpoint_id=4, epoch=7)
+
+    text = bytes(answer_page("start.html", form=form, back="x", site="", title="t").body).decode()
+
+    assert ["disabled"] == re.findall(r'<button autocomplete="off" (\w+)>Start</button>', text)
+
+
 @pytest.mark.parametrize(("max_epochs", "shown"), [(12, "8"), (None, "")])
 def test_form_of_a_branch_counts_its_own_epochs_as_its_dag_does(max_epochs: int | None, shown: str) -> None:
     form = make_start_form("kmeans/b", {"max_epochs": max_epochs}, checkpoint_id=2, epoch=5, first_epoch=4)
