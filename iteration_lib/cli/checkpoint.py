@@ -68,7 +68,10 @@ def abort(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json: 
 @click.option("--wait", "wait_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait for it that long.")
 @store_options
 def checkpoint(run_name: str, store_url: str | None, *, wait_seconds: float | None, as_json: bool) -> None:
-    """Ask for a checkpoint of the next epoch that aligns in an attempt that has not failed, whatever the pace."""
+    """Ask for a checkpoint of the next epoch that aligns.
+
+    It is taken whatever the pace; an attempt that has failed leaves it to the next one.
+    """
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         request_id = request_checkpoint(store, found, by=this_person())

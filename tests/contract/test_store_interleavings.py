@@ -179,6 +179,7 @@ class Gate:
         self.is_at_commit = False
         self.reached = threading.Event()
         self.opened = threading.Event()
+        self.reached.set()  # nobody stops before it is set up
 
     def set_up(self, *, is_at_commit: bool) -> None:
         """Let the next call stop."""
