@@ -83,7 +83,7 @@ class SparkRunner:
             return pin_source(source, operator=operator, location=self._location, folder=folder)
         frame = check_frame(source, operator_id=operator.operator_id)
         stream = FrameStream(frame=frame, operator=operator, epoch=None, description=f"pin/{operator.operator_id}")
-        saved = self._frames.write(stream, folder=folder, has_digest=False)
+        saved = self._frames.write(stream, folder=folder)
         return pin_saved(saved.files, operator_id=operator.operator_id)
 
     def open_data(self, pinned: PinnedData, *, is_empty: bool = False) -> Stream:
@@ -158,8 +158,7 @@ class SparkRunner:
             return Materialised(stream=stream, records=(stream.batch.num_rows,), saved=saved)
         self._jobs.check_not_cancelled()
         if isinstance(stream, FrameStream):
-            saved = self._save_frame(stream, target)
-            return Materialised(stream=stream, records=stream.records, saved=saved)
+            return self._save_frame(stream, target)
         if isinstance(stream, BucketStream):
             saved = self._save_buckets(stream, target) if target is not None else None
             return Materialised(stream=stream, records=self._buckets.records(stream), saved=saved)
@@ -244,16 +243,17 @@ class SparkRunner:
         done = self._verified_parts(target.done) if target.done is not None else None
         return self._buckets.write(stream, target, done=done)
 
-    def _save_frame(self, stream: FrameStream, target: Target | None) -> SavedStream | None:
+    def _save_frame(self, stream: FrameStream, target: Target | None) -> Materialised:
+        if target is not None and target.file_format is FileFormat.PARQUET:
+            published, records = self._frames.publish(stream, folder=target.folder)
+            return Materialised(stream=stream, records=records, saved=published)
+        saved = None
         if target is not None:
-            is_published = target.file_format is FileFormat.PARQUET
-            saved = self._frames.write(stream, folder=target.folder, has_digest=is_published)
+            saved = self._frames.write(stream, folder=target.folder)
             target.tell(saved)
-            return saved
-        if stream.saved is None:
-            folder = f"{self._scratch}/{scratch_name(stream.epoch)}/{token_hex(8)}"
-            self._frames.write(stream, folder=folder, has_digest=False)
-        return None
+        elif stream.saved is None:
+            self._frames.write(stream, folder=f"{self._scratch}/{scratch_name(stream.epoch)}/{token_hex(8)}")
+        return Materialised(stream=stream, records=stream.records, saved=saved)
 
     def _release_before(self, epoch: int | None) -> None:
         """Drop what was kept for epochs before the last one."""

@@ -102,25 +102,20 @@ class Frames:
             ) from err
         return stream.collected
 
-    def write(self, stream: FrameStream, *, folder: str, has_digest: bool) -> SavedStream:
+    def write(self, stream: FrameStream, *, folder: str) -> SavedStream:
         """Compute a DataFrame and write it into a folder, in one job; the stream is then read from there."""
-        write = write_rows(self._location, folder, has_digest=has_digest)
-        result = self._run(stream, lambda: stream.frame.mapInArrow(write, RESULT_SCHEMA).toArrow())
-        headers = [json.loads(row["header"]) for row in load_rows(result)]
-        files = [SavedFile(**header["file"]) if header else None for header in headers]
-        schemas = [read_schema(header["schema"]) for header in headers if header]
-        schema = schemas[0] if schemas else self._run(stream, lambda: stream.frame.limit(0).toArrow()).schema
+        saved, records = self._write(stream, folder, has_digest=False)
         struct = stream.frame.schema
-        saved = SavedStream(
-            kind=stream.kind.value,
-            format=FileFormat.PARQUET,
-            schema=dump_schema(schema.with_metadata({_SPARK_SCHEMA: struct.json()})),
-            files=tuple(file for file in files if file is not None),
-        )
         self._drop([stream.frame])
-        stream.frame, stream.saved = self._read(saved, struct), saved
-        stream.records = tuple(file.rows if file is not None else 0 for file in files)
+        stream.frame, stream.saved, stream.records = self._read(saved, struct), saved, records
         return saved
+
+    def publish(self, stream: FrameStream, *, folder: str) -> tuple[SavedStream, tuple[int, ...]]:
+        """Write a DataFrame into a folder that a sink may remove at any time: the stream stays what it was.
+
+        Returns the files, and the rows of each partition.
+        """
+        return self._write(stream, folder, has_digest=True)
 
     def restore(self, saved: SavedStream) -> FrameStream:
         """Return a DataFrame that was written before, its files verified by the executors."""
@@ -150,6 +145,21 @@ class Frames:
 
         result = self._jobs.run(run, operator=None, epoch=None, description="restore")
         return [tuple(json.loads(row["header"])) for row in load_rows(result)]
+
+    def _write(self, stream: FrameStream, folder: str, *, has_digest: bool) -> tuple[SavedStream, tuple[int, ...]]:
+        write = write_rows(self._location, folder, has_digest=has_digest)
+        result = self._run(stream, lambda: stream.frame.mapInArrow(write, RESULT_SCHEMA).toArrow())
+        headers = [json.loads(row["header"]) for row in load_rows(result)]
+        files = [SavedFile(**header["file"]) if header else None for header in headers]
+        schemas = [read_schema(header["schema"]) for header in headers if header]
+        schema = schemas[0] if schemas else self._run(stream, lambda: stream.frame.limit(0).toArrow()).schema
+        saved = SavedStream(
+            kind=stream.kind.value,
+            format=FileFormat.PARQUET,
+            schema=dump_schema(schema.with_metadata({_SPARK_SCHEMA: stream.frame.schema.json()})),
+            files=tuple(file for file in files if file is not None),
+        )
+        return saved, tuple(file.rows if file is not None else 0 for file in files)
 
     def _run(self, stream: FrameStream, collect: Callable[[], pa.Table]) -> pa.Table:
         return self._jobs.run(collect, operator=stream.operator, epoch=stream.epoch, description=stream.description)

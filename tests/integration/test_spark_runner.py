@@ -112,6 +112,27 @@ def test_published_frame_has_the_digest_of_its_rows(harness: Harness, tmp_path: 
         assert RowDigest(rows=file.rows, total=int(str(file.row_digest), 16)) == found
 
 
+@pytest.mark.parametrize("made", ["not yet", "in scratch", "in files", "restored"])
+def test_published_frame_may_be_removed_while_its_stream_is_used(harness: Harness, tmp_path: Path, made: str) -> None:
+    """Sinks take away what was published beside the next epoch, which reads the very stream."""
+    stream = squares(harness)
+    if made == "in scratch":
+        harness.runner.materialise(stream, folder=None)
+    elif made != "not yet":
+        written = harness.write(stream)
+        assert written.saved
+        stream = harness.runner.restore(written.saved) if made == "restored" else stream
+
+    published = harness.write(stream, "published", file_format=FileFormat.PARQUET)
+    assert published.saved
+    for file in published.saved.files:
+        (tmp_path / "run" / file.path).unlink()
+
+    assert 100 == sum(published.records)
+    assert list(range(100)) == sorted(harness.rows(stream)["number"])
+    assert list(range(1, 101)) == sorted(harness.rows(transform(harness, cases.added, given=stream))["number"])
+
+
 def test_frame_of_every_type_comes_back_as_it_was(harness: Harness) -> None:
     stream = transform(harness, cases.nested, given=harness.open(cases.frame_of_data))
     expected = sorted(map(str, stream.frame.collect()))
