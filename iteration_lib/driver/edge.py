@@ -1,8 +1,9 @@
 """Which operators' outputs of an open epoch are durable edges, and how do more become so?
 
 An edge found in the store was left by an earlier attempt, or by this one before. New parts are noted as they are
-complete, from any thread, and marked in one transaction once the epoch has switched to the unaligned checkpoint: after
-`alignment_timeout`, or when the process is told to end. What an operator computed from has to be marked before it, so
+complete, from any thread, and marked once the epoch has switched to the unaligned checkpoint: after
+`alignment_timeout`, or when the process is told to end. From then on each is marked as it is noted, for nobody knows
+how much time is left. What an operator computed from has to be marked before it, so
 an operator behind one that may not be captured waits for the aligned checkpoint (forced-aligned, FLIP-76). In epoch 0
 that goes for the variables' first values too: no checkpoint holds them, and computed again they may be others.
 """
@@ -75,6 +76,7 @@ class Edges:
         self._metrics: dict[str, Mapping[str, float]] = {}
         self._marked: dict[str, set[Range]] = {name: set(edge.ranges) for name, edge in found.items()}
         self._is_unaligned = epoch == NO_EPOCH
+        self._is_ending = False
         self._lock = threading.RLock()
         self._started_seconds = context.clock.monotonic_seconds()
 
@@ -117,7 +119,9 @@ class Edges:
         with self._lock:
             self._noted.setdefault(operator.operator_id, []).append(saved)
             self._metrics[operator.operator_id] = metrics or {}
-            if self.is_due:
+            if self._is_ending:
+                self.mark(UnalignedBy.PREEMPTION)
+            elif self.is_due:
                 self.mark(UnalignedBy.TIMEOUT)
 
     @property
@@ -127,6 +131,12 @@ class Edges:
         if timeout is None:
             return False
         return self._context.clock.monotonic_seconds() - self._started_seconds >= timeout
+
+    def hear_of_end(self) -> None:
+        """Mark what is noted, and from now on each part as it is noted: the process is told to end."""
+        with self._lock:
+            self._is_ending = True
+            self.mark(UnalignedBy.PREEMPTION)
 
     @contextmanager
     def timed(self) -> Iterator[None]:

@@ -22,7 +22,6 @@ from iteration_lib.errors import IterationError, SchemaMismatchError, StateLocat
 from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.operator import Kind, Operator, Role
 from iteration_lib.protocol.state import CRITERIA
-from iteration_lib.protocol.status import UnalignedBy
 from iteration_lib.runner.seam import Invocation, Materialised, Stream
 from iteration_lib.state.saved import SavedStream
 
@@ -153,10 +152,8 @@ class EpochRunner:
             raise
 
     def _capture(self) -> None:
-        try:
-            self._leave_what_is_computed()
-        finally:
-            self._edges.mark(UnalignedBy.PREEMPTION)
+        self._edges.hear_of_end()
+        self._leave_what_is_computed()
 
     def _leave_what_is_computed(self) -> None:
         self._leave_first_values()

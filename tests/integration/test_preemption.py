@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import closing
 from pathlib import Path
@@ -30,6 +30,7 @@ from tests.driven_here import (
     DEADLINE_SECONDS,
     MAX_BUCKETS,
     Here,
+    Killed,
     Latch,
     MortalCoordinator,
     Script,
@@ -235,13 +236,17 @@ def test_nothing_is_captured_of_an_epoch_behind_one_that_no_checkpoint_holds(her
 
 def test_epoch_that_is_held_is_captured_whole_and_needs_no_body_again(here: Here, undisturbed: Here) -> None:
     """Its predecessor's checkpoint completes in the time that is left; tails in files are not written again."""
-    latch = Latch()
-    script = {
-        "epoch_opened@1": lambda: None,  # epoch 0 is not durable by then
-        "manifest_written@0": latch,
-        "waiting": lambda: None if latch.is_open else be_told_to_end(),
-        "edge_marked@1": latch.open,
-    }
+    latch, told = Latch(), list[bool]()
+
+    def be_told_and_let_go() -> None:
+        """Be told to end while the epoch is held, and let the checkpoint go when it is waited for after that."""
+        if told:
+            latch.open()
+            return
+        told.append(True)
+        be_told_to_end()
+
+    script = {"epoch_opened@1": lambda: None, "manifest_written@0": latch, "waiting": be_told_and_let_go}
 
     tell_to_end(here, script=script, patience_seconds=2.0)
     marked, durable = buckets_of(here, 1), here.found.last_durable_epoch
@@ -400,6 +405,12 @@ def test_checkpoint_that_expires_is_not_waited_for_until_the_grace_period_is_ove
 # Interrupted again
 
 
+def marked_by(events: Sequence[Event]) -> list[str]:
+    """Return the operators of which events mark edges in epoch 1."""
+    marks = [event for event in events if isinstance(event, PartsFinished) and event.epoch == 1]
+    return [part.operator_id for event in marks for part in event.parts]
+
+
 class InterruptedCoordinator(MortalCoordinator):
     """Is interrupted by SIGTERM, once, around the call that marks an operator's edge in epoch 1."""
 
@@ -409,9 +420,7 @@ class InterruptedCoordinator(MortalCoordinator):
 
     def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
         """See Coordinator."""
-        marks = [event for event in events if isinstance(event, PartsFinished) and event.epoch == 1]
-        marked = [part.operator_id for event in marks for part in event.parts]
-        if self.is_told or self.operator_id not in marked:
+        if self.is_told or self.operator_id not in marked_by(events):
             return super().apply(run_id, *events, publish=publish)
         type(self).is_told = True
         if self.is_after_commit:
@@ -448,19 +457,44 @@ def test_second_sigterm_while_the_edges_are_marked_ends_the_attempt_in_order(her
 
     run = here.drive()
 
-    assert {} == marked
-    assert without({}) == runs_of(here, 1)
+    assert {"shares": 4} == marked
+    assert without(marked) == runs_of(here, 1)
     assert undisturbed.found.state_digest == run.state_digest
 
 
-def test_second_sigterm_after_the_edges_were_marked_keeps_them(here: Here, undisturbed: Here) -> None:
+def test_process_that_is_killed_within_its_grace_period_leaves_what_it_had_captured(
+    here: Here, undisturbed: Here
+) -> None:
+    """Nobody knows when SIGKILL comes: each edge is marked as soon as its files are complete."""
+
+    class KilledAtTotal(MortalCoordinator):
+        def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
+            if "total" in marked_by(events):
+                self.kill()
+            return super().apply(run_id, *events, publish=publish)
+
+    here.order("end", "paced 1 -")
+    error = here.drive_and_fail(script=until_durable(here), coordinator_class=KilledAtTotal)
+    (here.desk / "end").unlink()
+    marked = buckets_of(here, 1)
+    here.log()
+
+    run = here.drive()
+
+    assert isinstance(error, Killed)
+    assert {"shares": 4} == marked
+    assert without(marked) == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+def test_second_sigterm_after_an_edge_was_marked_keeps_it(here: Here, undisturbed: Here) -> None:
     tell_to_end(here, "paced 1 -", script={"edge_marked@1": be_told_to_end})
     marked = buckets_of(here, 1)
     here.log()
 
     run = here.drive()
 
-    assert {"shares": 4, "total": 1} == marked
+    assert {"shares": 2} == marked
     assert without(marked) == runs_of(here, 1)
     assert undisturbed.found.state_digest == run.state_digest
 
