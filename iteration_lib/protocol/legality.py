@@ -3,8 +3,8 @@
 The markers say what is durable beside the completed checkpoint: operators that finished for good, and the durable edges
 of the epoch that comes next. An operator that is finished has only finished inputs; one that is finished in part has
 all of its wide inputs and the same buckets of its narrow ones; a global one is never finished in part. (The rules are
-those of Flink's VertexFinishedStateChecker; ours sees buckets, so the narrow one is exact.) What the protocol marks is
-always so (I15). It is not so when the operators are others: a new one stands before one that finished, say.
+those of Flink's VertexFinishedStateChecker; ours sees buckets, so the narrow one is exact.) In epoch 0 a variable is an
+input as any other; later the checkpoint holds it. What the protocol marks is always so (I15). It is not so when the operators are others: a new one stands before one that finished, say.
 
 The checkpoint itself is of the last durable epoch (I6), or else somebody has written to the store besides.
 """
@@ -140,7 +140,7 @@ def _offence(
     markers: Markers, vertex: Vertex, input_id: str, source: Vertex | None, exchange: Exchange
 ) -> Offence | None:
     """Return what is wrong between an operator that is finished, or in part, and one of its inputs."""
-    if source is not None and (source.is_variable or markers.status(source) is OperatorStatus.FINISHED):
+    if source is not None and markers.status(source) is OperatorStatus.FINISHED:
         return None
     if markers.status(vertex) is OperatorStatus.FINISHED:
         return Offence(rule=Rule.FINISHED_AFTER_RUNNING, operator_id=vertex.operator_id, input_id=input_id)

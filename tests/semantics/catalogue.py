@@ -476,7 +476,7 @@ GUARDS = (
         "any input counts as finished",
         f"{_UNIT}/test_legality.py::test_finished_operator_with_an_input_that_is_not_is_refused",
         _LEGALITY,
-        "if source is not None and (source.is_variable or markers.status(source) is OperatorStatus.FINISHED):",
+        "if source is not None and markers.status(source) is OperatorStatus.FINISHED:",
         "if source is not None:",
     ),
     _guard(

@@ -234,17 +234,12 @@ def any_part(draw: st.DrawFn, topology: Topology, epoch: int, *, with_variables:
     return NO_EPOCH if vertex.finishes else epoch, part
 
 
-@given(data=st.data(), topology=any_topology(), with_variables=st.booleans())
-def test_whatever_the_protocol_accepts_is_legal_and_used(
-    data: st.DataObject, topology: Topology, *, with_variables: bool
-) -> None:
-    """I15 is enough: no order of parts, of honest drivers, is accepted that could not be resumed from.
-
-    Where the first values of the variables are marked too, all of it is used.
-    """
+@given(data=st.data(), topology=any_topology())
+def test_whatever_the_protocol_accepts_is_legal_and_used(data: st.DataObject, topology: Topology) -> None:
+    """I15 is enough: no order of parts, of honest drivers, is accepted that could not be resumed from."""
     state = _an_unaligned_epoch(0)
     for _ in range(data.draw(st.integers(0, 25))):
-        epoch, part = data.draw(any_part(topology, 0, with_variables=with_variables))
+        epoch, part = data.draw(any_part(topology, 0, with_variables=True))
         state = _sent(state, FIRST.marks(epoch, part))
         state = _marked_for_good(topology, state)
 
@@ -252,8 +247,7 @@ def test_whatever_the_protocol_accepts_is_legal_and_used(
 
         assert () == check_restore(topology, markers)
         assert_plan_is_sound(topology, markers)
-        if with_variables:
-            assert () == usable_edges(topology, markers).unused
+        assert () == usable_edges(topology, markers).unused
 
 
 @given(data=st.data(), topology=any_topology())
