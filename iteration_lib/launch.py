@@ -299,6 +299,16 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     return find_run(store, run.run_id)
 
 
+def check_restorable(store: StoreWithHistory, run: RunRecord) -> None:
+    """Look whether an attempt may go on with a run, for whoever has another process drive it; opens none.
+
+    Raises IterationNotFoundError or DefinitionError for the file as it is now, and RunMismatchError or
+    IllegalRestoreError with the names of all operators that stand in the way.
+    """
+    graph = load_iteration(run.reference).graph()
+    check_continuation(read_continuation(store, run, graph), allow_dropped_state=False)
+
+
 def is_cut_short(store: StoreWithHistory, run: RunRecord, holder: Holder) -> bool:
     """Tell whether the run's last attempt was cut short, or is dead: listeners may not have heard of epochs.
 

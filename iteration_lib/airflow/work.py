@@ -30,7 +30,7 @@ from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind, WarmEngine
 from iteration_lib.errors import ExecutionLostError, IterationError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.interrupt import end_in_order
-from iteration_lib.launch import Drive, Request, drive_run, find_run, is_cut_short, open_store
+from iteration_lib.launch import Drive, Request, check_restorable, drive_run, find_run, is_cut_short, open_store
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.state import Holder
 from iteration_lib.protocol.status import RunStatus
@@ -181,6 +181,7 @@ class RunningEpochs:
             )
             drive_run(store, settings, run, drive)
             return
+        check_restorable(store, run)
         submission = make_submission(
             self._operator,
             run,

@@ -4,7 +4,8 @@ The markers say what is durable beside the completed checkpoint: operators that 
 of the epoch that comes next. An operator that is finished has only finished inputs; one that is finished in part has
 all of its wide inputs and the same buckets of its narrow ones; a global one is never finished in part. (The rules are
 those of Flink's VertexFinishedStateChecker; ours sees buckets, so the narrow one is exact.) In epoch 0 a variable is an
-input as any other; later the checkpoint holds it. What the protocol marks is always so (I15). It is not so when the operators are others: a new one stands before one that finished, say.
+input as any other; later the checkpoint holds it. What the protocol marks is always so (I15). It is not so when the
+operators are others: a new one stands before one that finished, say.
 
 The checkpoint itself is of the last durable epoch (I6), or else somebody has written to the store besides.
 """

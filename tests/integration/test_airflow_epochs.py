@@ -13,12 +13,14 @@ from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from iteration_lib import application
+from iteration_lib import Iteration, application
 from iteration_lib.airflow import StallAlert
 from iteration_lib.airflow.chain import Action
+from iteration_lib.airflow.driver_process import DriverProcess
 from iteration_lib.airflow.operators import EpochsOperator, FinishRunOperator
 from iteration_lib.airflow.work import RunningEpochs
 from iteration_lib.coordinator import Coordinator
@@ -31,7 +33,7 @@ from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import PROJECT
 from tests.driven_here import DEADLINE_SECONDS, KILL, Here
 from tests.failover.driven import wait_until
-from tests.iterations.told import told
+from tests.iterations.told import Block, ToldParams, told
 from tests.protocol_script import claim
 from tests.store_script import new_family
 
@@ -225,6 +227,38 @@ def test_task_takes_the_run_from_another_task_of_its_dag_run_and_from_nobody_els
     action = task(here, dag_run_id="one").run()
 
     assert (Action.PASS, 1) == (action, here.found.epochs)
+
+
+def test_task_of_a_run_that_may_not_go_on_says_which_operators_stand_in_the_way_and_submits_nothing(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when somebody edits the file between two tasks."""
+    task(here).run()
+    before = here.store.list_attempts(here.run.run_id)
+    monkeypatch.setattr(DriverProcess, "run", lambda _: pytest.fail("an application was submitted"))
+    monkeypatch.setattr("iteration_lib.launch.load_iteration", lambda _: edited())
+
+    with pytest.raises(AirflowFailException, match="'raised'"):
+        task(here, runner="spark", end_epoch=3).run()
+
+    assert before == here.store.list_attempts(here.run.run_id)
+
+
+def edited() -> Iteration:
+    """Return the iteration with another body."""
+    other = Iteration("told", params=ToldParams)
+
+    @other.variable
+    def level() -> Block:
+        return {"l": np.ones(2)}
+
+    @other.operator
+    def raised(level: Block) -> Block:
+        return {"l": level["l"] * 2.0}
+
+    other.feedback(level=raised)
+    other.output(level=raised)
+    return other
 
 
 def be_driven_by(here: Here, task: str) -> None:
