@@ -2,7 +2,8 @@
 
 What is verified is whatever an attempt, a reader of the outputs or a person who goes back may want: the manifests of
 the completed and subsumed checkpoints and every file that they name, what operators that finished for good left, the
-durable edges in force, inputs that were copied into the run's folder, and what was published.
+durable edges in force, inputs that were copied into the run's folder, and what was published. A run that is deleted
+goes on no more: of it only the checkpoints are wanted that somebody keeps, and what they name.
 """
 
 from __future__ import annotations
@@ -73,14 +74,10 @@ def _verify(
     if checkpoint_id is not None:
         check.checkpoint(run, _find(run, checkpoints, checkpoint_id))
         return tuple(check.files)
-    for operator in store.list_operators(run.run_id):
-        if operator.output is not None:
-            check.stream(f"operator {operator.operator_id!r}", SavedStream.from_json(operator.output))
-    for part in parts_in_force(run, store.list_operators(run.run_id), store.list_live_parts(run.run_id)):
-        buckets = show_buckets(((part.first_bucket, part.end_bucket),))
-        where = f"of epoch {part.epoch}" if part.epoch != NO_EPOCH else "for good"
-        check.stream(f"edge of {part.operator_id!r} {where}, buckets {buckets}", SavedStream.from_json(part.output))
-    for pin in store.list_pins(run.run_id):
+    is_deleted = (store.find_run(run.run_id) or run).status is RunStatus.DELETED
+    if not is_deleted:
+        check.what_goes_on(store, run)
+    for pin in store.list_pins(run.run_id) if not is_deleted or any(known.has_files for known in checkpoints) else ():
         for file in pinned_from_json(pin.pin).files:
             if is_own(file.path):
                 check.file(f"data stream {pin.name!r}", file.path, size_bytes=file.size_bytes, sha256=file.version)
@@ -114,6 +111,17 @@ class _Check:
     location: StateLocation
     files: list[CheckedFile] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+
+    def what_goes_on(self, store: History, run: RunRecord) -> None:
+        """Verify what the next attempt finds beside checkpoints: of finished operators, and edges in force."""
+        operators = store.list_operators(run.run_id)
+        for operator in operators:
+            if operator.output is not None:
+                self.stream(f"operator {operator.operator_id!r}", SavedStream.from_json(operator.output))
+        for part in parts_in_force(run, operators, store.list_live_parts(run.run_id)):
+            buckets = show_buckets(((part.first_bucket, part.end_bucket),))
+            where = f"of epoch {part.epoch}" if part.epoch != NO_EPOCH else "for good"
+            self.stream(f"edge of {part.operator_id!r} {where}, buckets {buckets}", SavedStream.from_json(part.output))
 
     def checkpoint(self, run: RunRecord, checkpoint: CheckpointRecord) -> None:
         """Verify a checkpoint's manifest and what it names, and what readers of published outputs see."""

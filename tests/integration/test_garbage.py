@@ -30,7 +30,8 @@ from iteration_lib.driver.context import Silent
 from iteration_lib.errors import OperatorFailedError, StateCorruptedError
 from iteration_lib.garbage import Collection, Fate, collect_garbage
 from iteration_lib.garbage.judgement import writer_of
-from iteration_lib.protocol.event import CheckpointRequested
+from iteration_lib.protocol.event import CheckpointRequested, RunDeleted
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import CheckpointKind, CheckpointStatus, RunStatus
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.files import write_bytes
@@ -499,6 +500,21 @@ def test_of_a_deleted_run_what_is_not_discarded_stays_and_then_nothing(in_memory
 
     assert {"checkpoint-000002.json", "epoch-000001", "finished", "pins"} == kinds
     assert not in_memory.folder.exists()
+
+
+def test_what_went_with_a_deleted_run_is_not_missed(in_memory: Here) -> None:
+    """Its rows stay: they name edges, operators' outputs and copied input that nobody needs any more."""
+    kill(in_memory, "edge_marked@1", **AT_ONCE)
+    coordinator = Coordinator(in_memory.store)
+    (live,) = in_memory.store.list_attempts(in_memory.run.run_id)
+    event = RunDeleted(deleted_by="ann", gone_attempt_id=live.attempt_id)
+    coordinator.apply(in_memory.run.run_id, event)
+    coordinator.discard(in_memory.run.run_id, CheckpointPolicy())
+
+    collect(in_memory, is_deleted=True)
+
+    assert not in_memory.folder.exists()
+    assert [] == bad_files(in_memory)
 
 
 def test_files_of_others_stay_and_are_told(in_memory: Here) -> None:
