@@ -97,7 +97,10 @@ def _driven_by(live: AttemptRecord | None) -> str | None:
     holder = live.holder.describe()
     if is_gone(live.holder):
         return f"{holder}, which is gone: the next attempt takes the run over"
-    return f"{holder}; its lease runs out {instant(live.lease_expires_at)} unless it is renewed"
+    until = instant(live.lease_expires_at)
+    if live.is_lease_over:
+        return f"{holder}, whose lease ran out {until}: the next attempt takes the run over"
+    return f"{holder}; its lease runs out {until} unless it is renewed"
 
 
 def _checkpoint_json(planned: RunPlan) -> Json | None:

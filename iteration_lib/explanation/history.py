@@ -8,6 +8,7 @@ from datetime import datetime
 from iteration_lib.protocol.status import CheckpointStatus, StopKind
 from iteration_lib.store.record import (
     AttemptRecord,
+    BranchRecord,
     CheckpointRecord,
     CommittableRecord,
     EpochRecord,
@@ -39,6 +40,7 @@ class RunHistory:
     fallbacks: tuple[FallbackRecord, ...] = ()
     notices: tuple[NoticeRecord, ...] = ()
     committables: tuple[CommittableRecord, ...] = ()
+    branch: BranchRecord | None = None
 
     def attempt(self, fencing_token: int) -> AttemptRecord | None:
         """Return the attempt that holds, or held, a token."""
@@ -147,4 +149,5 @@ def read_history(store: History, run: RunRecord) -> RunHistory:
         fallbacks=store.list_fallbacks(run.run_id),
         notices=store.list_notices(run.run_id),
         committables=store.list_committables(run.run_id),
+        branch=store.find_branch(run.run_id),
     )

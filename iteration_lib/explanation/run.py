@@ -8,9 +8,13 @@ from iteration_lib.errors import UsageError
 from iteration_lib.explanation.checkpoint import explain_checkpoint
 from iteration_lib.explanation.epoch import covering_checkpoint, explain_decision, explain_epoch, held_by_checkpoints
 from iteration_lib.explanation.history import RunHistory
+from iteration_lib.marker import edges_of, kept_in_force
+from iteration_lib.process import is_gone
+from iteration_lib.protocol.bucket_range import show_share
 from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, StopKind
-from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord
+from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord, PartRecord
 from iteration_lib.view import Json, attempt_json, checkpoint_json, instant
 
 
@@ -61,6 +65,7 @@ def _checkpoints_of(history: RunHistory, epoch: EpochRecord) -> Iterator[Checkpo
 
 def _run(history: RunHistory) -> Iterator[str]:
     run = history.run
+    yield from _branching(history)
     yield from _stops(history)
     if run.terminated_by is not None:
         last = next(e for e in reversed(history.epochs) if e.status is EpochStatus.DURABLE)
@@ -82,12 +87,31 @@ def _run(history: RunHistory) -> Iterator[str]:
     if last_attempt is None:
         yield "nobody has driven it yet"
     elif last_attempt.ended_at is None:
-        yield (
-            f"{history.describe_attempt(last_attempt.fencing_token)} drives it; its lease runs out "
-            f"{instant(last_attempt.lease_expires_at)} unless it is renewed"
-        )
+        yield _driving(history, last_attempt)
     else:
         yield f"nobody drives it: {_outcome(last_attempt)}"
+
+
+def _branching(history: RunHistory) -> Iterator[str]:
+    branch = history.branch
+    if branch is not None:
+        where = f"of run {branch.origin_run_id}" if branch.origin_run_id is not None else f"in {branch.uri}"
+        known = (
+            f"checkpoint {branch.origin_checkpoint_id}" if branch.origin_checkpoint_id is not None else "a savepoint"
+        )
+        when = instant(branch.branched_at)
+        yield f"{branch.branched_by} had it begin behind epoch {branch.epoch}, from {known} {where}, {when}"
+
+
+def _driving(history: RunHistory, attempt: AttemptRecord) -> str:
+    """Say whether an attempt that has not ended drives the run: its process may be gone, or its lease over."""
+    who = history.describe_attempt(attempt.fencing_token)
+    until = instant(attempt.lease_expires_at)
+    if is_gone(attempt.holder):
+        return f"nobody drives it: {who} is gone without a word, and the next attempt takes the run over"
+    if attempt.is_lease_over:
+        return f"nobody is known to drive it: the lease of {who} ran out {until}, and any attempt may take the run over"
+    return f"{who} drives it; its lease runs out {until} unless it is renewed"
 
 
 def _stops(history: RunHistory) -> Iterator[str]:
@@ -154,7 +178,24 @@ def _operator(history: RunHistory, operator: OperatorRecord) -> Iterator[str]:
     marked_by = operator.fencing_token
     who = f" by {history.describe_attempt(marked_by)}" if marked_by is not None else ""
     yield f"finished for good before epoch {operator.finished_epoch} was durable, marked{who}"
+    branch = history.branch
+    if branch is not None and operator.operator_id in kept_in_force([operator], branch):
+        yield "was not run: it had finished in the checkpoint that the run began from, and its output was copied"
+    yield from _going_on(history, operator)
     computed = {known.fencing_token for known in history.epochs}
     later = [str(token) for token in sorted(computed) if marked_by is not None and token > marked_by]
     if later:
         yield f"skipped by attempt {' and '.join(later)}: its output is read from its files"
+
+
+def _going_on(history: RunHistory, operator: OperatorRecord) -> Iterator[str]:
+    """Say what earlier attempts had left of an operator that another one finished."""
+    left: dict[int, list[PartRecord]] = {}
+    for part in history.parts:
+        is_of_it = (part.epoch, part.operator_id, part.voided_at) == (NO_EPOCH, operator.operator_id, None)
+        if is_of_it and part.fencing_token != operator.fencing_token:
+            left.setdefault(part.fencing_token, []).append(part)
+    for token, parts in sorted(left.items()):
+        for edge in edges_of(parts):
+            share = show_share(edge.finished, edge.total)
+            yield f"attempt {token} had left a durable edge of it, {share}, which was not run again"

@@ -10,9 +10,13 @@ import pytest
 
 from iteration_lib.errors import UsageError
 from iteration_lib.explanation import RunHistory, explain_run
+from iteration_lib.process import this_holder
 from iteration_lib.protocol import Event
-from tests.protocol_script import FIRST, SECOND, Sender, claim, drains, resumes, stops
-from tests.told_history import at, told
+from iteration_lib.protocol.state import NO_EPOCH, RunId
+from iteration_lib.protocol.status import RestoreMode
+from iteration_lib.store.record import BranchRecord
+from tests.protocol_script import FIRST, SECOND, Sender, claim, drains, part, resumes, stops
+from tests.told_history import NOON, at, told
 
 WHO = "process 7 on here"
 ALL_DONE = "it had reached the last of the epochs that it was asked for"
@@ -54,6 +58,64 @@ def test_run_that_goes_on_says_who_drives_it_or_why_nobody_does(
     batches: tuple[tuple[Event, ...], ...], said: str
 ) -> None:
     assert [said] == because(told(*batches))
+
+
+def test_run_whose_attempt_is_dead_says_that_nobody_drives_it() -> None:
+    """Its process is proved to be gone on this machine; of one elsewhere the lease tells."""
+    history = told((claim(),))
+    (attempt,) = history.attempts
+    gone = replace(this_holder(), process_started=this_holder().process_started + "0")
+
+    silent = because(replace(history, attempts=(replace(attempt, is_lease_over=True),)))
+    dead = because(replace(history, attempts=(replace(attempt, holder=gone),)))
+
+    over = f"the lease of attempt 1, {WHO} ran out {at(30)}"
+    assert [f"nobody is known to drive it: {over}, and any attempt may take the run over"] == silent
+    taken = f"attempt 1, {gone.describe()} is gone without a word, and the next attempt takes the run over"
+    assert [f"nobody drives it: {taken}"] == dead
+
+
+def test_branch_says_from_what_it_began_and_which_operators_had_finished_there() -> None:
+    history = told((claim(), FIRST.finishes("scaled")))
+    origin = BranchRecord(
+        run_id=history.run.run_id,
+        origin_run_id=RunId("the-origin"),
+        origin_checkpoint_id=2,
+        epoch=1,
+        uri="/runs/the-origin",
+        manifest_path="checkpoint.json",
+        manifest_sha256="0" * 64,
+        mode=RestoreMode.NO_CLAIM,
+        keeps=("scaled",),
+        branched_by="ann",
+        branched_at=NOON,
+        released_at=None,
+    )
+    branch = replace(history, branch=origin)
+    savepoint = replace(origin, origin_run_id=None, origin_checkpoint_id=None)
+
+    assert f"ann had it begin behind epoch 1, from checkpoint 2 of run the-origin, {at(0)}" == because(branch)[0]
+    said = because(replace(history, branch=savepoint))[0]
+    assert f"ann had it begin behind epoch 1, from a savepoint in /runs/the-origin, {at(0)}" == said
+    assert (
+        "was not run: it had finished in the checkpoint that the run began from, and its output was copied"
+        in (listed(branch, "operators")[0]["because"])
+    )
+    others = replace(history, branch=replace(origin, keeps=()))
+    assert not [line for line in listed(others, "operators")[0]["because"] if line.startswith("was not run")]
+
+
+def test_operator_that_an_attempt_finished_for_another_says_what_was_left_to_it() -> None:
+    left = part("scaled", 0, 2, total=4)
+    history = told(
+        (claim(), FIRST.marks(NO_EPOCH, left)),
+        (claim(2, takeover=True), SECOND.marks(NO_EPOCH, part("scaled", 2, 4, total=4)), SECOND.finishes("scaled")),
+    )
+
+    assert [
+        f"finished for good before epoch 0 was durable, marked by attempt 2, {WHO}",
+        "attempt 1 had left a durable edge of it, buckets 0 to 1 of 4, which was not run again",
+    ] == listed(history, "operators")[0]["because"]
 
 
 def test_run_that_terminates_says_by_which_rule_and_what_is_left() -> None:
