@@ -15,7 +15,7 @@ from iteration_lib.driver.restore import read_manifest, read_origin_manifest
 from iteration_lib.driver.sinks import open_sinks, or_given_up, other_target
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IterationError, RunStoppedError
-from iteration_lib.marker import kept_in_force
+from iteration_lib.marker import edges_of, kept_in_force, parts_in_force
 from iteration_lib.model.definition import load_iteration
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop
@@ -24,7 +24,7 @@ from iteration_lib.planning.input import CheckedPin, check_pins, check_unpinned,
 from iteration_lib.planning.reading import check_durable, check_outputs, check_restored
 from iteration_lib.planning.rows import PlanRows, is_still, read_rows
 from iteration_lib.protocol.legality import check_restored_epoch
-from iteration_lib.protocol.resume import ResumePlan, UnusedEdge, plan_resume
+from iteration_lib.protocol.resume import Action, ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.savepoint import finished_in_force
 from iteration_lib.state.manifest import Manifest
@@ -110,7 +110,7 @@ def _plan(store: StoreWithHistory, rows: PlanRows, params: type | None, *, allow
         *offences,
         *_check_sinks(store, rows, params),
     ]
-    resume = _resume(_as_if_kept(store, rows)) if rows.runs_epochs else None
+    resume = _resume(_as_if_kept(store, rows), rows) if rows.runs_epochs else None
     manifest, checkpoint, problems = _checkpoint(rows)
     pins = check_pins(store, rows) if resume is not None else ()
     if resume is not None:
@@ -186,17 +186,26 @@ def _as_if_kept(store: History, rows: PlanRows) -> Continuation:
     return replace(continuation, markers=markers)
 
 
-def _resume(continuation: Continuation) -> ResumePlan:
-    """Return what becomes of the operators, and of the edges that other operators have left."""
+def _resume(continuation: Continuation, rows: PlanRows) -> ResumePlan:
+    """Return what becomes of the operators, and of the edges that other operators have left, or that are ignored."""
     topology = topology_of(continuation.graph, max_buckets=continuation.run.max_buckets)
     plan = plan_resume(topology, continuation.kept)
-    reason = "the operators are not those that left it"
+    others = [edge for edge in continuation.markers.edges if edge not in continuation.kept.edges]
+    ignored = edges_of(parts_in_force(rows.run, rows.operators, rows.ignored))
     voided = tuple(
         UnusedEdge(operator_id=edge.operator_id, buckets=edge.finished, reason=reason)
-        for edge in continuation.markers.edges
-        if edge not in continuation.kept.edges
+        for edges, reason in (
+            (others, "the operators are not those that left it"),
+            (ignored, "edges are ignored"),
+        )
+        for edge in edges
     )
-    return replace(plan, unused=(*voided, *plan.unused))
+    reasons = {edge.operator_id: f"its edge is not used: {edge.reason}" for edge in voided}
+    steps = tuple(
+        replace(step, reason=reasons.get(step.vertex.operator_id, step.reason)) if step.action is Action.RUN else step
+        for step in plan.steps
+    )
+    return replace(plan, steps=steps, unused=(*voided, *plan.unused))
 
 
 def _checkpoint(rows: PlanRows) -> tuple[Manifest | None, RestoredCheckpoint | None, tuple[str, ...]]:

@@ -28,7 +28,8 @@ from iteration_lib.store.seam import History
 class PlanRows:
     """The rows that a plan is made of.
 
-    `held` is the branch that the run is, as long as it begins with what it started from; `stop` is in force.
+    `held` is the branch that the run is, as long as it begins with what it started from; `stop` is in force. `ignored`
+    are live parts that a person wants to do without: they are not among `parts`.
     """
 
     run: RunRecord
@@ -37,6 +38,7 @@ class PlanRows:
     continuation: Continuation
     operators: tuple[OperatorRecord, ...]
     parts: tuple[PartRecord, ...]
+    ignored: tuple[PartRecord, ...]
     pins: tuple[PinRecord, ...]
     completed: CheckpointRecord | None
     held: BranchRecord | None
@@ -75,14 +77,15 @@ class PlanRows:
 def read_rows(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool) -> PlanRows:
     """Read what a plan is made of; `is_still` tells whether the run went on meanwhile."""
     run_id = run.run_id
-    branch = store.find_branch(run_id)
+    branch, parts = store.find_branch(run_id), store.list_live_parts(run_id)
     return PlanRows(
         run=run,
         live=live_attempt(store, run),
         stop=next((stop for stop in store.list_stops(run_id) if stop.is_in_force), None),
         continuation=read_continuation(store, run, graph, ignore_edges=ignore_edges),
         operators=store.list_operators(run_id),
-        parts=() if ignore_edges else store.list_live_parts(run_id),
+        parts=() if ignore_edges else parts,
+        ignored=parts if ignore_edges else (),
         pins=store.list_pins(run_id),
         completed=store.find_completed(run_id),
         held=branch if branch is not None and branch.holds_origin else None,

@@ -86,12 +86,24 @@ def test_run_whose_checkpoint_is_not_of_its_last_durable_epoch_is_neither_driven
     assert before == bench.run
 
 
+def reason(planned: RunPlan, operator_id: str) -> str:
+    """Return why an operator is skipped or run."""
+    assert planned.resume is not None
+    step = planned.resume.step(operator_id)
+    assert step is not None
+    return step.reason
+
+
 def test_plan_that_ignores_edges_is_what_an_attempt_does_that_ignores_them(bench: InMemory) -> None:
     bench.drive_until_broken()
     bench.mend()
 
-    planned = actions(plan(bench, ignore_edges=True))
+    ignoring = plan(bench, ignore_edges=True)
+    planned = actions(ignoring)
     bench.drive(ignore_edges=True)
+
+    assert "its edge is not used: edges are ignored" == reason(ignoring, "sums")
+    assert "it had not finished" == reason(ignoring, "moved")
 
     assert {
         "scaled": (Action.SKIPPED, ()),
@@ -465,6 +477,8 @@ def test_other_operators_are_said_and_void_what_the_epoch_had_left(bench: InMemo
     assert [("sums", ALL, "the operators are not those that left it")] == [
         (edge.operator_id, edge.buckets, edge.reason) for edge in planned.resume.unused
     ]
+    assert "its edge is not used: the operators are not those that left it" == reason(planned, "sums")
+    assert "it had not finished" == reason(planned, "moved")
 
 
 def test_other_code_is_a_refusal(bench: InMemory) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,22 @@ def test_stop_that_is_in_force_is_shown_with_who_asked(
         "resumed_by": None,
         "resumed_at": None,
     } == plan_json(planned)["stop"]
+
+
+def test_attempt_whose_lease_is_over_is_not_said_to_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have died on another machine, where no process can be looked for."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration()
+    bench.open()
+    Coordinator(bench.store).apply(bench.run.run_id, claim())
+
+    planned = plan_run(bench.store, bench.run)
+    assert planned.live is not None
+    dead = replace(planned, live=replace(planned.live, is_lease_over=True))
+
+    until = planned.live.lease_expires_at.isoformat(timespec="milliseconds")
+    who = planned.live.holder.describe()
+    assert f"{who}; its lease runs out {until} unless it is renewed" == plan_json(planned)["driven_by"]
+    assert f"{who}, whose lease ran out {until}: the next attempt takes the run over" == plan_json(dead)["driven_by"]
