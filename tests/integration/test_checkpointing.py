@@ -13,10 +13,12 @@ from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
+import psycopg2
 import pytest
 
 from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.driver.background import Job
+from iteration_lib.driver.restore import read_manifest
 from iteration_lib.errors import (
     CheckpointFailedError,
     OperatorFailedError,
@@ -29,11 +31,13 @@ from iteration_lib.protocol.event import CheckpointAborted, CheckpointDeclined, 
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
+from iteration_lib.state.location import StateLocation
 from iteration_lib.store.postgres import PostgresStore
 from tests.driven_here import DEADLINE_SECONDS, KILL, TIMER, Here, Latch, MortalCoordinator
 from tests.failover.driven import wait_until
 from tests.iterations.reusing import reusing
 from tests.iterations.steered import steered
+from tests.sink_reader import dsn
 from tests.store_script import history
 
 pytestmark = pytest.mark.postgres
@@ -100,6 +104,37 @@ def test_next_epoch_computes_but_does_not_align_while_a_checkpoint_is_being_writ
     assert ["DURABLE"] * EPOCHS == here.statuses
     assert here.epochs[1].aligned_at > here.epochs[1].held_at
     assert undisturbed.found.state_digest == run.state_digest
+
+
+def test_run_is_locked_by_nobody_while_an_operator_runs_and_a_checkpoint_is_written(here: Here) -> None:
+    """Whoever wants to abort, to stop or to take over waits for no body and no file (B1.20)."""
+    here.order("hold", "paced 1 -")
+    latch = Latch()
+    with here.driving(script={MANIFEST_0: latch}) as driving, latch:
+        wait_until((here.desk / "held").exists, "epoch 1 to be computed")
+        with closing(psycopg2.connect(dsn(str(here.store.url)))) as other, other.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM runs WHERE run_id = %s FOR UPDATE SKIP LOCKED", (here.run.run_id,))
+            found = cursor.fetchall()
+        here.clear("hold")
+        latch.open()
+        driving.exception(DEADLINE_SECONDS)
+
+    assert [(1,)] == found
+
+
+def test_manifest_says_of_each_operator_whether_it_has_finished_and_so_do_later_ones(here: Here) -> None:
+    """One that runs in every epoch has finished with the last of them; a later attempt repeats what it found."""
+    here.drive(until_epoch=1)
+    here.drive()
+
+    location = StateLocation(here.run.state_uri).below(here.run.run_id)
+    first, second, final = (read_manifest(location, known).operators for known in here.checkpoints)
+
+    for_good = {known.operator_id for known in here.iteration.graph().operators if known.finishes}
+    assert for_good
+    assert {name: "FINISHED" if name in for_good else "RUNNING" for name in first} == first
+    assert first == second
+    assert dict.fromkeys(first, "FINISHED") == final
 
 
 def test_alignment_is_held_for_nobody_where_the_checkpoint_is_quick(undisturbed: Here) -> None:

@@ -186,6 +186,16 @@ GUARDS = (
         "    AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL;",
     ),
     _guard(
+        "B1.20",
+        "an epoch is computed under the run's lock",
+        "integration/test_checkpointing.py::"
+        "test_run_is_locked_by_nobody_while_an_operator_runs_and_a_checkpoint_is_written",
+        "iteration_lib/driver/drive.py",
+        "                result = runner.run(is_saved=boundary.expects_checkpoint(epoch))\n",
+        "                with context.store.transaction(context.run.run_id):\n"
+        "                    result = runner.run(is_saved=boundary.expects_checkpoint(epoch))\n",
+    ),
+    _guard(
         "B2.1",
         "nobody hears a decline",
         f"{_UNIT}/test_rules.py::test_every_event_has_one_rule",
@@ -423,6 +433,15 @@ GUARDS = (
         "if merged and merged[-1][1] > first:",
     ),
     _guard(
+        "B4.3",
+        "a later manifest forgets who had finished",
+        "integration/test_checkpointing.py::"
+        "test_manifest_says_of_each_operator_whether_it_has_finished_and_so_do_later_ones",
+        "iteration_lib/driver/checkpoint.py",
+        "bool(snapshot.outputs) or operator.name in snapshot.finished",
+        "bool(snapshot.outputs) or (operator.name in snapshot.finished and snapshot.epoch == 0)",
+    ),
+    _guard(
         "B4.4",
         "a global operator may be half finished",
         f"{_UNIT}/test_legality.py::test_global_operator_that_is_half_finished_is_refused",
@@ -478,6 +497,23 @@ GUARDS = (
         _LEGALITY,
         "if source is not None and markers.status(source) is OperatorStatus.FINISHED:",
         "if source is not None:",
+    ),
+    _guard(
+        "B4.8",
+        "first values that are computed again count as finished",
+        f"{_UNIT}/test_legality.py::test_edge_of_epoch_0_without_the_first_values_that_it_was_computed_from_is_refused",
+        _LEGALITY,
+        "if source is not None and markers.status(source) is OperatorStatus.FINISHED:",
+        "if source is not None and (source.is_variable or markers.status(source) is OperatorStatus.FINISHED):",
+    ),
+    _guard(
+        "B4.8",
+        "an epochs task submits before it looks",
+        "integration/test_airflow_epochs.py::"
+        "test_task_of_a_run_that_may_not_go_on_says_which_operators_stand_in_the_way_and_submits_nothing",
+        "iteration_lib/airflow/work.py",
+        "        check_restorable(store, run)\n",
+        "",
     ),
     _guard(
         "B4.8",
@@ -599,6 +635,23 @@ GUARDS = (
         f"{_PROTOCOL}/finished.py",
         "    state, voided = void_edges(state)\n",
         "    voided: tuple[Command, ...] = ()\n",
+    ),
+    _guard(
+        "B5.8",
+        "an operator that is gone takes its edge with it unasked",
+        "unit/test_planning.py::"
+        "test_operator_that_is_gone_with_what_it_left_in_the_open_epoch_is_refused_unless_that_may_go",
+        "iteration_lib/model/evolution.py",
+        "{*finished, *stateful, *captured}",
+        "{*finished, *stateful}",
+    ),
+    _guard(
+        "B5.8",
+        "edges are used that a person ignores",
+        "integration/test_edited_run_verbs.py::test_open_epoch_begins_anew_where_a_person_ignores_its_edges",
+        f"{_PROTOCOL}/edge.py",
+        "    if ignore_edges:\n",
+        "    if ignore_edges and not state.edges:\n",
     ),
     _guard(
         "B5.9",

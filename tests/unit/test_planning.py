@@ -518,6 +518,35 @@ def test_operator_whose_state_would_be_lost_is_refused_unless_it_may_be(bench: I
     assert (Action.RUN, ALL) == actions(allowed)["s2"]
 
 
+ASIDE = """@planned.operator
+def aside(centre):
+    return {"at": centre["at"] + 1.0}
+
+
+planned.output(aside=aside)
+
+
+@planned.operator
+def moved("""
+
+
+def test_operator_that_is_gone_with_what_it_left_in_the_open_epoch_is_refused_unless_that_may_go(
+    bench: InMemory,
+) -> None:
+    """It is no state of a checkpoint, but a durable edge (B5.8)."""
+    bench.write_iteration(SOURCE.replace("@planned.operator\ndef moved(", ASIDE))
+    bench.open()
+    bench.drive_until_broken()
+    bench.write_iteration()
+
+    refused, allowed = plan(bench), plan(bench, allow_dropped_state=True)
+
+    assert ["'aside' is gone, and has state"] == [
+        refusal.removeprefix("operator ").partition(";")[0] for refusal in refused.refusals
+    ]
+    assert () == allowed.refusals
+
+
 def test_parameters_that_the_iteration_takes_no_more_are_a_refusal(bench: InMemory) -> None:
     bench.write_iteration(SOURCE.replace("    broken: str\n", "    broken: str\n    also: str\n"))
 
