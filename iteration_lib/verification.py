@@ -69,12 +69,13 @@ def _verify(
     store: History, run: RunRecord, checkpoint_id: int | None, *, passing_over: frozenset[str] = frozenset()
 ) -> tuple[CheckedFile, ...]:
     """Read the rows of a run, and verify the files that they name."""
+    run = replace(run, status=(store.find_run(run.run_id) or run).status)
     check = _Check(location=StateLocation(run.state_uri).below(run.run_id), seen=set(passing_over))
     checkpoints = store.list_checkpoints(run.run_id)
     if checkpoint_id is not None:
         check.checkpoint(run, _find(run, checkpoints, checkpoint_id))
         return tuple(check.files)
-    is_deleted = (store.find_run(run.run_id) or run).status is RunStatus.DELETED
+    is_deleted = run.status is RunStatus.DELETED
     if not is_deleted:
         check.what_goes_on(store, run)
     for pin in store.list_pins(run.run_id) if not is_deleted or any(known.has_files for known in checkpoints) else ():

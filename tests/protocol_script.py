@@ -118,7 +118,7 @@ class Sender:
             attempt_id=self.attempt_id,
             fencing_token=self.token,
             operator_id=operator_id,
-            output={"files": [output]},
+            output={"files": [{"path": output}]},
         )
 
     def triggers(self, epoch: int, **participants: int) -> CheckpointTriggered:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from iteration_lib.errors import UsageError
 from iteration_lib.explanation.checkpoint import explain_checkpoint
 from iteration_lib.explanation.epoch import covering_checkpoint, explain_decision, explain_epoch, held_by_checkpoints
 from iteration_lib.explanation.history import RunHistory
-from iteration_lib.marker import edges_of, kept_in_force
+from iteration_lib.marker import edges_of
 from iteration_lib.process import is_gone
 from iteration_lib.protocol.bucket_range import show_share
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, StopKind
+from iteration_lib.state.copies import ORIGIN
 from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord, PartRecord
 from iteration_lib.view import Json, attempt_json, checkpoint_json, instant
 
@@ -178,14 +180,19 @@ def _operator(history: RunHistory, operator: OperatorRecord) -> Iterator[str]:
     marked_by = operator.fencing_token
     who = f" by {history.describe_attempt(marked_by)}" if marked_by is not None else ""
     yield f"finished for good before epoch {operator.finished_epoch} was durable, marked{who}"
-    branch = history.branch
-    if branch is not None and operator.operator_id in kept_in_force([operator], branch):
+    if _is_copied(operator):
         yield "was not run: it had finished in the checkpoint that the run began from, and its output was copied"
     yield from _going_on(history, operator)
     computed = {known.fencing_token for known in history.epochs}
     later = [str(token) for token in sorted(computed) if marked_by is not None and token > marked_by]
     if later:
         yield f"skipped by attempt {' and '.join(later)}: its output is read from its files"
+
+
+def _is_copied(operator: OperatorRecord) -> bool:
+    """Tell whether an operator's output is what a branch has copied: it lies where those copies do."""
+    files: Any = (operator.output or {}).get("files", ())  # Any: JSON
+    return any(file["path"].partition("/")[2].startswith(f"{ORIGIN}/") for file in files)
 
 
 def _going_on(history: RunHistory, operator: OperatorRecord) -> Iterator[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from iteration_lib.errors import IterationNotFoundError
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.model.carry import user_name
 from iteration_lib.model.code import code_digest, code_digest_with_names
 from iteration_lib.model.graph import Graph
@@ -79,6 +80,8 @@ def load_iteration(reference: str) -> Iteration:
                 reference, f"there is no module {err.name!r} on the Python path; check the name, or set PYTHONPATH"
             ) from err
         raise IterationNotFoundError(reference, f"its module needs {err.name!r}, which is not installed") from err
+    except ToldToEnd:  # by a signal, while the module was imported
+        raise
     except (Exception, SystemExit) as err:  # the module is the user's, and may raise anything while it is imported
         raise IterationNotFoundError(
             reference, f"its module cannot be imported: {type(err).__name__}: {err}; mend it first"

@@ -89,9 +89,9 @@ class Graph:
         return tuple(operator for operator in self.operators if name in operator.inputs)
 
     def uses(self, name: str) -> int:
-        """Return how often the stream `name` is used: by operators, by variables, as the criteria, as an output."""
+        """Return how often the stream `name` is used: by operators, by variables, as the criteria, as outputs."""
         tails = [*self.tails.values(), self.criteria]
-        published = 1 if name in self.outputs.values() and name not in tails else 0  # a tail is written in any case
+        published = [*self.outputs.values()].count(name) if name not in tails else 0  # a tail is written in any case
         return len(self.consumers(name)) + tails.count(name) + published
 
     def is_published_each_epoch(self, output: str) -> bool:

@@ -296,7 +296,7 @@ def test_pins_markers_requests_and_notices_tell_what_was_done_once(
 ) -> None:
     markers = [(o.operator_id, o.finished_epoch, o.output) for o in told["operators"] if o.output is not None]
 
-    assert [("z", 4, {"files": ["scaled-0.arrow"]})] == markers
+    assert [("z", 4, {"files": [{"path": "scaled-0.arrow"}]})] == markers
     assert (
         PinRecord(name="labels", fingerprint="f2", pin={"files": ["labels.parquet"]}),
         PinRecord(name="points", fingerprint="f1", pin={"files": ["points.parquet"]}),

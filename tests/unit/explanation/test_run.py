@@ -14,6 +14,7 @@ from iteration_lib.process import this_holder
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import RestoreMode
+from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.store.record import BranchRecord
 from tests.protocol_script import FIRST, SECOND, Sender, claim, drains, part, resumes, stops
 from tests.told_history import NOON, at, told
@@ -75,7 +76,7 @@ def test_run_whose_attempt_is_dead_says_that_nobody_drives_it() -> None:
     assert [f"nobody drives it: {taken}"] == dead
 
 
-def test_branch_says_from_what_it_began_and_which_operators_had_finished_there() -> None:
+def test_branch_says_from_what_it_began() -> None:
     history = told((claim(), FIRST.finishes("scaled")))
     origin = BranchRecord(
         run_id=history.run.run_id,
@@ -97,12 +98,30 @@ def test_branch_says_from_what_it_began_and_which_operators_had_finished_there()
     assert f"ann had it begin behind epoch 1, from checkpoint 2 of run the-origin, {at(0)}" == because(branch)[0]
     said = because(replace(history, branch=savepoint))[0]
     assert f"ann had it begin behind epoch 1, from a savepoint in /runs/the-origin, {at(0)}" == said
-    assert (
-        "was not run: it had finished in the checkpoint that the run began from, and its output was copied"
-        in (listed(branch, "operators")[0]["because"])
-    )
-    others = replace(history, branch=replace(origin, keeps=()))
-    assert not [line for line in listed(others, "operators")[0]["because"] if line.startswith("was not run")]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_copied"),
+    [
+        ("000001-aa/origin/000002-bb/finished/scaled/part.arrow", True),
+        ("000001-aa/finished/scaled/part.arrow", False),
+        ("000001-aa/finished/origin/part.arrow", False),
+    ],
+    ids=["copied", "computed", "computed by an operator of that name"],
+)
+def test_operator_whose_output_a_branch_has_copied_says_that_it_was_not_run(
+    path: str,
+    is_copied: bool,  # noqa: FBT001 - a case
+) -> None:
+    history = told((claim(), FIRST.finishes("scaled")))
+    file = SavedFile(path=path, size_bytes=1, sha256="0" * 64, rows=1)
+    output = SavedStream(kind="value", format=FileFormat.ARROW, schema="", files=(file,)).to_json()
+    (operator,) = [known for known in history.operators if known.operator_id == "scaled"]
+
+    found = replace(history, operators=(replace(operator, output=output),))
+
+    said = "was not run: it had finished in the checkpoint that the run began from, and its output was copied"
+    assert is_copied is (said in listed(found, "operators")[0]["because"])
 
 
 def test_operator_that_an_attempt_finished_for_another_says_what_was_left_to_it() -> None:

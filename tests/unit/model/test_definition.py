@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from iteration_lib.errors import IterationNotFoundError
+from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.model.definition import FORMAT, describe, load_iteration, params_differences, read_definition
 from iteration_lib.model.iteration import Iteration
 from iteration_lib.model.params import Scalar
@@ -255,6 +257,17 @@ def test_reference_that_leads_nowhere_says_why(write: Write, reference: str, sai
         load_iteration(reference)
 
     assert f"{reference!r}: {said}" == str(caught.value)
+
+
+def test_signal_that_is_heard_while_a_module_is_imported_is_no_fault_of_the_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is told to end is to be tried again; a module that cannot be imported is to be mended."""
+    (tmp_path / "slow_to_import.py").write_text("from iteration_lib.interrupt import ToldToEnd\n\nraise ToldToEnd\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(ToldToEnd):
+        load_iteration("slow_to_import:km")
 
 
 def test_reference_leads_to_its_iteration(write: Write) -> None:

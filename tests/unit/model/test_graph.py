@@ -113,16 +113,19 @@ def test_uses_of_a_stream_are_its_consumers_its_feedback_and_the_criteria() -> N
     assert ("centroids", "criteria") == graph.heads
 
 
-def test_result_that_is_an_output_alone_is_used_once() -> None:
+def test_result_that_is_an_output_alone_is_used_once_for_each_name() -> None:
+    """Written under two names it is computed once all the same: what is used twice is kept."""
     iteration = sound()
 
     @iteration.map_buckets
     def distances(scaled: Any, moved: Any) -> None: ...
 
-    iteration.output(distances=distances, again=distances)
+    iteration.output(distances=distances)
+    once = iteration.graph()
+    iteration.output(again=distances)
 
-    graph = iteration.graph()
-    assert (1, ("centroids",)) == (graph.uses("distances"), graph.heads)
+    assert (1, 2) == (once.uses("distances"), iteration.graph().uses("distances"))
+    assert ("centroids",) == once.heads
 
 
 def test_result_that_feeds_two_variables_is_used_twice() -> None:

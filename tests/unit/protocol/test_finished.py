@@ -37,9 +37,9 @@ TERMINATING = started(*FIRST.passes(0, 1, records=0))
 
 
 def test_operator_finishes_in_the_epoch_that_is_not_durable_yet() -> None:
-    assert (FinishOperator(operator_id="scaled", epoch=0, output={"files": ["scaled-0.arrow"]}),) == commands_of(
-        started(), FIRST.finishes()
-    )
+    assert (
+        FinishOperator(operator_id="scaled", epoch=0, output={"files": [{"path": "scaled-0.arrow"}]}),
+    ) == commands_of(started(), FIRST.finishes())
     assert [2] == [
         command.epoch
         for command in commands_of(started(*FIRST.passes(0, 1), *FIRST.passes(1, 2)), FIRST.finishes())
