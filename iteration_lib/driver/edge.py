@@ -168,9 +168,12 @@ class Edges:
             if not self._is_unaligned:
                 events.append(AlignmentTimedOut(**self._attempt.guard, epoch=self._epoch, by=by))
             events.append(PartsFinished(**self._attempt.guard, epoch=self._epoch, parts=tuple(parts)))
-            self._attempt.apply(*events)
+            state = self._attempt.apply(*events)
             self._marked, self._is_unaligned = marked, True  # only now: a call that is interrupted is repeated
             for part in parts:
+                edge = state.edge(self._epoch, part.operator_id)
+                if edge is None or not edge.covers(part.first_bucket, part.end_bucket):
+                    continue  # the epoch has aligned meanwhile: nothing more of it is marked
                 _logger.info(
                     "event=part_finished operator_id=%s epoch=%s buckets=%s-%s",
                     part.operator_id,

@@ -6,6 +6,7 @@ attempt is released, and the retry starts behind the edges.
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -260,6 +261,31 @@ def test_epoch_that_is_held_is_captured_whole_and_needs_no_body_again(here: Here
     assert parts == written
     assert {} == runs_of(here, 1)
     assert undisturbed.found.state_digest == run.state_digest
+
+
+def test_epoch_that_aligns_while_it_is_captured_says_of_no_part_more_than_the_store_has(
+    here: Here, undisturbed: Here, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoint that held it completes meanwhile: what is noted after that is not marked any more."""
+    latch, told = Latch(), list[bool]()
+
+    def be_told_once() -> None:
+        if not told:
+            told.append(True)
+            be_told_to_end()
+
+    script = {
+        "epoch_opened@1": lambda: None,
+        "manifest_written@0": latch,
+        "waiting": be_told_once,
+        "edge_marked@1": latch.open,
+    }
+    caplog.set_level(logging.INFO)
+    tell_to_end(here, script=script, patience_seconds=2.0)
+
+    said = [record.getMessage() for record in caplog.records if "event=part_finished" in record.getMessage()]
+    assert len([part for part in here.parts if part.epoch == 1]) == len(said)
+    assert undisturbed.found.state_digest == here.drive().state_digest
 
 
 @pytest.mark.parametrize("place", ["data_pinned", "operator_written", "epoch_aligned@1", "outputs_written@2"])
