@@ -88,6 +88,15 @@ class InMemory:
     folder: Path
     store: MemoryStore = field(default_factory=lambda: MemoryStore(SystemClock()))
 
+    @classmethod
+    def begin(cls, folder: Path) -> InMemory:
+        """Write the iteration and what it reads, and make the run; modules of the folder have to be importable."""
+        made = cls(folder)
+        made.write_input()
+        made.write_iteration()
+        made.open()
+        return made
+
     @property
     def input(self) -> Path:
         """The file that the data stream `points` reads."""

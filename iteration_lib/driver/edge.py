@@ -3,9 +3,9 @@
 An edge found in the store was left by an earlier attempt, or by this one before. New parts are noted as they are
 complete, from any thread, and marked once the epoch has switched to the unaligned checkpoint: after
 `alignment_timeout`, or when the process is told to end. From then on each is marked as it is noted, for nobody knows
-how much time is left. What an operator computed from has to be marked before it, so
-an operator behind one that may not be captured waits for the aligned checkpoint (forced-aligned, FLIP-76). In epoch 0
-that goes for the variables' first values too: no checkpoint holds them, and computed again they may be others.
+how much time is left. What an operator computed from has to be marked before it, so an operator behind one that may not
+be captured waits for the aligned checkpoint (forced-aligned, FLIP-76). In epoch 0 that goes for the variables' first
+values too: no checkpoint holds them, and computed again they may be others.
 """
 
 from __future__ import annotations

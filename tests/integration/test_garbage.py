@@ -274,10 +274,7 @@ def test_attempt_that_falls_back_after_the_run_was_read_keeps_the_edges_that_it_
     """Whoever collects many runs has read them all before: an epoch that was durable then may be open again."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration()
-    bench.open()
+    bench = InMemory.begin(tmp_path)
     bench.drive(until_epoch=2)
     run = bench.run
     broken = next(file for file in verify_run(bench.store, run, checkpoint_id=2) if "/epoch-" in file.path)

@@ -41,11 +41,7 @@ ALL = ((0, 4),)
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
     """A run that nobody has driven yet."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    made = InMemory(tmp_path)
-    made.write_input()
-    made.write_iteration()
-    made.open()
-    return made
+    return InMemory.begin(tmp_path)
 
 
 def plan(bench: InMemory, **options: bool) -> RunPlan:

@@ -31,11 +31,7 @@ LOCAL = Engine(kind=EngineKind.LOCAL)
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
     """A run that nobody has driven yet."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    made = InMemory(tmp_path)
-    made.write_input()
-    made.write_iteration()
-    made.open()
-    return made
+    return InMemory.begin(tmp_path)
 
 
 @pytest.fixture

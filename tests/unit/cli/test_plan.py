@@ -18,10 +18,7 @@ def test_stop_that_is_in_force_is_shown_with_who_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration()
-    bench.open()
+    bench = InMemory.begin(tmp_path)
     Coordinator(bench.store).apply(bench.run.run_id, claim(), stops())
 
     planned = plan_run(bench.store, bench.run)
@@ -45,10 +42,7 @@ def test_stop_that_is_in_force_is_shown_with_who_asked(
 def test_attempt_whose_lease_is_over_is_not_said_to_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have died on another machine, where no process can be looked for."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration()
-    bench.open()
+    bench = InMemory.begin(tmp_path)
     Coordinator(bench.store).apply(bench.run.run_id, claim())
 
     planned = plan_run(bench.store, bench.run)

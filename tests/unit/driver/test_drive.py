@@ -41,10 +41,7 @@ def test_attempt_opens_restores_runs_commits_and_releases_in_this_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration()
-    bench.open()
+    bench = InMemory.begin(tmp_path)
     bench.drive(until_epoch=1)
     seen: dict[str, tuple[int, int, int]] = {}
 

@@ -24,7 +24,11 @@ FOR_GOOD = frozenset({"scaled"})
         Markers(epoch=0, finished=FOR_GOOD),
         Markers(epoch=0, edges=(edge(SCALED, (0, 2)),)),
         Markers(epoch=0, finished=FOR_GOOD, edges=(edge(CENTRES), edge(SUMS))),
-        Markers(epoch=0, finished=FOR_GOOD, edges=(edge(CENTRES), edge(SUMS, (0, 1), (2, 4)), edge(SHARES, (3, 4)))),
+        Markers(
+            epoch=0,
+            finished=FOR_GOOD,
+            edges=(edge(CENTRES), edge(SUMS, (0, 1), (2, 4)), edge(SHARES, (0, 1), (3, 4))),
+        ),
         Markers(epoch=3, finished=FOR_GOOD, edges=(edge(SUMS, epoch=3), edge(SHARES, epoch=3), edge(MOVED, epoch=3))),
     ],
 )
