@@ -1,9 +1,10 @@
 """How does an event become committed rows? The one shell around the protocol.
 
 Lock the run, read its state (or reuse the one of the last commit, when the run's revision and attempt say that nobody
-wrote since), decide, write, commit. When the connection is lost at the commit the outcome is unknown: the same events
-are sent again, which the protocol answers without a change if they were committed. What has to happen after a commit is
-the caller's.
+wrote since), decide, write, commit. What needs no clock is decided on the state of the last commit before the run is
+locked: one message then locks it, makes sure that nobody wrote since, writes and commits. When the connection is lost
+at the commit the outcome is unknown: the same events are sent again, which the protocol answers without a change if
+they were committed. What has to happen after a commit is the caller's.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
 
-from iteration_lib.errors import CheckpointNotFoundError, FallbackRefusedError, RunLockedError
-from iteration_lib.protocol import Command, Event, RunState, decide
+from iteration_lib.errors import CheckpointNotFoundError, FallbackRefusedError, IterationError, RunLockedError
+from iteration_lib.protocol import Command, Event, RunState, decide, needs_clock
 from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import (
     AttemptOpened,
@@ -98,7 +100,7 @@ class Coordinator:
             event = FellBack(attempt_id=attempt_id, fencing_token=fencing_token, checkpoint=found, reason=reason)
             return (event,)
 
-        return retry(lambda: self._transact(run_id, choose), f"run_id={run_id}", sleep=self._sleep)
+        return retry(lambda: self._transact(run_id, choose, self._take(run_id)), f"run_id={run_id}", sleep=self._sleep)
 
     def pin(self, run_id: RunId, checkpoint_id: int, *, pinned_by: str) -> RunState:
         """Keep a checkpoint for a person, until CheckpointReleased.
@@ -114,7 +116,7 @@ class Coordinator:
                 raise CheckpointNotFoundError(run_id, checkpoint_id, last=last)
             return (CheckpointPinned(checkpoint_id=checkpoint_id, status=found.status, pinned_by=pinned_by),)
 
-        return retry(lambda: self._transact(run_id, choose), f"run_id={run_id}", sleep=self._sleep)
+        return retry(lambda: self._transact(run_id, choose, self._take(run_id)), f"run_id={run_id}", sleep=self._sleep)
 
     def discardable(self, run_id: RunId, policy: CheckpointPolicy) -> tuple[int, ...]:
         """Return what `discard` would discard, and discard nothing."""
@@ -126,7 +128,33 @@ class Coordinator:
         return retry(look, f"run_id={run_id}", sleep=self._sleep)
 
     def _apply_once(self, run_id: RunId, events: tuple[Event, ...], publish: Publish | None) -> RunState:
-        return self._transact(run_id, lambda *_: events, is_fresh=_asks_for_lease(events), publish=publish)
+        cached = self._take(run_id)
+        if cached is not None and (foreseen := self._write_foreseen(run_id, cached, events, publish)) is not None:
+            return foreseen
+        known = cached if not _asks_for_lease(events) else None
+        return self._transact(run_id, lambda *_: events, known, publish=publish)
+
+    def _write_foreseen(
+        self, run_id: RunId, cached: _Cached, events: tuple[Event, ...], publish: Publish | None
+    ) -> RunState | None:
+        """Commit what follows from the state of the last commit; None where that has to be decided behind the lock.
+
+        That is what needs the clock, what would be refused, what others write with it, and whatever comes after
+        somebody else's commit.
+        """
+        if any(needs_clock(cached.state, event) for event in events):
+            return None
+        try:
+            state, commands = _decide_all(cached.state, events, now=None)
+        except IterationError:
+            return None
+        if publish is not None and _in_store(commands):
+            return None
+        attempt_id = cached.state.last_attempt_id
+        revision = self._store.write(
+            run_id, commands, state.fencing_token, revision=cached.revision, attempt_id=attempt_id
+        )
+        return self._keep(run_id, revision, state) if revision is not None else None
 
     @contextmanager
     def _locking(self, run_id: RunId) -> Iterator[None]:
@@ -145,36 +173,44 @@ class Coordinator:
             discarded = discardable(state, transaction.read_retained(policy.retain_metric), policy)
             return (CheckpointsDiscarded(checkpoint_ids=discarded, attempt_id=attempt_id),)
 
-        self._transact(run_id, choose, is_fresh=self._knows_pinned(run_id))
+        cached = self._take(run_id)
+        # Whose checkpoint was pinned by a branch reads anew: no revision of this run counts when a branch lets go.
+        known = cached if cached is not None and not cached.state.pinned else None
+        self._transact(run_id, choose, known)
         return discarded
 
-    def _knows_pinned(self, run_id: RunId) -> bool:
-        """Tell whether a branch pinned anything at the last commit: no revision of this run counts when it lets go."""
+    def _take(self, run_id: RunId) -> _Cached | None:
+        """Return what the last commit left, and forget it until the next."""
         with self._lock:
-            cached = self._cache.get(run_id)
-        return cached is not None and bool(cached.state.pinned)
+            return self._cache.pop(run_id, None)
+
+    def _keep(self, run_id: RunId, revision: int, state: RunState) -> RunState:
+        with self._lock:
+            self._cache[run_id] = _Cached(revision=revision, state=state)
+        return state
 
     def _transact(
-        self, run_id: RunId, choose: Choose, *, is_fresh: bool = False, publish: Publish | None = None
+        self, run_id: RunId, choose: Choose, known: _Cached | None, *, publish: Publish | None = None
     ) -> RunState:
-        with self._lock:
-            cached = self._cache.pop(run_id, None)
         with self._store.transaction(run_id) as transaction:
-            is_known = cached is not None and _holds(cached, transaction) and not is_fresh
-            state = cached.state if cached is not None and is_known else transaction.read_state()
-            commands: list[Command] = []
-            for event in choose(transaction, state):
-                state, decided = decide(state, event, transaction.now)
-                commands += decided
+            holds = known is not None and _holds(known, transaction)
+            state = known.state if known is not None and holds else transaction.read_state()
+            state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)
             transaction.write(commands, state.fencing_token)
             if publish is not None and (published := _in_store(commands)):
                 with self._locking(run_id):
                     for committable in published:
                         transaction.lend(partial(publish, committable))
             revision = transaction.revision
-        with self._lock:
-            self._cache[run_id] = _Cached(revision=revision, state=state)
-        return state
+        return self._keep(run_id, revision, state)
+
+
+def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | None) -> tuple[RunState, list[Command]]:
+    commands: list[Command] = []
+    for event in events:
+        state, decided = decide(state, event, now)
+        commands += decided
+    return state, commands
 
 
 def _holds(cached: _Cached, transaction: Transaction) -> bool:

@@ -1,8 +1,8 @@
 """What is true of a run: the protocol, pure.
 
-`decide(state, event, now) -> (state, commands)` is the whole of it. A caller holds the run's row locked, gives the
-state that it read there, writes the commands, and commits: all of a decision, or nothing. Nothing here reads a clock,
-draws a number or touches a disk.
+`decide(state, event, now) -> (state, commands)` is the whole of it. A caller gives the state of a run, writes the
+commands and commits, all of a decision or nothing, while it holds the run's row locked and knows that the state still
+is the run's. Nothing here reads a clock, draws a number or touches a disk.
 
 Theory
 ------
@@ -72,7 +72,7 @@ decision after pass e counts what pass e fed back, so epoch 0 needs no exception
 
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.event import Event
-from iteration_lib.protocol.run import decide
+from iteration_lib.protocol.run import decide, needs_clock
 from iteration_lib.protocol.state import RunState
 
-__all__ = ["Command", "Event", "RunState", "decide"]
+__all__ = ["Command", "Event", "RunState", "decide", "needs_clock"]

@@ -36,7 +36,7 @@ from iteration_lib.protocol.status import (
 
 
 def trigger_checkpoint(
-    state: RunState, event: CheckpointTriggered, now: datetime
+    state: RunState, event: CheckpointTriggered, now: datetime | None
 ) -> tuple[RunState, tuple[Command, ...]]:
     """Begin a checkpoint of an aligned epoch under the next id (I7), where one is due; repeating it is harmless.
 
@@ -62,7 +62,7 @@ def trigger_checkpoint(
 
 
 def acknowledge_checkpoint(
-    state: RunState, event: CheckpointAcknowledged, now: datetime
+    state: RunState, event: CheckpointAcknowledged, now: datetime | None
 ) -> tuple[RunState, tuple[Command, ...]]:
     """Fold acknowledgements in; with all of them and the manifest, the checkpoint completes (I8)."""
     checkpoint = _pending(state, event.checkpoint_id)

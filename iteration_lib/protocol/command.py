@@ -237,13 +237,16 @@ class RecordAcknowledgements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteCheckpoint:
-    """PENDING → COMPLETED with its manifest; at once SUBSUMED when it comes after a newer one."""
+    """PENDING → COMPLETED with its manifest; at once SUBSUMED when it comes after a newer one.
+
+    Without an instant it is completed when that is written.
+    """
 
     checkpoint_id: int
     manifest_path: str
     manifest_sha256: str
     size_bytes: int
-    completed_at: datetime
+    completed_at: datetime | None
     is_subsumed: bool = False
 
 

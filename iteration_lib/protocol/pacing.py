@@ -8,7 +8,7 @@ from iteration_lib.protocol.state import EpochState, RunState
 from iteration_lib.protocol.status import CheckpointKind, StopKind
 
 
-def due_checkpoint(state: RunState, epoch: EpochState, now: datetime, *, is_last: bool) -> CheckpointKind | None:
+def due_checkpoint(state: RunState, epoch: EpochState, now: datetime | None, *, is_last: bool) -> CheckpointKind | None:
     """Return the kind of checkpoint that an aligned epoch gets, None for none.
 
     The epoch that terminates the run always gets one, and so does the attempt's last; what a person asked for, by
@@ -34,10 +34,10 @@ def last_covered(state: RunState) -> int:
     return max([state.last_durable_epoch, *(known.epoch for known in state.pending)])
 
 
-def has_paused(state: RunState, now: datetime) -> bool:
-    """Tell whether enough time lies between the last completed checkpoint and now."""
+def has_paused(state: RunState, now: datetime | None) -> bool:
+    """Tell whether enough time lies between the last completed checkpoint and now; None will do where none has to."""
     pause = timedelta(seconds=state.policy.min_pause_seconds)
     if not pause:
         return True
     completed_at = state.completed.completed_at if state.completed is not None else None
-    return not state.pending and (completed_at is None or completed_at + pause <= now)
+    return not state.pending and (completed_at is None or (now is not None and completed_at + pause <= now))

@@ -55,7 +55,7 @@ from iteration_lib.protocol.stop import request_stop, resume_run
 
 Decided: TypeAlias = tuple[RunState, tuple[Command, ...]]
 Rule: TypeAlias = Callable[[RunState, Any], Decided]  # Any: the event of its own key
-TimedRule: TypeAlias = Callable[[RunState, Any, datetime], Decided]  # Any: as above
+TimedRule: TypeAlias = Callable[[RunState, Any, Any], Decided]  # Any: as above; the instant, as `decide` gets it
 
 _RULES: dict[type[Event], Rule] = {
     CheckpointRequested: request_checkpoint,
@@ -87,9 +87,17 @@ _TIMED_RULES: dict[type[Event], TimedRule] = {
 }
 
 
-def decide(state: RunState, event: Event, now: datetime) -> Decided:
+def needs_clock(state: RunState, event: Event) -> bool:
+    """Tell whether what follows from an event depends on when it is decided: of a lease, or where a pause is made."""
+    if isinstance(event, CheckpointTriggered | CheckpointAcknowledged):
+        return state.policy.min_pause_seconds > 0
+    return type(event) in _TIMED_RULES
+
+
+def decide(state: RunState, event: Event, now: datetime | None) -> Decided:
     """Return the state after the event and what has to be written for it; none if the event was heard before.
 
+    `now` is the store's clock; it may be None for what does not need it.
     Raises SupersededError, LeaseHeldError, RunFinishedError, RunStoppedError, CheckpointNotFoundError, InputError or
     ProtocolViolationError among others, and then nothing has changed (I12).
     """

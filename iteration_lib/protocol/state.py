@@ -152,7 +152,10 @@ class EdgeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointState:
-    """A pending checkpoint, or the completed one; `completed_at` is None while it is pending."""
+    """A pending checkpoint, or the completed one.
+
+    `completed_at` is None while it is pending, and where it was completed without a look at the clock.
+    """
 
     checkpoint_id: int
     epoch: int
@@ -160,7 +163,7 @@ class CheckpointState:
     status: CheckpointStatus
     participants: tuple[Reports, ...]
     manifest_sha256: str | None = None
-    completed_at: datetime | None = None
+    completed_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

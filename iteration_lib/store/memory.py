@@ -115,6 +115,21 @@ class MemoryStore:
             refuse_if(bool(gone & working.checkpoint_pins.keys()), "a checkpoint is pinned by a person")
             self._runs[run_id] = working
 
+    def write(
+        self,
+        run_id: RunId,
+        commands: Sequence[Command],
+        fencing_token: int,
+        *,
+        revision: int,
+        attempt_id: AttemptId | None,
+    ) -> int | None:
+        """Write commands if nothing has changed; see Store."""
+        if run_id not in self._runs:
+            return None
+        with self.transaction(run_id) as transaction:
+            return transaction.write_at(revision, attempt_id, commands, fencing_token)
+
     def _check_ids(self, working: MemoryRun, others: Sequence[MemoryRun]) -> None:
         """Refuse an attempt's id that another attempt of any run has, ended or not, and a request's of another run."""
         taken = [attempt["attempt_id"] for run in (working, *others) for attempt in run.attempts.values()]
@@ -326,6 +341,15 @@ class MemoryTransaction:
             if self._run.run["fencing_token"] != fencing_token:
                 raise ProtocolViolationError("touch_run touched 0 rows, not 1; this is a bug, please report it")
             self._run.run["revision"] += 1
+
+    def write_at(
+        self, revision: int, attempt_id: AttemptId | None, commands: Sequence[Command], fencing_token: int
+    ) -> int | None:
+        """Write commands if nothing has changed; see Store."""
+        if (revision, attempt_id) != (self.revision, self.attempt_id):
+            return None
+        self.write(commands, fencing_token)
+        return self.revision
 
     def lend(self, _act: Callable[[Any], None]) -> None:  # Any: as in Transaction
         """Refuse: nobody else has tables here; see Transaction."""

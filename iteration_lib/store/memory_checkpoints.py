@@ -103,7 +103,7 @@ def _record_acknowledgements(
     checkpoint["acknowledgements"] = acknowledgements
 
 
-def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_token: int, _now: datetime) -> None:
+def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_token: int, now: datetime) -> None:
     checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
     status = CheckpointStatus.SUBSUMED if command.is_subsumed else CheckpointStatus.COMPLETED
     completed = [known["status"] for known in run.checkpoints.values()].count("COMPLETED")
@@ -115,7 +115,7 @@ def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_to
         manifest_path=command.manifest_path,
         manifest_sha256=command.manifest_sha256,
         size_bytes=command.size_bytes,
-        ended_at=command.completed_at,
+        ended_at=command.completed_at or now,
     )
 
 

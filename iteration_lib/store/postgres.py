@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
+import psycopg2.errors
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import IsolationLevel
@@ -171,6 +172,28 @@ class PostgresStore:
         with self._refused(run_id), dialogue(self._engine) as opened:
             yield PostgresTransaction(opened, run_id)
 
+    def write(
+        self,
+        run_id: RunId,
+        commands: Sequence[Command],
+        fencing_token: int,
+        *,
+        revision: int,
+        attempt_id: AttemptId | None,
+    ) -> int | None:
+        """Write commands if nothing has changed, in one message; see Store."""
+        calls = _calls(run_id, commands, fencing_token)
+        lock = Call("lock_unchanged_run", {"run_id": run_id, "revision": revision, "attempt_id": attempt_id})
+        with self._refused(run_id):
+            try:
+                with dialogue(self._engine) as opened:
+                    opened.hold([lock, *calls])
+            except DBAPIError as err:
+                if isinstance(err.orig, psycopg2.errors.DivisionByZero):  # what that lock says of a run that changed
+                    return None
+                raise
+        return revision + _changes(calls)
+
     def renew_lease(
         self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
     ) -> bool:
@@ -326,21 +349,31 @@ class PostgresTransaction:
 
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""
-        guard = {"run_id": self._run_id, "fencing_token": fencing_token}
-        calls: list[Call] = []
-
-        def execute(name: str, parameters: Mapping[str, object], touches: str) -> None:
-            calls.append(Call(name, {**guard, **parameters}, touches))
-
-        write_commands(commands, execute)
-        if commands and not any(call.name in RUN_UPDATES for call in calls):
-            touch_run(execute)
+        calls = _calls(self._run_id, commands, fencing_token)
         self._dialogue.hold(calls)
-        self.revision += sum(call.name in RUN_UPDATES for call in calls)
+        self.revision += _changes(calls)
 
     def lend(self, act: Callable[[Any], None]) -> None:  # Any: a psycopg2 cursor
         """Let others write; see Transaction."""
         self._dialogue.lend(act)
+
+
+def _calls(run_id: RunId, commands: Sequence[Command], fencing_token: int) -> list[Call]:
+    """Return what writes commands, each of which counts in the run's revision."""
+    guard = {"run_id": run_id, "fencing_token": fencing_token}
+    calls: list[Call] = []
+
+    def execute(name: str, parameters: Mapping[str, object], touches: str) -> None:
+        calls.append(Call(name, {**guard, **parameters}, touches))
+
+    write_commands(commands, execute)
+    if commands and not any(call.name in RUN_UPDATES for call in calls):
+        touch_run(execute)
+    return calls
+
+
+def _changes(calls: Sequence[Call]) -> int:
+    return sum(call.name in RUN_UPDATES for call in calls)
 
 
 def _rows(found: Iterable[Mapping[str, Any]]) -> list[rows.Row]:  # Any: what columns hold

@@ -93,6 +93,22 @@ class Store(Protocol):
         """Lock a run; commit at the end, roll back on an exception."""
         ...
 
+    def write(
+        self,
+        run_id: RunId,
+        commands: Sequence[Command],
+        fencing_token: int,
+        *,
+        revision: int,
+        attempt_id: AttemptId | None,
+    ) -> int | None:
+        """Write commands in a transaction of their own, if the run is still at a revision, under an attempt's token.
+
+        Returns the revision that it has then; None where it is at another one, or not there, and nothing is written.
+        Raises as a transaction does.
+        """
+        ...
+
     def renew_lease(
         self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
     ) -> bool:

@@ -1,11 +1,19 @@
--- Writes of the coordinator. The run's row is locked first, by lock_run; every write below names the token that it
--- writes for and touches nothing where another token is in force. Who calls says how many rows have to be touched.
+-- Writes of the coordinator. The run's row is locked first, by one of the first two; every write below names the token
+-- that it writes for and touches nothing where another token is in force. Who calls says how many rows it has to touch.
 
 -- lock_run: wait for the run's row, then read what decides whether a cached state still holds, and the time
 WITH locked AS MATERIALIZED (
     SELECT revision, attempt_id FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE
 )
 SELECT revision, CAST(attempt_id AS text) AS attempt_id, clock_timestamp() AS now FROM locked;
+
+-- lock_unchanged_run: wait for the run's row, and divide by zero where anybody has changed the run since: an error, so
+-- that nothing behind it in its message is executed
+WITH locked AS MATERIALIZED (
+    SELECT revision, attempt_id FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE
+)
+SELECT 1 / count(*) FROM locked
+WHERE revision = :revision AND attempt_id IS NOT DISTINCT FROM CAST(:attempt_id AS uuid);
 
 -- insert_run: create a run, unless its key is taken
 INSERT INTO runs
@@ -260,12 +268,12 @@ WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :f
 
 -- complete_checkpoint: pending → completed, or subsumed where a newer one came first, with every acknowledgement
 UPDATE checkpoints SET status = :status, manifest_path = :manifest_path, manifest_sha256 = :manifest_sha256,
-    size_bytes = :size_bytes, ended_at = :completed_at
+    size_bytes = :size_bytes, ended_at = coalesce(:completed_at, clock_timestamp())
 WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';
 
 -- acknowledge_and_complete_checkpoint: the last acknowledgements, and pending → completed or subsumed with them
 UPDATE checkpoints SET acknowledgements = :acknowledgements, status = :status, manifest_path = :manifest_path,
-    manifest_sha256 = :manifest_sha256, size_bytes = :size_bytes, ended_at = :completed_at
+    manifest_sha256 = :manifest_sha256, size_bytes = :size_bytes, ended_at = coalesce(:completed_at, clock_timestamp())
 WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';
 
 -- subsume_checkpoint: completed → subsumed, when a newer one takes its place

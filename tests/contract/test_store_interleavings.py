@@ -8,7 +8,7 @@ that can be read of the run afterwards, has to be what the twin in memory says o
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -234,15 +234,23 @@ def stage(store_url: str) -> Iterator[Stage]:
 
 @contextmanager
 def stops_at(gate: Gate) -> Iterator[None]:
-    """Lead every connection through a gate after each message, and between its writes and COMMIT."""
+    """Lead every connection through a gate behind the lock, and between the writes and COMMIT."""
 
     class Stopping(psycopg2.extensions.cursor):
-        def execute(self, query: str, given: object = None) -> None:  # type: ignore[override]  # what is called here
-            writes = query.removesuffix("COMMIT")
-            if writes:
-                super().execute(writes, given)  # type: ignore[arg-type]  # as above
-            gate.pass_through(is_at_commit=writes != query)
-            if writes != query:
+        def execute(self, query: str, given: Sequence[object] = ()) -> None:  # type: ignore[override]  # what is called here
+            *statements, last = query.split(";")
+            if query.startswith("BEGIN") and last == "COMMIT":  # all in one message: its lock comes first
+                lock, writes = ";".join(statements[:2]), statements[2:]
+                count = lock.count("%s")
+                super().execute(lock, given[:count])  # type: ignore[arg-type]  # as above
+                gate.pass_through(is_at_commit=False)
+                query, given = ";".join([*writes, last]), given[count:]
+            writing = query.removesuffix("COMMIT")
+            if writing:
+                super().execute(writing, given)  # type: ignore[arg-type]  # as above
+            if not query.startswith("PREPARE"):  # which may come before any lock
+                gate.pass_through(is_at_commit=last == "COMMIT")
+            if last == "COMMIT":
                 super().execute("COMMIT")
 
     def let_stop(connection: psycopg2.extensions.connection, _record: object) -> None:

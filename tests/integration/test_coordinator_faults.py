@@ -36,7 +36,7 @@ pytestmark = pytest.mark.postgres
 
 T = TypeVar("T")
 _DEADLINE_SECONDS = 30
-_MESSAGES = 62  # of the story below, undisturbed: two or three more
+_MESSAGES = 51  # of the story below, undisturbed: two or three more
 _MESSAGES_OF_A_BRANCH = 9  # that begins, undisturbed
 _STEP = 1 if IS_NIGHTLY else 6
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,7 +16,7 @@ from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.crash_point import CrashPlan, CrashPoint
 from iteration_lib.errors import LeaseHeldError, OutcomeUnknownError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
-from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol import Command, Event, RunState
 from iteration_lib.protocol.event import AlignmentTimedOut, CheckpointAcknowledged, OutputsPublished, SubtasksAligned
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import AttemptId, RunId
@@ -68,6 +68,15 @@ class SimulatedClock:
         self.store_seconds = (instant - _BIRTH).total_seconds()
 
 
+class _ChangedError(Exception):
+    """The run is not what its coordinator knew; nothing is committed."""
+
+
+def _check_written(written: int | None) -> None:
+    if written is None:
+        raise _ChangedError
+
+
 class SimulatedStore:
     """The store in memory, over a connection that is lost before a commit, or after it and before the answer."""
 
@@ -101,6 +110,23 @@ class SimulatedStore:
             attempt.has_failed = oracle.has_failed(attempt)
         if ask(Call.COMMITTED) is Fate.LOST:
             self._lose("unknown outcome, committed")
+
+    def write(
+        self,
+        run_id: RunId,
+        commands: Sequence[Command],
+        fencing_token: int,
+        *,
+        revision: int,
+        attempt_id: AttemptId | None,
+    ) -> int | None:
+        """See Store."""
+        written: int | None = None
+        with suppress(_ChangedError), self.transaction(run_id) as transaction:
+            written = transaction.write_at(revision, attempt_id, commands, fencing_token)
+            _check_written(written)
+        self._world.counters["decided in vain"] += written is None
+        return written
 
     def renew_lease(
         self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float

@@ -32,16 +32,16 @@ SHELLS = (
         name="coordinator trusts the state that it had, whoever wrote since",
         rule="I2",
         file=_COORDINATOR,
-        old="is_known = cached is not None and _holds(cached, transaction) and not is_fresh",
-        new="is_known = cached is not None and not is_fresh",
+        old="holds = known is not None and _holds(known, transaction)",
+        new="holds = known is not None",
         in_short=True,
     ),
     Mutant(
         name="coordinator trusts the lease that it knew, though it was renewed",
         rule="lease",
         file=_COORDINATOR,
-        old=" and not is_fresh\n",
-        new="\n",
+        old="known = cached if not _asks_for_lease(events) else None",
+        new="known = cached",
     ),
     Mutant(
         name="revision does not grow",
@@ -121,8 +121,13 @@ SHELLS = (
         name="commands are written event by event",
         rule="I12",
         file=_COORDINATOR,
-        old="                commands += decided\n            transaction.write(commands, state.fencing_token)\n",
-        new="                transaction.write(decided, state.fencing_token)\n",
+        old="            state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)\n"
+        "            transaction.write(commands, state.fencing_token)\n",
+        new="            commands = []\n"
+        "            for event in choose(transaction, state):\n"
+        "                state, decided = decide(state, event, transaction.now)\n"
+        "                transaction.write(decided, state.fencing_token)\n"
+        "                commands += decided\n",
         equivalent="it is still one transaction, which keeps all of it or nothing",
     ),
     Mutant(
