@@ -402,6 +402,39 @@ def test_revision_after_writing_is_the_one_that_is_committed(store: StoreWithHis
         assert after == revision(store, run_id)
 
 
+@pytest.mark.parametrize("commands", [(), (OpenEpoch(epoch=0, heads=(Reports(name="c", values=(None,)),)),)])
+def test_run_is_written_where_it_still_is_what_it_was(
+    store: StoreWithHistory, first: Sender, commands: tuple[Command, ...]
+) -> None:
+    run_id = added(store)
+    Coordinator(store).apply(run_id, claim(family=first.family))
+    before = revision(store, run_id)
+
+    after = store.write(run_id, commands, 1, revision=before, attempt_id=first.attempt_id)
+
+    assert before + len(commands) == after == revision(store, run_id)
+    assert len(commands) == len(store.list_epochs(run_id))
+
+
+@pytest.mark.parametrize("changed", ["the revision", "the attempt", "no attempt", "no run"])
+def test_run_that_has_changed_is_not_written(store: StoreWithHistory, first: Sender, changed: str) -> None:
+    run_id = added(store)
+    Coordinator(store).apply(run_id, claim(family=first.family))
+    before, rows = revision(store, run_id), history(store, run_id)
+    others = {"the attempt": attempt_id(2, first.family), "no attempt": None}
+
+    written = store.write(
+        a_run().run_id if changed == "no run" else run_id,
+        (OpenEpoch(epoch=0, heads=(Reports(name="c", values=(None,)),)),),
+        1,
+        revision=before - (changed == "the revision"),
+        attempt_id=others.get(changed, first.attempt_id),
+    )
+
+    assert written is None
+    assert rows == history(store, run_id)
+
+
 def test_coordinators_see_each_others_writes(store: StoreWithHistory, first: Sender) -> None:
     """Each keeps the state of its last commit; a change by anybody else has to show."""
     run_id, coordinators = added(store), (Coordinator(store), Coordinator(store))

@@ -1,4 +1,4 @@
-"""How does a transaction talk to Postgres? In two messages, all or none, on a connection that is clean afterwards."""
+"""How does a transaction talk to Postgres? In one message or two, all or none, on a connection that is clean after it."""
 
 from __future__ import annotations
 
@@ -92,6 +92,31 @@ def test_transaction_that_locks_and_writes_takes_two_messages(store_url: str, ru
         far.dispose()
 
     assert 2 == taken
+
+
+def test_records_of_an_epoch_take_two_messages_and_those_of_a_pause_four(store_url: str, store: PostgresStore) -> None:
+    """Where no clock is asked for, a transaction is one message: it locks the run, writes and commits."""
+    for pause_seconds, expected in ((0.0, 2), (60.0, 4)):
+        family = new_family()
+        sender, run_id = Sender(1, 1, family), added(store)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            CuttingProxy(store_url, Path(folder), message=-1, cut=Cut.BEFORE_DELIVERY) as proxy,
+        ):
+            far = PostgresStore(proxy.url)
+            coordinator = Coordinator(far)
+            coordinator.apply(run_id, claim(family=family, min_pause_seconds=pause_seconds), sender.opens(0))
+            for epoch in range(3):  # the first ones prepare
+                proxy.messages = 0
+                proxy.arm()
+                state = coordinator.apply(
+                    run_id, sender.reports(epoch), sender.triggers_last(epoch), sender.opens(epoch + 1)
+                )
+                coordinator.apply(run_id, sender.completes(state.pending[0].checkpoint_id))
+            taken = proxy.messages
+            far.close()
+
+        assert expected == taken
 
 
 def test_what_is_held_comes_before_what_is_fetched(engine: Engine, run_id: RunId) -> None:

@@ -18,6 +18,7 @@ SOMETIMES: tuple[str, ...] = (
     "long pause",
     "clock jumped back",
     "clock jumped forwards",
+    "decided in vain",
     "unknown outcome, committed",
     "unknown outcome, not committed",
     "ended: OutcomeUnknownError",

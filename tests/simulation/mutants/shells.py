@@ -44,6 +44,14 @@ SHELLS = (
         new="known = cached",
     ),
     Mutant(
+        name="store writes what was decided on a state, whoever wrote since",
+        rule="I2",
+        file=_MEMORY,
+        old="if (revision, attempt_id) != (self.revision, self.attempt_id):",
+        new="if revision < 0:",
+        in_short=True,
+    ),
+    Mutant(
         name="revision does not grow",
         rule="I2",
         file=_MEMORY,
