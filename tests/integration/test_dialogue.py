@@ -1,4 +1,4 @@
-"""How does a transaction talk to Postgres? In one message or two, all or none, on a connection that is clean after it."""
+"""How does a transaction talk to Postgres? In one message or two, all or none; its connection is clean afterwards."""
 
 from __future__ import annotations
 
