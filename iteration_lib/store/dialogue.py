@@ -1,7 +1,8 @@
 """How does a transaction talk to the server? In as few messages as its reads allow.
 
-BEGIN goes with the first statement, and what is written goes with COMMIT: a transaction that locks a run, reads
-and writes takes two messages, and one that reads nothing takes one, whatever they write. The connection is in autocommit mode, so that the driver adds none of its own.
+BEGIN goes with the first statement, and what is written goes with COMMIT: a transaction that locks a run, reads and
+writes takes two messages, and one that reads nothing takes one, whatever they write. The connection is in autocommit
+mode, so that the driver adds none of its own.
 """
 
 from __future__ import annotations
