@@ -259,6 +259,13 @@ HOLDS = (
         new="return (",
     ),
     Mutant(
+        name="pause asks for no clock",
+        rule="pace",
+        file="protocol/run.py",
+        old="return state.policy.min_pause_seconds > 0",
+        new="return False",
+    ),
+    Mutant(
         name="pause ends before it begins",
         rule="pace",
         file=_PACING,
