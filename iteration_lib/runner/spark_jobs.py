@@ -1,14 +1,15 @@
 """How is a Spark job named, waited for and stopped?
 
 When a signal's handler raises while pyspark collects rows, pyspark still waits for the end of the job. So a runner's
-jobs are started by a thread of its own: the wait for one ends at once, and the job is stopped.
+jobs are started by a thread of its own: the wait for one ends at once, and the job is stopped. Spark stops only what it
+runs already, and a call plans its job before it starts it: so it is told again until the call is over.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from secrets import token_hex
@@ -22,6 +23,8 @@ from iteration_lib.runner.spark_errors import FOREIGN, spark_errors
 from iteration_lib.runner.spark_session import classic_context
 
 _Result = TypeVar("_Result")
+
+_STOP_AGAIN_SECONDS = 0.2
 
 
 class SparkJobs:
@@ -45,6 +48,8 @@ class SparkJobs:
         answer: Future[_Result] = Future()
 
         def answer_call() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
             try:
                 with self._named(description):
                     answer.set_result(call())
@@ -52,11 +57,12 @@ class SparkJobs:
                 answer.set_exception(err)
 
         with self._errors(operator, epoch):
-            self._calls.put(answer_call)
             try:
+                self._calls.put(answer_call)
                 return answer.result()
             except (KeyboardInterrupt, SystemExit):
-                self.stop(description)
+                if not answer.cancel():
+                    self._stop_until_over(answer, description)
                 raise
 
     @contextmanager
@@ -91,6 +97,16 @@ class SparkJobs:
     def close(self) -> None:
         """Let the thread end."""
         self._calls.put(None)
+
+    def _stop_until_over(self, answer: Future[_Result], description: str) -> None:
+        """Stop a call's job, also one that the call has yet to start; whoever calls this does not wait for it."""
+
+        def stop() -> None:
+            while not answer.done():
+                self.stop(description)
+                wait([answer], timeout=_STOP_AGAIN_SECONDS)
+
+        threading.Thread(target=stop, name=f"{self._tag}-stop", daemon=True).start()
 
     def _serve(self) -> None:
         while (answer_call := self._calls.get()) is not None:

@@ -22,6 +22,7 @@ from iteration_lib.errors import OperatorFailedError, OperatorResultError, State
 from iteration_lib.model.operator import Kind
 from iteration_lib.runner.seam import Stream
 from iteration_lib.runner.spark import SparkRunner
+from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_session import jvm_pid
 from iteration_lib.state.digest import RowDigest, row_digest
 from iteration_lib.state.location import StateLocation
@@ -421,31 +422,74 @@ def test_scratch_files_go_with_the_epochs_and_with_the_runner(harness: Harness, 
     assert [] == files()
 
 
-def test_job_ends_when_a_signal_ends_what_waits_for_it(harness: Harness, spark: SparkSession, tmp_path: Path) -> None:
-    log, tracker = tmp_path / "log", spark.sparkContext.statusTracker()
-    points = harness.open(cases.thousand)
+@pytest.fixture
+def told_to_end() -> Iterator[int]:
+    """Return a signal whose handler raises SystemExit."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise SystemExit("told to end")
 
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    yield signal.SIGUSR1
+    signal.signal(signal.SIGUSR1, before)
+
+
+def active_jobs_in_the_end(spark: SparkSession) -> list[int]:
+    """Return the jobs that still run when they had time to be stopped."""
+    tracker, deadline = spark.sparkContext.statusTracker(), time.monotonic() + 60
+    while tracker.getActiveJobsIds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return list(tracker.getActiveJobsIds())
+
+
+def test_job_ends_when_a_signal_ends_what_waits_for_it(
+    harness: Harness, spark: SparkSession, tmp_path: Path, told_to_end: int
+) -> None:
+    log = tmp_path / "log"
+    points = harness.open(cases.thousand)
+
     def signal_when_begun() -> None:
         cases.wait_for(log)
-        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), told_to_end)
 
-    before = signal.signal(signal.SIGUSR1, interrupt)
     sender = threading.Thread(target=signal_when_begun)
     sender.start()
     with pytest.raises(SystemExit, match="told to end"):
         harness.write(harness.buckets(cases.waits, points=points))
-    signal.signal(signal.SIGUSR1, before)
     sender.join()
 
-    deadline = time.monotonic() + 60
-    while tracker.getActiveJobsIds() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [] == list(tracker.getActiveJobsIds())
+    assert [] == active_jobs_in_the_end(spark)
     log.unlink()
     assert 1000 == len(harness.rows(harness.buckets(cases.places, points=points))["number"])
+
+
+def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped(
+    spark: SparkSession, tmp_path: Path, told_to_end: int
+) -> None:
+    jobs, is_told, going_on = SparkJobs(spark), threading.Event(), tmp_path / "going-on"
+    going_on.touch()
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while going_on.exists():
+            time.sleep(0.01)
+        yield from batches
+
+    def plan_and_start() -> None:
+        os.kill(os.getpid(), told_to_end)
+        is_told.wait(timeout=60)
+        spark.range(1).mapInArrow(task, "id bigint").collect()
+
+    with pytest.raises(SystemExit, match="told to end"):
+        jobs.run(plan_and_start, operator=None, epoch=None, description="late")
+    is_told.set()
+
+    tracker, deadline = spark.sparkContext.statusTracker(), time.monotonic() + 60
+    while not tracker.getJobIdsForGroup("late") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [] == active_jobs_in_the_end(spark)
+    going_on.unlink()
+    assert 3 == jobs.run(lambda: spark.range(3).count(), operator=None, epoch=None, description="next")
+    jobs.close()
 
 
 SCRIPT = """
