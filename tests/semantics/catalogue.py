@@ -12,6 +12,9 @@ _ABORT = f"{_PROTOCOL}/abort.py"
 _EDGE = f"{_PROTOCOL}/edge.py"
 _LEASE = f"{_PROTOCOL}/lease.py"
 _LEGALITY = f"{_PROTOCOL}/legality.py"
+_INTERLEAVINGS = "contract/test_store_interleavings.py"
+_WRITES = "sql/queries/write.sql"
+_LOCK = "SELECT revision, attempt_id FROM runs WHERE run_id = :run_id"
 
 # Rows whose guarantee here has no test of its own, each with the reason.
 UNGUARDED: dict[str, str] = {
@@ -31,6 +34,22 @@ GUARDS = (
         _LEASE,
         "terminated_by=state.terminated_by, failure=event.reason",
         'terminated_by=state.terminated_by, failure="an error"',
+    ),
+    _guard(
+        "B1.1",
+        "a transaction does not lock the run",
+        f"{_INTERLEAVINGS}::test_outcome_of_two_calls_at_once_is_that_of_one_order[claims-claims]",
+        _WRITES,
+        f"{_LOCK} FOR NO KEY UPDATE\n)\nSELECT revision",
+        f"{_LOCK}\n)\nSELECT revision",
+    ),
+    _guard(
+        "B1.1",
+        "what is sent in one message does not lock the run",
+        f"{_INTERLEAVINGS}::test_outcome_of_two_calls_at_once_is_that_of_one_order[takes over-asks]",
+        _WRITES,
+        f"{_LOCK} FOR NO KEY UPDATE\n)\nSELECT 1 / count(*)",
+        f"{_LOCK}\n)\nSELECT 1 / count(*)",
     ),
     _guard(
         "B1.2",
