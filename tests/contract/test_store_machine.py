@@ -26,7 +26,7 @@ from tests.store_script import DEFINITION, a_run, an_origin, history, new_family
 
 pytestmark = pytest.mark.postgres
 
-_PR_EXAMPLES = 300
+_PORTIONS, _EXAMPLES = (20, 1_000) if IS_NIGHTLY else (1, 300)  # hours in all at night: a portion can be run by itself
 _STEPS = 30 if IS_NIGHTLY else 20  # of one example, each some events
 
 
@@ -91,14 +91,11 @@ def postgres(store_url: str) -> Iterator[PostgresStore]:
     store.close()
 
 
-@pytest.mark.timeout(6 * 3600 if IS_NIGHTLY else 900)
-def test_both_stores_answer_alike_after_any_sequence_of_events(postgres: PostgresStore) -> None:
-    current = settings.default
-    assert current is not None
-    examples = _PR_EXAMPLES if current.derandomize else current.max_examples
-
+@pytest.mark.timeout(3600 if IS_NIGHTLY else 900)
+@pytest.mark.parametrize("portion", range(_PORTIONS))
+def test_both_stores_answer_alike_after_any_sequence_of_events(postgres: PostgresStore, portion: int) -> None:
     class Machine(BothStores):
         """On this database."""
 
     Machine.postgres = postgres
-    run_state_machine_as_test(Machine, settings=settings(max_examples=examples, stateful_step_count=_STEPS))
+    run_state_machine_as_test(Machine, settings=settings(max_examples=_EXAMPLES, stateful_step_count=_STEPS))
