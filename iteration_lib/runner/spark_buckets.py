@@ -130,11 +130,7 @@ class BucketJobs:
 
     def _run_told_job(self, stream: BucketStream, task: BucketTask, teller: Teller) -> _Results:
         sidecars = f"{task.scratch}/told-{token_hex(8)}"
-
-        def stop() -> None:
-            self._jobs.stop(stream.description)
-
-        with SidecarWatch(self._location, sidecars, teller.tell, stop=stop):
+        with SidecarWatch(self._location, sidecars, teller.tell, stop=self._jobs.stop):
             results = self._run_job(stream, replace(task, sidecars=sidecars))
         return [[(teller.told_instead_of(header), packed) for header, packed in result] for result in results]
 

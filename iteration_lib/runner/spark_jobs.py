@@ -2,18 +2,20 @@
 
 When a signal's handler raises while pyspark collects rows, pyspark still waits for the end of the job. So a runner's
 jobs are started by a thread of its own: the wait for one ends at once, and the job is stopped. Spark stops only what it
-runs already, and a call plans its job before it starts it: so it is told again until the call is over.
+runs already, and a call plans its job before it starts it: so Spark is told again until the call is over. Each call has
+a tag that no other one has, in whatever process: what it is called by, others are called by as well.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from secrets import token_hex
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -24,6 +26,7 @@ from iteration_lib.runner.spark_session import classic_context
 
 _Result = TypeVar("_Result")
 
+_GONE = (*FOREIGN, AttributeError, ValueError)  # what is raised where a JVM, a session or its channel is closed
 _STOP_AGAIN_SECONDS = 0.2
 
 
@@ -34,8 +37,10 @@ class SparkJobs:
         """Start the thread."""
         self._spark = spark
         self._tag = f"iteration-{token_hex(8)}"
+        self._numbers = itertools.count()
         self._cancelled = threading.Event()
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._begun: tuple[Future[Any], str] | None = None  # Any: of what calls return
         threading.Thread(target=self._serve, name=self._tag, daemon=True).start()
 
     def run(
@@ -46,15 +51,19 @@ class SparkJobs:
         A signal's handler that raises here stops the job.
         """
         answer: Future[_Result] = Future()
+        tag = f"{self._tag}-{next(self._numbers)}"
 
         def answer_call() -> None:
+            self._begun = (answer, tag)
             if not answer.set_running_or_notify_cancel():
                 return
             try:
-                with self._named(description):
-                    answer.set_result(call())
+                with self._named(description, tag):
+                    result = call()
             except BaseException as err:  # noqa: BLE001 - raised in the caller's thread, whatever it is
                 answer.set_exception(err)
+            else:
+                answer.set_result(result)
 
         with self._errors(operator, epoch):
             try:
@@ -62,7 +71,7 @@ class SparkJobs:
                 return answer.result()
             except (KeyboardInterrupt, SystemExit):
                 if not answer.cancel():
-                    self._stop_until_over(answer, description)
+                    self.stop()
                 raise
 
     @contextmanager
@@ -71,23 +80,22 @@ class SparkJobs:
         with self._errors(operator, epoch), self._named(description):
             yield
 
-    def stop(self, description: str) -> None:
-        """Stop the running jobs of this name, from any thread; nothing happens where there is none."""
-        context = classic_context(self._spark)
-        with suppress(*FOREIGN):  # what is gone has stopped
-            if context is not None:
-                context.cancelJobGroup(description)  # a classic session's tags are each thread's own
-            else:
-                self._spark.interruptTag(_tag_of(description))
+    def stop(self) -> None:
+        """Stop the job of the call that runs, also where that has yet to start it; from any thread, without waiting."""
+        begun = self._begun
+        if begun is not None and not begun[0].done():
+            self._stop_tagged(begun[1])
+            threading.Thread(target=self._stop_until_over, args=begun, name=f"{begun[1]}-stop", daemon=True).start()
 
     def cancel(self) -> None:
         """Stop all jobs of this runner, from any thread, and refuse what comes."""
         self._cancelled.set()
-        with suppress(*FOREIGN):
-            if classic_context(self._spark) is not None:
+        if classic_context(self._spark) is not None:
+            with suppress(*_GONE):
                 self._spark.interruptAll()
-            else:  # whoever took the run over may be a client of the same session
-                self._spark.interruptTag(self._tag)
+        else:  # whoever took the run over may be a client of the same session
+            self._stop_tagged(self._tag)
+        self.stop()
 
     def check_not_cancelled(self) -> None:
         """Raise ExecutionLostError once the runner was cancelled."""
@@ -98,19 +106,23 @@ class SparkJobs:
         """Let the thread end."""
         self._calls.put(None)
 
-    def _stop_until_over(self, answer: Future[_Result], description: str) -> None:
-        """Stop a call's job, also one that the call has yet to start; whoever calls this does not wait for it."""
+    def _stop_until_over(self, answer: Future[Any], tag: str) -> None:
+        while not wait([answer], timeout=_STOP_AGAIN_SECONDS).done:
+            self._stop_tagged(tag)
 
-        def stop() -> None:
-            while not answer.done():
-                self.stop(description)
-                wait([answer], timeout=_STOP_AGAIN_SECONDS)
-
-        threading.Thread(target=stop, name=f"{self._tag}-stop", daemon=True).start()
+    def _stop_tagged(self, tag: str) -> None:
+        context = classic_context(self._spark)
+        with suppress(*_GONE):
+            if context is not None:
+                context.cancelJobsWithTag(tag)  # a classic session's own tags are each thread's
+            else:
+                self._spark.interruptTag(tag)
 
     def _serve(self) -> None:
-        while (answer_call := self._calls.get()) is not None:
+        for answer_call in iter(self._calls.get, None):
             answer_call()
+            self._begun = None
+            del answer_call  # what was answered may be large, and the next call late
 
     @contextmanager
     def _errors(self, operator: Operator | None, epoch: int | None) -> Iterator[None]:
@@ -124,22 +136,29 @@ class SparkJobs:
         self.check_not_cancelled()
 
     @contextmanager
-    def _named(self, description: str) -> Iterator[None]:
+    def _named(self, description: str, *tags: str) -> Iterator[None]:
         """Name this thread's jobs inside the block: in Spark's UI by a description, for stopping them by tags."""
-        tags, context = (self._tag, _tag_of(description)), classic_context(self._spark)
-        for tag in tags:
-            self._spark.addTag(tag)
-        if context is not None:
-            context.setJobGroup(description, description, interruptOnCancel=True)
+        context = classic_context(self._spark)
+        if context is None:
+            named = (self._tag, description.replace(",", ";"), *tags)  # a tag cannot hold a comma
+            with _tagged(named, self._spark.addTag, self._spark.removeTag):
+                yield
+            return
+        context.setJobGroup(description, description, interruptOnCancel=True)
         try:
-            yield
+            with _tagged(tags, context.addJobTag, context.removeJobTag):
+                yield
         finally:
-            if context is not None:
-                for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-                    context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
-            for tag in tags:
-                self._spark.removeTag(tag)
+            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
 
 
-def _tag_of(description: str) -> str:
-    return description.replace(",", ";")  # a tag cannot hold a comma
+@contextmanager
+def _tagged(tags: Iterable[str], add: Callable[[str], None], remove: Callable[[str], None]) -> Iterator[None]:
+    for tag in tags:
+        add(tag)
+    try:
+        yield
+    finally:
+        for tag in tags:
+            remove(tag)

@@ -434,12 +434,27 @@ def told_to_end() -> Iterator[int]:
     signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.fixture
+def jobs(spark: SparkSession) -> Iterator[SparkJobs]:
+    opened = SparkJobs(spark)
+    yield opened
+    opened.close()
+
+
 def active_jobs_in_the_end(spark: SparkSession) -> list[int]:
     """Return the jobs that still run when they had time to be stopped."""
     tracker, deadline = spark.sparkContext.statusTracker(), time.monotonic() + 60
     while tracker.getActiveJobsIds() and time.monotonic() < deadline:
         time.sleep(0.05)
     return list(tracker.getActiveJobsIds())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is true, not for ever."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_job_ends_when_a_signal_ends_what_waits_for_it(
@@ -454,20 +469,25 @@ def test_job_ends_when_a_signal_ends_what_waits_for_it(
 
     sender = threading.Thread(target=signal_when_begun)
     sender.start()
-    with pytest.raises(SystemExit, match="told to end"):
-        harness.write(harness.buckets(cases.waits, points=points))
-    sender.join()
+    try:
+        with pytest.raises(SystemExit, match="told to end"):
+            harness.write(harness.buckets(cases.waits, points=points))
+    finally:
+        sender.join()
 
     assert [] == active_jobs_in_the_end(spark)
     log.unlink()
     assert 1000 == len(harness.rows(harness.buckets(cases.places, points=points))["number"])
 
 
-def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped(
-    spark: SparkSession, tmp_path: Path, told_to_end: int
+def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped_and_no_other(
+    spark: SparkSession, jobs: SparkJobs, tmp_path: Path, told_to_end: int
 ) -> None:
-    jobs, is_told, going_on = SparkJobs(spark), threading.Event(), tmp_path / "going-on"
+    is_told, going_on = threading.Event(), tmp_path / "going-on"
     going_on.touch()
+
+    def started() -> int:
+        return len(spark.sparkContext.statusTracker().getJobIdsForGroup("late"))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         while going_on.exists():
@@ -476,20 +496,49 @@ def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped(
 
     def plan_and_start() -> None:
         os.kill(os.getpid(), told_to_end)
-        is_told.wait(timeout=60)
+        is_told.wait(PATIENCE_SECONDS)
         spark.range(1).mapInArrow(task, "id bigint").collect()
 
+    other = SparkJobs(spark)  # of whoever goes on with the same operator, in the same session
     with pytest.raises(SystemExit, match="told to end"):
         jobs.run(plan_and_start, operator=None, epoch=None, description="late")
+    assert 3 == other.run(lambda: spark.range(3).count(), operator=None, epoch=None, description="late")
+    other.close()
+    others = started()
     is_told.set()
 
-    tracker, deadline = spark.sparkContext.statusTracker(), time.monotonic() + 60
-    while not tracker.getJobIdsForGroup("late") and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert [] == active_jobs_in_the_end(spark)
-    going_on.unlink()
+    try:
+        until(lambda: started() > others)
+        assert [] == active_jobs_in_the_end(spark)
+    finally:
+        going_on.unlink()
     assert 3 == jobs.run(lambda: spark.range(3).count(), operator=None, epoch=None, description="next")
-    jobs.close()
+
+
+def test_call_that_a_signal_ends_before_it_has_begun_is_never_made(jobs: SparkJobs, told_to_end: int) -> None:
+    has_begun, is_over, made = threading.Event(), threading.Event(), []
+
+    def first() -> None:
+        has_begun.set()
+        is_over.wait(PATIENCE_SECONDS)
+
+    running = threading.Thread(
+        target=jobs.run, args=[first], kwargs={"operator": None, "epoch": None, "description": "first"}
+    )
+    running.start()
+    has_begun.wait(PATIENCE_SECONDS)
+    sender = threading.Timer(0.2, os.kill, [os.getpid(), told_to_end])
+    sender.start()
+    try:
+        with pytest.raises(SystemExit, match="told to end"):
+            jobs.run(lambda: made.append("second"), operator=None, epoch=None, description="second")
+    finally:
+        sender.join()
+        is_over.set()
+        running.join()
+
+    assert 1 == jobs.run(lambda: 1, operator=None, epoch=None, description="third")
+    assert [] == made
 
 
 SCRIPT = """
