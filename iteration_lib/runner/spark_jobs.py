@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
@@ -82,10 +82,12 @@ class SparkJobs:
 
     def stop(self) -> None:
         """Stop the job of the call that runs, also where that has yet to start it; from any thread, without waiting."""
-        begun = self._begun
-        if begun is not None and not begun[0].done():
-            self._stop_tagged(begun[1])
-            threading.Thread(target=self._stop_until_over, args=begun, name=f"{begun[1]}-stop", daemon=True).start()
+        if (begun := self._begun) is None:
+            return
+        answer, tag = begun
+        if not answer.done():
+            self._stop_tagged(tag)
+            threading.Thread(target=self._stop_until_over, args=begun, name=f"{tag}-stop", daemon=True).start()
 
     def cancel(self) -> None:
         """Stop all jobs of this runner, from any thread, and refuse what comes."""
@@ -154,7 +156,7 @@ class SparkJobs:
 
 
 @contextmanager
-def _tagged(tags: Iterable[str], add: Callable[[str], None], remove: Callable[[str], None]) -> Iterator[None]:
+def _tagged(tags: Collection[str], add: Callable[[str], None], remove: Callable[[str], None]) -> Iterator[None]:
     for tag in tags:
         add(tag)
     try:

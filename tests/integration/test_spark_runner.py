@@ -28,7 +28,7 @@ from iteration_lib.state.digest import RowDigest, row_digest
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from tests import runner_cases as cases
-from tests.failover.driven import PATIENCE_SECONDS
+from tests.failover.driven import PATIENCE_SECONDS, wait_until
 from tests.runner_cases import Harness, Params
 
 if TYPE_CHECKING:
@@ -449,14 +449,6 @@ def active_jobs_in_the_end(spark: SparkSession) -> list[int]:
     return list(tracker.getActiveJobsIds())
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until something is true, not for ever."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_job_ends_when_a_signal_ends_what_waits_for_it(
     harness: Harness, spark: SparkSession, tmp_path: Path, told_to_end: int
 ) -> None:
@@ -508,7 +500,7 @@ def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped_and
     is_told.set()
 
     try:
-        until(lambda: started() > others)
+        wait_until(lambda: started() > others, "the late job")
         assert [] == active_jobs_in_the_end(spark)
     finally:
         going_on.unlink()
