@@ -1,9 +1,10 @@
 """How is a Spark job named, waited for and stopped?
 
 When a signal's handler raises while pyspark collects rows, pyspark still waits for the end of the job. So a runner's
-jobs are started by a thread of its own: the wait for one ends at once, and the job is stopped. Spark stops only what it
-runs already, and a call plans its job before it starts it: so Spark is told again until the call is over. Each call has
-a tag that no other one has, in whatever process: what it is called by, others are called by as well.
+jobs are started by a thread of its own: the wait for one ends at once. It is stopped by another thread, for Spark may
+not answer. Spark stops only what it runs already, and a call plans its job before it starts it: so Spark is told again
+until the call is over. Each call has a tag of its own, in whatever process. Its description would not do: whoever goes
+on with the run has calls of the same one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -26,8 +28,16 @@ from iteration_lib.runner.spark_session import classic_context
 
 _Result = TypeVar("_Result")
 
-_GONE = (*FOREIGN, AttributeError, ValueError)  # what is raised where a JVM, a session or its channel is closed
+_CLOSED = (*FOREIGN, AttributeError, ValueError)  # what is raised where a JVM, a session or its channel is closed
 _STOP_AGAIN_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call that somebody waits for, and the tag of its jobs."""
+
+    tag: str
+    answer: Future[Any] = field(default_factory=Future)  # Any: of whatever the call returns
 
 
 class SparkJobs:
@@ -40,7 +50,7 @@ class SparkJobs:
         self._numbers = itertools.count()
         self._cancelled = threading.Event()
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._begun: tuple[Future[Any], str] | None = None  # Any: of what calls return
+        self._begun: _Call | None = None
         threading.Thread(target=self._serve, name=self._tag, daemon=True).start()
 
     def run(
@@ -48,17 +58,18 @@ class SparkJobs:
     ) -> _Result:
         """Return what a call returns that starts a job and waits for it; one call runs at a time.
 
-        A signal's handler that raises here stops the job.
+        What a signal's handler raises here stops the job. Raises ExecutionLostError once the runner was cancelled.
         """
-        answer: Future[_Result] = Future()
-        tag = f"{self._tag}-{next(self._numbers)}"
+        started = _Call(f"{self._tag}-{next(self._numbers)}")
+        answer: Future[_Result] = started.answer
 
         def answer_call() -> None:
-            self._begun = (answer, tag)
             if not answer.set_running_or_notify_cancel():
                 return
+            self._begun = started
             try:
-                with self._named(description, tag):
+                self.check_not_cancelled()  # behind the line above: one of this and `cancel` sees the other
+                with self._named(description, started.tag):
                     result = call()
             except BaseException as err:  # noqa: BLE001 - raised in the caller's thread, whatever it is
                 answer.set_exception(err)
@@ -69,9 +80,9 @@ class SparkJobs:
             try:
                 self._calls.put(answer_call)
                 return answer.result()
-            except (KeyboardInterrupt, SystemExit):
+            except BaseException:  # a handler may raise anything; where the call itself did, it is over
                 if not answer.cancel():
-                    self.stop()
+                    self._stop(started)
                 raise
 
     @contextmanager
@@ -82,22 +93,17 @@ class SparkJobs:
 
     def stop(self) -> None:
         """Stop the job of the call that runs, also where that has yet to start it; from any thread, without waiting."""
-        if (begun := self._begun) is None:
-            return
-        answer, tag = begun
-        if not answer.done():
-            self._stop_tagged(tag)
-            threading.Thread(target=self._stop_until_over, args=begun, name=f"{tag}-stop", daemon=True).start()
+        if (begun := self._begun) is not None:
+            self._stop(begun)
 
     def cancel(self) -> None:
-        """Stop all jobs of this runner, from any thread, and refuse what comes."""
+        """Stop the jobs of this runner, from any thread, without waiting, and refuse the calls that have not begun.
+
+        Of the jobs of a user's function those are stopped that run, and that its own thread started.
+        """
         self._cancelled.set()
-        if classic_context(self._spark) is not None:
-            with suppress(*_GONE):
-                self._spark.interruptAll()
-        else:  # whoever took the run over may be a client of the same session
-            self._stop_tagged(self._tag)
         self.stop()
+        self._apart(self._stop_tagged, self._tag)
 
     def check_not_cancelled(self) -> None:
         """Raise ExecutionLostError once the runner was cancelled."""
@@ -108,13 +114,21 @@ class SparkJobs:
         """Let the thread end."""
         self._calls.put(None)
 
-    def _stop_until_over(self, answer: Future[Any], tag: str) -> None:
-        while not wait([answer], timeout=_STOP_AGAIN_SECONDS).done:
-            self._stop_tagged(tag)
+    def _stop(self, call: _Call) -> None:
+        if not call.answer.done():
+            self._apart(self._stop_until_over, call)
+
+    def _stop_until_over(self, call: _Call) -> None:
+        while not call.answer.done():
+            self._stop_tagged(call.tag)
+            wait([call.answer], timeout=_STOP_AGAIN_SECONDS)
+
+    def _apart(self, stop: Callable[..., None], *what: object) -> None:
+        threading.Thread(target=stop, args=what, name=f"{self._tag}-stop", daemon=True).start()
 
     def _stop_tagged(self, tag: str) -> None:
         context = classic_context(self._spark)
-        with suppress(*_GONE):
+        with suppress(*_CLOSED):
             if context is not None:
                 context.cancelJobsWithTag(tag)  # a classic session's own tags are each thread's
             else:
@@ -128,6 +142,7 @@ class SparkJobs:
 
     @contextmanager
     def _errors(self, operator: Operator | None, epoch: int | None) -> Iterator[None]:
+        self.check_not_cancelled()
         try:
             with spark_errors(operator, epoch):
                 yield
@@ -140,9 +155,9 @@ class SparkJobs:
     @contextmanager
     def _named(self, description: str, *tags: str) -> Iterator[None]:
         """Name this thread's jobs inside the block: in Spark's UI by a description, for stopping them by tags."""
-        context = classic_context(self._spark)
+        context, tags = classic_context(self._spark), (self._tag, *tags)
         if context is None:
-            named = (self._tag, description.replace(",", ";"), *tags)  # a tag cannot hold a comma
+            named = (description.replace(",", ";"), *tags)  # a tag cannot hold a comma
             with _tagged(named, self._spark.addTag, self._spark.removeTag):
                 yield
             return

@@ -98,7 +98,8 @@ class SidecarWatch:
                 self._look()
         except BaseException as err:  # noqa: BLE001 - raised in the caller's thread, whatever it is
             self._error = err
-            self._stop()
+            if not self._has_ended.is_set():  # else what runs by now is another block
+                self._stop()
 
     def _look(self) -> None:
         try:

@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import SparkContext
 
-from iteration_lib.errors import OperatorFailedError, OperatorResultError, StateCorruptedError
+from iteration_lib.errors import ExecutionLostError, OperatorFailedError, OperatorResultError, StateCorruptedError
 from iteration_lib.model.operator import Kind
 from iteration_lib.runner.seam import Stream
 from iteration_lib.runner.spark import SparkRunner
@@ -422,15 +424,19 @@ def test_scratch_files_go_with_the_epochs_and_with_the_runner(harness: Harness, 
     assert [] == files()
 
 
-@pytest.fixture
-def told_to_end() -> Iterator[int]:
-    """Return a signal whose handler raises SystemExit."""
+class TimeIsUp(BaseException):
+    """Raised as Airflow raises its `execution_timeout`: by a signal's handler, and no Exception."""
+
+
+@pytest.fixture(params=[SystemExit, TimeIsUp])
+def told_to_end(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]:
+    """Return what the handler of SIGUSR1 raises."""
 
     def interrupt(_number: int, _frame: object) -> None:
-        raise SystemExit("told to end")
+        raise request.param("told to end")
 
     before = signal.signal(signal.SIGUSR1, interrupt)
-    yield signal.SIGUSR1
+    yield request.param
     signal.signal(signal.SIGUSR1, before)
 
 
@@ -439,6 +445,39 @@ def jobs(spark: SparkSession) -> Iterator[SparkJobs]:
     opened = SparkJobs(spark)
     yield opened
     opened.close()
+
+
+Call = Callable[[], Any]
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as opened:
+        yield opened
+
+
+@pytest.fixture
+def beginning(tmp_path: Path, spark: SparkSession, pool: ThreadPoolExecutor) -> Iterator[Call]:
+    """Return a call, for `pool`, whose job runs until the file `going-on` is gone."""
+    assert pool, "it is shut down after this has let its jobs end"
+    going_on = tmp_path / "going-on"
+    going_on.touch()
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while going_on.exists():
+            time.sleep(0.01)
+        yield from batches
+
+    yield lambda: len(spark.range(0, 1, 1, 1).mapInArrow(task, "id bigint").collect())
+    going_on.unlink(missing_ok=True)
+
+
+def run_on(jobs: SparkJobs, call: Call, description: str) -> Any:
+    return jobs.run(call, operator=None, epoch=None, description=description)
+
+
+def started(spark: SparkSession, description: str) -> int:
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(description))
 
 
 def active_jobs_in_the_end(spark: SparkSession) -> list[int]:
@@ -450,19 +489,19 @@ def active_jobs_in_the_end(spark: SparkSession) -> list[int]:
 
 
 def test_job_ends_when_a_signal_ends_what_waits_for_it(
-    harness: Harness, spark: SparkSession, tmp_path: Path, told_to_end: int
+    harness: Harness, spark: SparkSession, tmp_path: Path, told_to_end: type[BaseException]
 ) -> None:
     log = tmp_path / "log"
     points = harness.open(cases.thousand)
 
     def signal_when_begun() -> None:
         cases.wait_for(log)
-        os.kill(os.getpid(), told_to_end)
+        os.kill(os.getpid(), signal.SIGUSR1)
 
     sender = threading.Thread(target=signal_when_begun)
     sender.start()
     try:
-        with pytest.raises(SystemExit, match="told to end"):
+        with pytest.raises(told_to_end, match="told to end"):
             harness.write(harness.buckets(cases.waits, points=points))
     finally:
         sender.join()
@@ -473,64 +512,123 @@ def test_job_ends_when_a_signal_ends_what_waits_for_it(
 
 
 def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped_and_no_other(
-    spark: SparkSession, jobs: SparkJobs, tmp_path: Path, told_to_end: int
+    spark: SparkSession,
+    jobs: SparkJobs,
+    pool: ThreadPoolExecutor,
+    beginning: Call,
+    tmp_path: Path,
+    told_to_end: type[BaseException],
 ) -> None:
-    is_told, going_on = threading.Event(), tmp_path / "going-on"
-    going_on.touch()
-
-    def started() -> int:
-        return len(spark.sparkContext.statusTracker().getJobIdsForGroup("late"))
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        while going_on.exists():
-            time.sleep(0.01)
-        yield from batches
+    is_told, other = threading.Event(), SparkJobs(spark)  # of whoever goes on with the operator, in the same session
+    description = f"late {told_to_end.__name__}"
 
     def plan_and_start() -> None:
-        os.kill(os.getpid(), told_to_end)
+        os.kill(os.getpid(), signal.SIGUSR1)
         is_told.wait(PATIENCE_SECONDS)
-        spark.range(1).mapInArrow(task, "id bigint").collect()
+        beginning()
 
-    other = SparkJobs(spark)  # of whoever goes on with the same operator, in the same session
-    with pytest.raises(SystemExit, match="told to end"):
-        jobs.run(plan_and_start, operator=None, epoch=None, description="late")
-    assert 3 == other.run(lambda: spark.range(3).count(), operator=None, epoch=None, description="late")
-    other.close()
-    others = started()
+    with pytest.raises(told_to_end, match="told to end"):
+        run_on(jobs, plan_and_start, description)
+    answer = pool.submit(run_on, other, beginning, description)
+    wait_until(lambda: started(spark, description) == 1, "the other job")
     is_told.set()
+    wait_until(lambda: started(spark, description) == 2, "the late job")
+    pool.submit(run_on, jobs, lambda: None, "next").result(PATIENCE_SECONDS)  # begins when the late one is over
+    (tmp_path / "going-on").unlink()
 
-    try:
-        wait_until(lambda: started() > others, "the late job")
-        assert [] == active_jobs_in_the_end(spark)
-    finally:
-        going_on.unlink()
-    assert 3 == jobs.run(lambda: spark.range(3).count(), operator=None, epoch=None, description="next")
+    assert 1 == answer.result(PATIENCE_SECONDS)
+    other.close()
 
 
-def test_call_that_a_signal_ends_before_it_has_begun_is_never_made(jobs: SparkJobs, told_to_end: int) -> None:
+def test_call_that_a_signal_ends_before_it_has_begun_is_never_made(
+    jobs: SparkJobs, pool: ThreadPoolExecutor, told_to_end: type[BaseException]
+) -> None:
     has_begun, is_over, made = threading.Event(), threading.Event(), []
 
     def first() -> None:
         has_begun.set()
         is_over.wait(PATIENCE_SECONDS)
 
-    running = threading.Thread(
-        target=jobs.run, args=[first], kwargs={"operator": None, "epoch": None, "description": "first"}
-    )
-    running.start()
-    has_begun.wait(PATIENCE_SECONDS)
-    sender = threading.Timer(0.2, os.kill, [os.getpid(), told_to_end])
-    sender.start()
-    try:
-        with pytest.raises(SystemExit, match="told to end"):
-            jobs.run(lambda: made.append("second"), operator=None, epoch=None, description="second")
-    finally:
-        sender.join()
-        is_over.set()
-        running.join()
+    def signal_when_queued() -> None:
+        wait_until(lambda: not jobs._calls.empty(), "the second call")
+        os.kill(os.getpid(), signal.SIGUSR1)
 
-    assert 1 == jobs.run(lambda: 1, operator=None, epoch=None, description="third")
+    pool.submit(run_on, jobs, first, "first")
+    has_begun.wait(PATIENCE_SECONDS)
+    pool.submit(signal_when_queued)
+    with pytest.raises(told_to_end, match="told to end"):
+        run_on(jobs, lambda: made.append("second"), "second")
+    is_over.set()
+
+    assert 1 == run_on(jobs, lambda: 1, "third")
     assert [] == made
+
+
+def test_signal_ends_the_wait_also_where_spark_does_not_answer(
+    jobs: SparkJobs, told_to_end: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, is_asked, ended = threading.Event(), threading.Event(), []
+
+    def hang(*_: object) -> None:
+        is_asked.set()
+        answers.wait(PATIENCE_SECONDS)
+        ended.append("hanging")
+
+    def call() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        is_asked.wait(PATIENCE_SECONDS)
+
+    monkeypatch.setattr(SparkContext, "cancelJobsWithTag", hang)
+    with pytest.raises(told_to_end, match="told to end"):
+        run_on(jobs, call, "call")
+    jobs.cancel()
+
+    assert is_asked.wait(PATIENCE_SECONDS)
+    assert [] == ended
+    answers.set()
+
+
+def test_cancelling_reaches_a_job_that_is_yet_to_start_and_a_call_that_waits_its_turn(
+    spark: SparkSession, jobs: SparkJobs, pool: ThreadPoolExecutor, beginning: Call
+) -> None:
+    is_planning, goes_on, made = threading.Event(), threading.Event(), []
+
+    def plan_and_start() -> None:
+        is_planning.set()
+        goes_on.wait(PATIENCE_SECONDS)
+        beginning()
+
+    planned = pool.submit(run_on, jobs, plan_and_start, "planned")
+    is_planning.wait(PATIENCE_SECONDS)
+    queued = pool.submit(run_on, jobs, lambda: made.append("queued"), "queued")
+    wait_until(lambda: not jobs._calls.empty(), "the call that is queued")
+    jobs.cancel()
+    goes_on.set()
+
+    assert isinstance(planned.exception(PATIENCE_SECONDS), ExecutionLostError)
+    assert 1 == started(spark, "planned")
+    assert isinstance(queued.exception(PATIENCE_SECONDS), ExecutionLostError)
+    with pytest.raises(ExecutionLostError, match="cancelled"), jobs.named(None, None, "function"):
+        made.append("function")
+    assert [] == made
+
+
+def test_cancelling_stops_the_jobs_of_a_users_function_and_none_of_the_session_besides(
+    spark: SparkSession, jobs: SparkJobs, pool: ThreadPoolExecutor, beginning: Call, tmp_path: Path
+) -> None:
+    def function() -> None:
+        with jobs.named(None, None, "function"):
+            beginning()
+
+    foreign = pool.submit(beginning)
+    wait_until(spark.sparkContext.statusTracker().getActiveJobsIds, "the foreign job")
+    stopped = pool.submit(function)
+    wait_until(lambda: started(spark, "function") == 1, "the job of the function")
+    jobs.cancel()
+
+    assert isinstance(stopped.exception(PATIENCE_SECONDS), ExecutionLostError)
+    (tmp_path / "going-on").unlink()
+    assert 1 == foreign.result(PATIENCE_SECONDS)
 
 
 SCRIPT = """
@@ -564,6 +662,7 @@ SCRIPT = """
         except ExecutionLostError as err:
             print("LOST", err)
     (folder / "log").unlink()
+    runner.cancel()
     runner.close()
     print("CLOSED")
 """

@@ -177,6 +177,25 @@ def test_error_of_who_is_told_stops_the_job_and_is_raised_in_its_place(location:
     assert is_stopped.is_set()
 
 
+def test_error_of_who_is_told_when_the_job_has_ended_stops_no_other(location: StateLocation) -> None:
+    is_asked, stopped = threading.Event(), []
+
+    def tell(_header: PartHeader) -> None:
+        is_asked.set()
+        watch._has_ended.wait(DEADLINE_SECONDS)
+        raise NotedError
+
+    def run() -> None:
+        with watch:
+            write_sidecar(location, FOLDER, header_of(0, 4))
+            is_asked.wait(DEADLINE_SECONDS)
+
+    watch = SidecarWatch(location, FOLDER, tell, stop=lambda: stopped.append("the next job"))
+    with pytest.raises(NotedError):
+        run()
+    assert [] == stopped
+
+
 def test_error_of_who_is_told_at_the_end_is_raised(location: StateLocation) -> None:
     def tell(_header: PartHeader) -> None:
         raise NotedError
