@@ -653,6 +653,8 @@ SCRIPT = """
         os.kill(jvm_pid(spark), signal.SIGKILL)
 
     threading.Thread(target=kill).start()
+    threading.excepthook = lambda failed: print("RAISED", repr(failed.exc_value))
+
     def wait():
         harness.write(harness.buckets(cases.waits, points=points))
 
@@ -662,8 +664,11 @@ SCRIPT = """
         except ExecutionLostError as err:
             print("LOST", err)
     (folder / "log").unlink()
-    runner.cancel()
-    runner.close()
+    for end in (runner.cancel, runner.close, runner.cancel):
+        end()
+        for thread in threading.enumerate():
+            if thread.name.endswith("-stop"):
+                thread.join()
     print("CLOSED")
 """
 
@@ -679,7 +684,7 @@ def test_death_of_the_jvm_is_an_execution_lost(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )
 
-    lines = [line for line in found.stdout.splitlines() if line.startswith(("LOST", "CLOSED"))]
+    lines = [line for line in found.stdout.splitlines() if line.startswith(("LOST", "RAISED", "CLOSED"))]
     lost = "LOST Spark's driver JVM is gone; run the same command again to resume from the last durable epoch"
     assert [lost, lost, lost, "CLOSED"] == lines, found.stderr
     assert 0 == found.returncode
