@@ -355,7 +355,7 @@ def open_context(
 
 
 def _cancel(runner: Runner, drive: Drive) -> None:
-    drive.when_superseded()  # first: cancelling may hang where Spark does
+    drive.when_superseded()
     runner.cancel()
 
 

@@ -380,6 +380,21 @@ def squares(points: Any, params: Params) -> Any:
     return points.select("number").mapInArrow(square, "number long, square double")
 
 
+def counted_by_a_job(given: Any, params: Params) -> Any:
+    """Start a job that says that it has begun, and waits until it is told to go on."""
+    log = params.log
+
+    def wait(batches: Any) -> Any:
+        for batch in batches:
+            note(Params(log=log), "begun")
+            while Path(log).exists():
+                pass
+            yield batch
+
+    given.mapInArrow(wait, given.schema).count()
+    return given
+
+
 def odd(given: Any) -> Any:
     """Keep some rows."""
     return given.where("number % 2 = 1")

@@ -76,13 +76,15 @@ class SparkRunner:
 
     def pin(self, operator: Operator, params: object, *, folder: str) -> PinnedData:
         """Ask a data stream for its source and pin it; a DataFrame is written into the folder."""
-        with self._jobs.named(operator, None, f"pin/{operator.operator_id}"):
-            injected = {"params": params, "spark": self._spark}
-            source = _call_user(operator, None, {name: injected[name] for name in operator.injected})
+        injected, description = {"params": params, "spark": self._spark}, f"pin/{operator.operator_id}"
+        arguments = {name: injected[name] for name in operator.injected}
+        source = self._jobs.run(
+            lambda: _call_user(operator, None, arguments), operator=operator, epoch=None, description=description
+        )
         if not isinstance(source, DataFrame):
             return pin_source(source, operator=operator, location=self._location, folder=folder)
         frame = check_frame(source, operator_id=operator.operator_id)
-        stream = FrameStream(frame=frame, operator=operator, epoch=None, description=f"pin/{operator.operator_id}")
+        stream = FrameStream(frame=frame, operator=operator, epoch=None, description=description)
         saved = self._frames.write(stream, folder=folder)
         return pin_saved(saved.files, operator_id=operator.operator_id)
 
@@ -217,12 +219,17 @@ class SparkRunner:
     def _transform(self, invocation: Invocation) -> FrameStream:
         operator, epoch = invocation.operator, invocation.epoch
         injected = {"params": invocation.params, "epoch": epoch, "spark": self._spark}
-        with self._jobs.named(operator, epoch, invocation.description):
+        for stream in invocation.inputs.values():
+            if isinstance(stream, BucketStream):
+                self._buckets.compute(stream)  # by a call of its own
+
+        def transform() -> DataFrame:
             inputs = {name: self._frame(stream) for name, stream in invocation.inputs.items()}
             result = _call_user(operator, epoch, inputs | {name: injected[name] for name in operator.injected})
             frame = check_frame(result, operator_id=operator.operator_id)
-            if invocation.consumers > 1:
-                frame = self._frames.persist(frame, epoch=epoch)
+            return self._frames.persist(frame, epoch=epoch) if invocation.consumers > 1 else frame
+
+        frame = self._jobs.run(transform, operator=operator, epoch=epoch, description=invocation.description)
         return FrameStream(frame=frame, operator=operator, epoch=epoch, description=invocation.description)
 
     def _frame(self, stream: Stream) -> DataFrame:

@@ -1,10 +1,11 @@
 """How is a Spark job named, waited for and stopped?
 
-When a signal's handler raises while pyspark collects rows, pyspark still waits for the end of the job. So a runner's
-jobs are started by a thread of its own: the wait for one ends at once. It is stopped by another thread, for Spark may
-not answer. Spark stops only what it runs already, and a call plans its job before it starts it: so Spark is told again
-until the call is over. Each call has a tag of its own, in whatever process. Its description would not do: whoever goes
-on with the run has calls of the same one.
+When a signal's handler raises while pyspark waits for a job, pyspark still waits for its end. So whatever starts jobs,
+a user's function included, is called by a thread of the runner's own: the wait for a call ends at once, and what is
+called next has another thread. The call that was left is stopped by a third one, for Spark may not answer. Spark stops
+only what it runs already, and a call plans its job before it starts it: so Spark is told again until the call is over.
+Each call has a tag of its own, in whatever process. Its description would not do: whoever goes on with the run has
+calls with the same one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from secrets import token_hex
@@ -24,7 +26,7 @@ from pyspark.sql import SparkSession
 from iteration_lib.errors import ExecutionLostError, OperatorFailedError
 from iteration_lib.model.operator import Operator
 from iteration_lib.runner.spark_errors import FOREIGN, spark_errors
-from iteration_lib.runner.spark_session import classic_context
+from iteration_lib.runner.spark_session import activate, classic_context
 
 _Result = TypeVar("_Result")
 
@@ -32,12 +34,13 @@ _CLOSED = (*FOREIGN, AttributeError, ValueError)  # what is raised where a JVM, 
 _STOP_AGAIN_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Call:
     """A call that somebody waits for, and the tag of its jobs."""
 
     tag: str
     answer: Future[Any] = field(default_factory=Future)  # Any: of whatever the call returns
+    next_turn: threading.Lock = field(default_factory=threading.Lock)  # of who takes it, who serves the next call
 
 
 class SparkJobs:
@@ -49,32 +52,34 @@ class SparkJobs:
         self._tag = f"iteration-{token_hex(8)}"
         self._numbers = itertools.count()
         self._cancelled = threading.Event()
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._begun: _Call | None = None
-        threading.Thread(target=self._serve, name=self._tag, daemon=True).start()
+        self._calls: SimpleQueue[Callable[[], _Call] | None] = SimpleQueue()
+        self._running: set[_Call] = set()
+        self._start(self._serve)
 
     def run(
         self, call: Callable[[], _Result], *, operator: Operator | None, epoch: int | None, description: str
     ) -> _Result:
-        """Return what a call returns that starts a job and waits for it; one call runs at a time.
+        """Return what a call returns that starts jobs and waits for them; one call runs at a time.
 
-        What a signal's handler raises here stops the job. Raises ExecutionLostError once the runner was cancelled.
+        It runs in the caller's context. What a signal's handler raises here ends the wait at once, and stops the call's
+        jobs; the next call then waits for it no longer. Raises ExecutionLostError once the runner was cancelled.
         """
-        started = _Call(f"{self._tag}-{next(self._numbers)}")
-        answer: Future[_Result] = started.answer
+        made, context = _Call(f"{self._tag}-{next(self._numbers)}"), copy_context()
+        answer: Future[_Result] = made.answer
 
-        def answer_call() -> None:
-            if not answer.set_running_or_notify_cancel():
-                return
-            self._begun = started
-            try:
-                self.check_not_cancelled()  # behind the line above: one of this and `cancel` sees the other
-                with self._named(description, started.tag):
-                    result = call()
-            except BaseException as err:  # noqa: BLE001 - raised in the caller's thread, whatever it is
-                answer.set_exception(err)
-            else:
-                answer.set_result(result)
+        def answer_call() -> _Call:
+            if answer.set_running_or_notify_cancel():
+                self._running.add(made)
+                try:
+                    self.check_not_cancelled()  # behind the line above: one of this and `cancel` sees the other
+                    with self._named(description, made.tag):
+                        result = context.run(call)
+                except BaseException as err:  # noqa: BLE001 - raised in the caller's thread, whatever it is
+                    answer.set_exception(err)
+                else:
+                    answer.set_result(result)
+                self._running.discard(made)
+            return made
 
         with self._errors(operator, epoch):
             try:
@@ -82,28 +87,18 @@ class SparkJobs:
                 return answer.result()
             except BaseException:  # a handler may raise anything; where the call itself did, it is over
                 if not answer.cancel():
-                    self._stop(started)
+                    self._leave(made)
                 raise
 
-    @contextmanager
-    def named(self, operator: Operator | None, epoch: int | None, description: str) -> Iterator[None]:
-        """Name the jobs that a user's function starts inside the block."""
-        with self._errors(operator, epoch), self._named(description):
-            yield
-
     def stop(self) -> None:
-        """Stop the job of the call that runs, also where that has yet to start it; from any thread, without waiting."""
-        if (begun := self._begun) is not None:
-            self._stop(begun)
+        """Stop the jobs of what runs, also those that are yet to start; from any thread, without waiting."""
+        for call in tuple(self._running):
+            self._start(self._stop_until_over, call)
 
     def cancel(self) -> None:
-        """Stop the jobs of this runner, from any thread, without waiting, and refuse the calls that have not begun.
-
-        Of the jobs of a user's function those are stopped that run, and that its own thread started.
-        """
+        """Stop the jobs of what runs, from any thread, without waiting, and refuse what has not begun."""
         self._cancelled.set()
         self.stop()
-        self._apart(self._stop_tagged, self._tag)
 
     def check_not_cancelled(self) -> None:
         """Raise ExecutionLostError once the runner was cancelled."""
@@ -114,17 +109,19 @@ class SparkJobs:
         """Let the thread end."""
         self._calls.put(None)
 
-    def _stop(self, call: _Call) -> None:
-        if not call.answer.done():
-            self._apart(self._stop_until_over, call)
+    def _leave(self, call: _Call) -> None:
+        """Stop a call that nobody waits for any more, and let nothing else wait for its end."""
+        if not call.answer.done() and call.next_turn.acquire(blocking=False):
+            self._start(self._serve)
+            self._start(self._stop_until_over, call)
 
     def _stop_until_over(self, call: _Call) -> None:
         while not call.answer.done():
             self._stop_tagged(call.tag)
             wait([call.answer], timeout=_STOP_AGAIN_SECONDS)
 
-    def _apart(self, stop: Callable[..., None], *what: object) -> None:
-        threading.Thread(target=stop, args=what, name=f"{self._tag}-stop", daemon=True).start()
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
+        threading.Thread(target=target, args=arguments, name=f"{self._tag} {target.__name__}", daemon=True).start()
 
     def _stop_tagged(self, tag: str) -> None:
         context = classic_context(self._spark)
@@ -135,9 +132,11 @@ class SparkJobs:
                 self._spark.interruptTag(tag)
 
     def _serve(self) -> None:
+        with suppress(*_CLOSED):
+            activate(self._spark)
         for answer_call in iter(self._calls.get, None):
-            answer_call()
-            self._begun = None
+            if not answer_call().next_turn.acquire(blocking=False):
+                return  # it was left
             del answer_call  # what was answered may be large, and the next call late
 
     @contextmanager
@@ -153,17 +152,17 @@ class SparkJobs:
         self.check_not_cancelled()
 
     @contextmanager
-    def _named(self, description: str, *tags: str) -> Iterator[None]:
-        """Name this thread's jobs inside the block: in Spark's UI by a description, for stopping them by tags."""
-        context, tags = classic_context(self._spark), (self._tag, *tags)
+    def _named(self, description: str, tag: str) -> Iterator[None]:
+        """Name this thread's jobs inside the block: in Spark's UI by a description, for stopping them by a tag."""
+        context = classic_context(self._spark)
         if context is None:
-            named = (description.replace(",", ";"), *tags)  # a tag cannot hold a comma
+            named = (description.replace(",", ";"), tag)  # a tag cannot hold a comma
             with _tagged(named, self._spark.addTag, self._spark.removeTag):
                 yield
             return
         context.setJobGroup(description, description, interruptOnCancel=True)
         try:
-            with _tagged(tags, context.addJobTag, context.removeJobTag):
+            with _tagged((tag,), context.addJobTag, context.removeJobTag):
                 yield
         finally:
             for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):

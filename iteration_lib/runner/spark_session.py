@@ -14,7 +14,7 @@ import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pyspark
@@ -119,6 +119,15 @@ def classic_context(spark: SparkSession) -> SparkContext | None:
         return spark.sparkContext
     except PySparkException:
         return None
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a session this thread's active one, which a user's function may ask for."""
+    context, session = classic_context(spark), cast("Any", spark)  # Any: pyspark has no public way
+    if context is None:
+        session._set_default_and_active_session(session)  # noqa: SLF001 - see above
+    else:
+        session._get_j_spark_session_class(context._jvm).setActiveSession(session._jsparkSession)  # noqa: SLF001 - see above
 
 
 def is_local_master(spark: SparkSession) -> bool:

@@ -11,14 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from iteration_lib.errors import ExecutionLostError, OperatorFailedError, OperatorResultError, StateCorruptedError
 from iteration_lib.model.operator import Kind
@@ -32,9 +34,6 @@ from iteration_lib.state.saved import FileFormat, SavedStream
 from tests import runner_cases as cases
 from tests.failover.driven import PATIENCE_SECONDS, wait_until
 from tests.runner_cases import Harness, Params
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -459,7 +458,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture
 def beginning(tmp_path: Path, spark: SparkSession, pool: ThreadPoolExecutor) -> Iterator[Call]:
     """Return a call, for `pool`, whose job runs until the file `going-on` is gone."""
-    assert pool, "it is shut down after this has let its jobs end"
+    assert pool  # shut down behind this, when its jobs may end
     going_on = tmp_path / "going-on"
     going_on.touch()
 
@@ -488,8 +487,21 @@ def active_jobs_in_the_end(spark: SparkSession) -> list[int]:
     return list(tracker.getActiveJobsIds())
 
 
+def write_buckets_that_wait(harness: Harness, points: Stream) -> None:
+    harness.write(harness.buckets(cases.waits, points=points))
+
+
+def transform_by_a_job_that_waits(harness: Harness, points: Stream) -> None:
+    transform(harness, cases.counted_by_a_job, given=points)
+
+
+@pytest.mark.parametrize("wait", [write_buckets_that_wait, transform_by_a_job_that_waits])
 def test_job_ends_when_a_signal_ends_what_waits_for_it(
-    harness: Harness, spark: SparkSession, tmp_path: Path, told_to_end: type[BaseException]
+    harness: Harness,
+    spark: SparkSession,
+    tmp_path: Path,
+    told_to_end: type[BaseException],
+    wait: Callable[[Harness, Stream], None],
 ) -> None:
     log = tmp_path / "log"
     points = harness.open(cases.thousand)
@@ -502,7 +514,7 @@ def test_job_ends_when_a_signal_ends_what_waits_for_it(
     sender.start()
     try:
         with pytest.raises(told_to_end, match="told to end"):
-            harness.write(harness.buckets(cases.waits, points=points))
+            wait(harness, points)
     finally:
         sender.join()
 
@@ -519,13 +531,17 @@ def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped_and
     tmp_path: Path,
     told_to_end: type[BaseException],
 ) -> None:
-    is_told, other = threading.Event(), SparkJobs(spark)  # of whoever goes on with the operator, in the same session
+    is_told, is_over = threading.Event(), threading.Event()
+    other = SparkJobs(spark)  # of whoever goes on with the operator, in the same session
     description = f"late {told_to_end.__name__}"
 
     def plan_and_start() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
         is_told.wait(PATIENCE_SECONDS)
-        beginning()
+        try:
+            beginning()
+        finally:
+            is_over.set()
 
     with pytest.raises(told_to_end, match="told to end"):
         run_on(jobs, plan_and_start, description)
@@ -533,11 +549,31 @@ def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped_and
     wait_until(lambda: started(spark, description) == 1, "the other job")
     is_told.set()
     wait_until(lambda: started(spark, description) == 2, "the late job")
-    pool.submit(run_on, jobs, lambda: None, "next").result(PATIENCE_SECONDS)  # begins when the late one is over
+    assert is_over.wait(PATIENCE_SECONDS)
     (tmp_path / "going-on").unlink()
 
     assert 1 == answer.result(PATIENCE_SECONDS)
     other.close()
+
+
+def test_call_that_a_signal_ends_the_wait_for_keeps_nobody_waiting(
+    spark: SparkSession, jobs: SparkJobs, told_to_end: type[BaseException]
+) -> None:
+    computes, goes_on = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        goes_on.wait(PATIENCE_SECONDS)
+        computes.set()
+
+    threads = threading.active_count()
+    with pytest.raises(told_to_end, match="told to end"):
+        run_on(jobs, compute, "compute")
+
+    assert 3 == run_on(jobs, spark.range(3).count, "next")
+    assert not computes.is_set()
+    goes_on.set()
+    wait_until(lambda: threading.active_count() <= threads, "the threads that it was left with")
 
 
 def test_call_that_a_signal_ends_before_it_has_begun_is_never_made(
@@ -606,33 +642,43 @@ def test_cancelling_reaches_a_job_that_is_yet_to_start_and_a_call_that_waits_its
     goes_on.set()
 
     assert isinstance(planned.exception(PATIENCE_SECONDS), ExecutionLostError)
-    assert 1 == started(spark, "planned")
+    wait_until(lambda: started(spark, "planned") == 1, "the job that was stopped to be known")
     assert isinstance(queued.exception(PATIENCE_SECONDS), ExecutionLostError)
-    with pytest.raises(ExecutionLostError, match="cancelled"), jobs.named(None, None, "function"):
-        made.append("function")
+    with pytest.raises(ExecutionLostError, match="cancelled"):
+        run_on(jobs, lambda: made.append("late"), "late")
     assert [] == made
 
 
-def test_cancelling_stops_the_jobs_of_a_users_function_and_none_of_the_session_besides(
+def test_cancelling_stops_no_other_job_of_the_session(
     spark: SparkSession, jobs: SparkJobs, pool: ThreadPoolExecutor, beginning: Call, tmp_path: Path
 ) -> None:
-    def function() -> None:
-        with jobs.named(None, None, "function"):
-            beginning()
-
-    foreign = pool.submit(beginning)
-    wait_until(spark.sparkContext.statusTracker().getActiveJobsIds, "the foreign job")
-    stopped = pool.submit(function)
-    wait_until(lambda: started(spark, "function") == 1, "the job of the function")
+    other = SparkJobs(spark)
+    foreign = pool.submit(run_on, other, beginning, "foreign")
+    wait_until(lambda: started(spark, "foreign") == 1, "the foreign job")
+    stopped = pool.submit(run_on, jobs, beginning, "own")
+    wait_until(lambda: started(spark, "own") == 1, "the own job")
     jobs.cancel()
 
     assert isinstance(stopped.exception(PATIENCE_SECONDS), ExecutionLostError)
     (tmp_path / "going-on").unlink()
     assert 1 == foreign.result(PATIENCE_SECONDS)
+    other.close()
+
+
+PLACE: ContextVar[str] = ContextVar("place", default="nowhere")
+
+
+def test_call_runs_in_the_context_and_the_session_of_its_caller(spark: SparkSession, jobs: SparkJobs) -> None:
+    token = PLACE.set("here")
+    try:
+        assert "here" == run_on(jobs, PLACE.get, "context")
+    finally:
+        PLACE.reset(token)
+    assert spark is run_on(jobs, SparkSession.getActiveSession, "session")
 
 
 SCRIPT = """
-    import os, signal, sys, threading
+    import functools, os, signal, sys, threading
     from pathlib import Path
     from iteration_lib.errors import ExecutionLostError
     from iteration_lib.runner.spark import SparkRunner
@@ -653,8 +699,6 @@ SCRIPT = """
         os.kill(jvm_pid(spark), signal.SIGKILL)
 
     threading.Thread(target=kill).start()
-    threading.excepthook = lambda failed: print("RAISED", repr(failed.exc_value))
-
     def wait():
         harness.write(harness.buckets(cases.waits, points=points))
 
@@ -664,11 +708,9 @@ SCRIPT = """
         except ExecutionLostError as err:
             print("LOST", err)
     (folder / "log").unlink()
-    for end in (runner.cancel, runner.close, runner.cancel):
+    stop = functools.partial(runner._jobs._stop_tagged, "tag")
+    for end in (stop, runner.close, stop):
         end()
-        for thread in threading.enumerate():
-            if thread.name.endswith("-stop"):
-                thread.join()
     print("CLOSED")
 """
 
@@ -684,7 +726,7 @@ def test_death_of_the_jvm_is_an_execution_lost(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )
 
-    lines = [line for line in found.stdout.splitlines() if line.startswith(("LOST", "RAISED", "CLOSED"))]
+    lines = [line for line in found.stdout.splitlines() if line.startswith(("LOST", "CLOSED"))]
     lost = "LOST Spark's driver JVM is gone; run the same command again to resume from the last durable epoch"
     assert [lost, lost, lost, "CLOSED"] == lines, found.stderr
     assert 0 == found.returncode
