@@ -84,7 +84,7 @@ class Iteration:
 
         The function returns a source (`parquet(...)`, `records(...)`) or, on Spark, a DataFrame. With replays=False
         epoch 0 alone sees its rows; later ones see a stream of the same columns without rows. What is computed before
-        epoch 0 sees them too.
+        epoch 0 sees them too. On Spark it is called where a `transform` is.
         """
         make = partial(Operator, role=Role.DATA, kind=Kind.DATA, replays=replays)
         return self._declare(function, make, operator_id=operator_id)
@@ -178,7 +178,11 @@ class Iteration:
         finishes: bool = False,
         capture: bool = True,
     ) -> F | Callable[[F], F]:
-        """Declare an operator on DataFrames (Spark only): DataFrames in, one DataFrame out, evaluated lazily."""
+        """Declare an operator on DataFrames (Spark only): DataFrames in, one DataFrame out, evaluated lazily.
+
+        The function is called on a thread of the runner's own, in the context (`contextvars`) of the driver. The jobs
+        that it starts are stopped when the driver is told to end; code of its own that does not end by that is left.
+        """
         make = partial(Operator, role=Role.OPERATOR, kind=Kind.FRAME, finishes=finishes, capture=capture)
         return self._declare(function, make, operator_id=operator_id)
 
