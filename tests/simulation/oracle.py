@@ -218,6 +218,11 @@ class Oracle:
         self.nothing_changed("a refused claim", attempt)
         self._leases.was_held(attempt, self.rows, self._world.clock.now())
 
+    def fallback_was_refused(self, attempt: SimulatedAttempt | None) -> None:
+        """Note whether that was right as the rows are now: a person may release a pin before the attempt ends."""
+        if attempt is not None:
+            attempt.was_refused_rightly = self.fallbacks.is_refused_rightly(self.rows, attempt.program)
+
     def deletion_was_held(self, said: RunDeleted) -> None:
         """See that a deletion was refused with reason."""
         self.nothing_changed("a refused deletion")

@@ -19,6 +19,7 @@ from tests.simulation.claims import Right
 from tests.simulation.fiber import Call, Fate
 from tests.simulation.ports import SimulatedClock, SimulatedHeartbeat
 from tests.simulation.programs import Program, programs
+from tests.simulation.schedule import run_schedule
 from tests.simulation.swarm import undisturbed
 from tests.simulation.world import RUN_ID, World, new_run
 
@@ -114,6 +115,11 @@ def test_scratch_that_cannot_be_removed_ends_no_attempt() -> None:
 
     assert ("FINISHED", None) == (world.first.rows.run["status"], attempt.error)
     assert any("/fresh/" in path for path in world.first.disk.files)
+
+
+def test_fallback_that_a_pin_forbade_was_refused_rightly_though_the_pin_is_released_since() -> None:
+    """Seed 108302: a finding about the oracle alone, which looked at the pins when the attempt had ended."""
+    assert run_schedule(108_302).violation is None
 
 
 def _fail_after(store: MemoryStore, other: Event) -> None:
