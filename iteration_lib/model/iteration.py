@@ -181,7 +181,8 @@ class Iteration:
         """Declare an operator on DataFrames (Spark only): DataFrames in, one DataFrame out, evaluated lazily.
 
         The function is called on a thread of the runner's own, in the context (`contextvars`) of the driver. The jobs
-        that it starts are stopped when the driver is told to end; code of its own that does not end by that is left.
+        that it starts on that thread are stopped when the driver is told to end; code of its own that does not end by
+        that is left, and ends with the process.
         """
         make = partial(Operator, role=Role.OPERATOR, kind=Kind.FRAME, finishes=finishes, capture=capture)
         return self._declare(function, make, operator_id=operator_id)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from secrets import token_hex
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -226,10 +227,12 @@ class SparkRunner:
         def transform() -> DataFrame:
             inputs = {name: self._frame(stream) for name, stream in invocation.inputs.items()}
             result = _call_user(operator, epoch, inputs | {name: injected[name] for name in operator.injected})
-            frame = check_frame(result, operator_id=operator.operator_id)
-            return self._frames.persist(frame, epoch=epoch) if invocation.consumers > 1 else frame
+            return check_frame(result, operator_id=operator.operator_id)
 
         frame = self._jobs.run(transform, operator=operator, epoch=epoch, description=invocation.description)
+        if invocation.consumers > 1:
+            with self._jobs.errors(operator, epoch):
+                frame = self._frames.persist(frame, epoch=epoch)
         return FrameStream(frame=frame, operator=operator, epoch=epoch, description=invocation.description)
 
     def _frame(self, stream: Stream) -> DataFrame:
@@ -240,7 +243,7 @@ class SparkRunner:
         if isinstance(stream, ValueStream):
             return self._frames.of_batch(stream.batch)
         if isinstance(stream, BucketStream):
-            return self._frames.of_parts(self._buckets.compute(stream))
+            return self._frames.of_parts(cast("PartsNode", stream.parts))  # computed before
         raise _not_ours(stream)
 
     def _verified_parts(self, saved: SavedStream) -> PartsNode:

@@ -59,7 +59,7 @@ class SparkJobs:
     def run(
         self, call: Callable[[], _Result], *, operator: Operator | None, epoch: int | None, description: str
     ) -> _Result:
-        """Return what a call returns that starts jobs and waits for them; one call runs at a time.
+        """Return what a call returns that starts jobs and waits for them; one call runs at a time, besides those left.
 
         It runs in the caller's context. What a signal's handler raises here ends the wait at once, and stops the call's
         jobs; the next call then waits for it no longer. Raises ExecutionLostError once the runner was cancelled.
@@ -81,14 +81,27 @@ class SparkJobs:
                 self._running.discard(made)
             return made
 
-        with self._errors(operator, epoch):
+        with self.errors(operator, epoch):
             try:
                 self._calls.put(answer_call)
                 return answer.result()
             except BaseException:  # a handler may raise anything; where the call itself did, it is over
-                if not answer.cancel():
-                    self._leave(made)
+                if not answer.done() and not answer.cancel():
+                    self._start(self._leave, made)
                 raise
+
+    @contextmanager
+    def errors(self, operator: Operator | None, epoch: int | None) -> Iterator[None]:
+        """Turn what Spark raises inside the block into an error of this project; see `spark_errors`."""
+        self.check_not_cancelled()
+        try:
+            with spark_errors(operator, epoch):
+                yield
+        except OperatorFailedError as err:
+            if self._cancelled.is_set():
+                raise ExecutionLostError("the run was cancelled") from err
+            raise
+        self.check_not_cancelled()
 
     def stop(self) -> None:
         """Stop the jobs of what runs, also those that are yet to start; from any thread, without waiting."""
@@ -110,10 +123,10 @@ class SparkJobs:
         self._calls.put(None)
 
     def _leave(self, call: _Call) -> None:
-        """Stop a call that nobody waits for any more, and let nothing else wait for its end."""
-        if not call.answer.done() and call.next_turn.acquire(blocking=False):
-            self._start(self._serve)
+        """Stop a call that nobody waits for any more, and serve what comes next in its thread's place."""
+        if call.next_turn.acquire(blocking=False):
             self._start(self._stop_until_over, call)
+            self._serve()
 
     def _stop_until_over(self, call: _Call) -> None:
         while not call.answer.done():
@@ -132,24 +145,12 @@ class SparkJobs:
                 self._spark.interruptTag(tag)
 
     def _serve(self) -> None:
-        with suppress(*_CLOSED):
+        with suppress(Exception):  # whatever is wrong with the session, the calls themselves will say it
             activate(self._spark)
         for answer_call in iter(self._calls.get, None):
             if not answer_call().next_turn.acquire(blocking=False):
                 return  # it was left
             del answer_call  # what was answered may be large, and the next call late
-
-    @contextmanager
-    def _errors(self, operator: Operator | None, epoch: int | None) -> Iterator[None]:
-        self.check_not_cancelled()
-        try:
-            with spark_errors(operator, epoch):
-                yield
-        except OperatorFailedError as err:
-            if self._cancelled.is_set():
-                raise ExecutionLostError("the run was cancelled") from err
-            raise
-        self.check_not_cancelled()
 
     @contextmanager
     def _named(self, description: str, tag: str) -> Iterator[None]:

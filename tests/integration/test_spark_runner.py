@@ -446,6 +446,14 @@ def jobs(spark: SparkSession) -> Iterator[SparkJobs]:
     opened.close()
 
 
+@pytest.fixture
+def others_jobs(spark: SparkSession) -> Iterator[SparkJobs]:
+    """Return those of whoever goes on with the same operators, in the same session."""
+    opened = SparkJobs(spark)
+    yield opened
+    opened.close()
+
+
 Call = Callable[[], Any]
 
 
@@ -524,15 +532,16 @@ def test_job_ends_when_a_signal_ends_what_waits_for_it(
 
 
 def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped_and_no_other(
+    *,
     spark: SparkSession,
     jobs: SparkJobs,
+    others_jobs: SparkJobs,
     pool: ThreadPoolExecutor,
     beginning: Call,
     tmp_path: Path,
     told_to_end: type[BaseException],
 ) -> None:
     is_told, is_over = threading.Event(), threading.Event()
-    other = SparkJobs(spark)  # of whoever goes on with the operator, in the same session
     description = f"late {told_to_end.__name__}"
 
     def plan_and_start() -> None:
@@ -545,7 +554,7 @@ def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped_and
 
     with pytest.raises(told_to_end, match="told to end"):
         run_on(jobs, plan_and_start, description)
-    answer = pool.submit(run_on, other, beginning, description)
+    answer = pool.submit(run_on, others_jobs, beginning, description)
     wait_until(lambda: started(spark, description) == 1, "the other job")
     is_told.set()
     wait_until(lambda: started(spark, description) == 2, "the late job")
@@ -553,7 +562,6 @@ def test_job_that_starts_after_a_signal_has_ended_the_wait_for_it_is_stopped_and
     (tmp_path / "going-on").unlink()
 
     assert 1 == answer.result(PATIENCE_SECONDS)
-    other.close()
 
 
 def test_call_that_a_signal_ends_the_wait_for_keeps_nobody_waiting(
@@ -650,10 +658,14 @@ def test_cancelling_reaches_a_job_that_is_yet_to_start_and_a_call_that_waits_its
 
 
 def test_cancelling_stops_no_other_job_of_the_session(
-    spark: SparkSession, jobs: SparkJobs, pool: ThreadPoolExecutor, beginning: Call, tmp_path: Path
+    spark: SparkSession,
+    jobs: SparkJobs,
+    others_jobs: SparkJobs,
+    pool: ThreadPoolExecutor,
+    beginning: Call,
+    tmp_path: Path,
 ) -> None:
-    other = SparkJobs(spark)
-    foreign = pool.submit(run_on, other, beginning, "foreign")
+    foreign = pool.submit(run_on, others_jobs, beginning, "foreign")
     wait_until(lambda: started(spark, "foreign") == 1, "the foreign job")
     stopped = pool.submit(run_on, jobs, beginning, "own")
     wait_until(lambda: started(spark, "own") == 1, "the own job")
@@ -662,7 +674,6 @@ def test_cancelling_stops_no_other_job_of_the_session(
     assert isinstance(stopped.exception(PATIENCE_SECONDS), ExecutionLostError)
     (tmp_path / "going-on").unlink()
     assert 1 == foreign.result(PATIENCE_SECONDS)
-    other.close()
 
 
 PLACE: ContextVar[str] = ContextVar("place", default="nowhere")

@@ -70,7 +70,7 @@ class SimulatedAttempt(SimulatedProcess):
         self.coordinator = SimulatedCoordinator(self.world)
         self.said: list[Said] = []
         self.was_cancelled = False
-        self.was_refused_rightly = False  # to fall back, as the rows were then
+        self.was_refused_rightly: bool | None = None  # to fall back, as the rows were; None where it never came to rows
         self.looks = 0  # transactions of its main fiber
         self.hurts_when_told = 0
         self.pending_when_told: list[Row] = []

@@ -219,7 +219,8 @@ class Oracle:
         self._leases.was_held(attempt, self.rows, self._world.clock.now())
 
     def fallback_was_refused(self, attempt: SimulatedAttempt | None) -> None:
-        """Note whether that was right as the rows are now: a person may release a pin before the attempt ends."""
+        """Note whether that was right as the rows are now: a person may pin or release before the attempt ends."""
+        self.nothing_changed("a refused fallback", attempt)
         if attempt is not None:
             attempt.was_refused_rightly = self.fallbacks.is_refused_rightly(self.rows, attempt.program)
 

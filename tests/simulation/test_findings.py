@@ -119,7 +119,10 @@ def test_scratch_that_cannot_be_removed_ends_no_attempt() -> None:
 
 def test_fallback_that_a_pin_forbade_was_refused_rightly_though_the_pin_is_released_since() -> None:
     """Seed 108302: a finding about the oracle alone, which looked at the pins when the attempt had ended."""
-    assert run_schedule(108_302).violation is None
+    outcome = run_schedule(108_302)
+
+    assert outcome.violation is None
+    assert outcome.counters["fallback refused"]
 
 
 def _fail_after(store: MemoryStore, other: Event) -> None:
