@@ -14,6 +14,7 @@ from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
 from iteration_lib.driver.sinks import OpenSink
+from iteration_lib.errors import FallbackRefusedError
 from iteration_lib.fallback import fall_back
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.interrupt import ToldToEnd
@@ -70,7 +71,7 @@ class SimulatedAttempt(SimulatedProcess):
         self.coordinator = SimulatedCoordinator(self.world)
         self.said: list[Said] = []
         self.was_cancelled = False
-        self.was_refused_rightly: bool | None = None  # to fall back, as the rows were; None where it never came to rows
+        self.was_refused_rightly = False  # to fall back, as the rows were then
         self.looks = 0  # transactions of its main fiber
         self.hurts_when_told = 0
         self.pending_when_told: list[Row] = []
@@ -167,7 +168,11 @@ class SimulatedAttempt(SimulatedProcess):
 
     def _fall_back(self, store: StoreWithHistory, context: RunContext) -> RunContext:
         self.damages_before, self.verifies = self.world.damages, True
-        context = fall_back(store, context)
+        try:
+            context = fall_back(store, context)
+        except FallbackRefusedError:
+            self.run.oracle.fallback_was_refused(self)
+            raise
         self.verifies = False
         return context
 

@@ -97,10 +97,7 @@ def _was_refused(oracle: Oracle, attempt: SimulatedAttempt, error: FallbackRefus
     row = _row_of(oracle, attempt)
     is_last = row is not None and row["fencing_token"] == oracle.rows.run["fencing_token"]
     can_tell = is_last and "get" not in attempt.hurt and not attempt.run.branches
-    is_right = attempt.was_refused_rightly
-    if is_right is None:
-        is_right = oracle.fallbacks.is_refused_rightly(oracle.rows, attempt.program)
-    if can_tell and not (attempt.allows_fallback and is_right):
+    if can_tell and not attempt.was_refused_rightly:
         oracle.violate("I21", f"attempt {attempt.number} ended with {error!r}, and may fall back")
 
 

@@ -218,11 +218,10 @@ class Oracle:
         self.nothing_changed("a refused claim", attempt)
         self._leases.was_held(attempt, self.rows, self._world.clock.now())
 
-    def fallback_was_refused(self, attempt: SimulatedAttempt | None) -> None:
+    def fallback_was_refused(self, attempt: SimulatedAttempt) -> None:
         """Note whether that was right as the rows are now: a person may pin or release before the attempt ends."""
         self.nothing_changed("a refused fallback", attempt)
-        if attempt is not None:
-            attempt.was_refused_rightly = self.fallbacks.is_refused_rightly(self.rows, attempt.program)
+        attempt.was_refused_rightly = self.fallbacks.is_refused_rightly(self.rows, attempt.program)
 
     def deletion_was_held(self, said: RunDeleted) -> None:
         """See that a deletion was refused with reason."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.crash_point import CrashPlan, CrashPoint
-from iteration_lib.errors import FallbackRefusedError, LeaseHeldError, OutcomeUnknownError, SupersededError
+from iteration_lib.errors import LeaseHeldError, OutcomeUnknownError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Command, Event, RunState
 from iteration_lib.protocol.event import AlignmentTimedOut, CheckpointAcknowledged, OutputsPublished, SubtasksAligned
@@ -99,9 +99,6 @@ class SimulatedStore:
         except SupersededError:
             self._world.counters["fenced commit refused"] += 1
             oracle.nothing_changed("a refused event", attempt)
-            raise
-        except FallbackRefusedError:
-            oracle.fallback_was_refused(attempt)
             raise
         if attempt is not None:
             attempt.looks += fiber is attempt.main

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from iteration_lib import fallback
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.attempt import Claim, open_attempt
 from iteration_lib.errors import OutcomeUnknownError, SupersededError
@@ -16,7 +17,9 @@ from iteration_lib.store.memory import MemoryStore
 from tests.protocol_script import FIRST, HOLDER, aborts, asks, attempt_id, claim, play, started
 from tests.simulation.attempt import SimulatedAttempt
 from tests.simulation.claims import Right
+from tests.simulation.fallback_rows import FallbackOracle
 from tests.simulation.fiber import Call, Fate
+from tests.simulation.oracle import Oracle
 from tests.simulation.ports import SimulatedClock, SimulatedHeartbeat
 from tests.simulation.programs import Program, programs
 from tests.simulation.schedule import run_schedule
@@ -123,6 +126,22 @@ def test_fallback_that_a_pin_forbade_was_refused_rightly_though_the_pin_is_relea
 
     assert outcome.violation is None
     assert outcome.counters["fallback refused"]
+
+
+def test_refusal_to_fall_back_that_a_later_pin_would_excuse_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finding about the oracle alone: what was refused before any transaction it judged at the attempt's end."""
+    ended = Oracle.attempt_ended
+
+    def pin_all_and_end(oracle: Oracle, attempt: SimulatedAttempt) -> None:
+        with monkeypatch.context() as pinned:
+            pinned.setattr(FallbackOracle, "had_by", lambda *_: ["a pin"])
+            ended(oracle, attempt)
+
+    monkeypatch.setattr(fallback, "newest_verified", lambda *_: None)
+    monkeypatch.setattr(Oracle, "attempt_ended", pin_all_and_end)
+    violations = (run_schedule(seed).violation for seed in range(1000))
+
+    assert "I21" in str(next(filter(None, violations)))
 
 
 def _fail_after(store: MemoryStore, other: Event) -> None:
