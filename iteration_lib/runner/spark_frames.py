@@ -54,9 +54,8 @@ class Frames:
 
     def persist(self, frame: DataFrame, *, epoch: int | None) -> DataFrame:
         """Keep a DataFrame's rows when they are first computed, so that its consumers share them."""
-        persisted = frame.persist()
-        self._persisted.append((epoch, persisted))
-        return persisted
+        self._persisted.append((epoch, frame))  # first: a signal may come in between
+        return frame.persist()
 
     def release(self, *, before_epoch: int) -> None:
         """Drop the rows that were kept for earlier epochs."""

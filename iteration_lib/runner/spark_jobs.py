@@ -119,13 +119,15 @@ class SparkJobs:
             raise ExecutionLostError("the run was cancelled")
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Let the thread end, and stop what nobody waits for any more."""
+        self.stop()
         self._calls.put(None)
 
     def _leave(self, call: _Call) -> None:
         """Stop a call that nobody waits for any more, and serve what comes next in its thread's place."""
         if call.next_turn.acquire(blocking=False):
-            self._start(self._stop_until_over, call)
+            with suppress(RuntimeError):  # no thread can be started: `close` tries once more
+                self._start(self._stop_until_over, call)
             self._serve()
 
     def _stop_until_over(self, call: _Call) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from iteration_lib.errors import ExecutionLostError, OperatorFailedError, OperatorResultError, StateCorruptedError
 from iteration_lib.model.operator import Kind
@@ -441,17 +442,15 @@ def told_to_end(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]
 
 @pytest.fixture
 def jobs(spark: SparkSession) -> Iterator[SparkJobs]:
-    opened = SparkJobs(spark)
-    yield opened
-    opened.close()
+    with closing(SparkJobs(spark)) as opened:
+        yield opened
 
 
 @pytest.fixture
 def others_jobs(spark: SparkSession) -> Iterator[SparkJobs]:
     """Return those of whoever goes on with the same operators, in the same session."""
-    opened = SparkJobs(spark)
-    yield opened
-    opened.close()
+    with closing(SparkJobs(spark)) as opened:
+        yield opened
 
 
 Call = Callable[[], Any]
@@ -481,6 +480,10 @@ def beginning(tmp_path: Path, spark: SparkSession, pool: ThreadPoolExecutor) -> 
 
 def run_on(jobs: SparkJobs, call: Call, description: str) -> Any:
     return jobs.run(call, operator=None, epoch=None, description=description)
+
+
+def threads_of(jobs: SparkJobs) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(jobs._tag)]
 
 
 def started(spark: SparkSession, description: str) -> int:
@@ -574,14 +577,86 @@ def test_call_that_a_signal_ends_the_wait_for_keeps_nobody_waiting(
         goes_on.wait(PATIENCE_SECONDS)
         computes.set()
 
-    threads = threading.active_count()
     with pytest.raises(told_to_end, match="told to end"):
         run_on(jobs, compute, "compute")
 
     assert 3 == run_on(jobs, spark.range(3).count, "next")
     assert not computes.is_set()
     goes_on.set()
-    wait_until(lambda: threading.active_count() <= threads, "the threads that it was left with")
+    wait_until(lambda: len(threads_of(jobs)) == 1, "the threads that it was left with")
+
+
+def test_next_call_is_made_also_where_no_thread_can_stop_the_one_that_was_left(
+    jobs: SparkJobs, told_to_end: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+
+    def compute() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        goes_on.wait(PATIENCE_SECONDS)
+
+    starts = SparkJobs._start
+
+    def start_no_other(jobs: SparkJobs, target: Call, *arguments: object) -> None:
+        if target.__name__ == "_stop_until_over":
+            raise RuntimeError("can't start new thread")
+        starts(jobs, target, *arguments)
+
+    monkeypatch.setattr(SparkJobs, "_start", start_no_other)
+    with pytest.raises(told_to_end, match="told to end"):
+        run_on(jobs, compute, "compute")
+
+    assert 1 == run_on(jobs, lambda: 1, "next")
+    goes_on.set()
+    monkeypatch.undo()
+
+
+def test_closing_stops_what_two_signals_have_left_behind(
+    *,
+    spark: SparkSession,
+    pool: ThreadPoolExecutor,
+    beginning: Call,
+    told_to_end: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second one comes before a thread could be started that stops what the first one has left."""
+
+    def be_told_again(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def signal_when_begun(description: str) -> None:
+        wait_until(lambda: started(spark, description) == 1, "the job")
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    jobs, description = SparkJobs(spark), f"twice {told_to_end.__name__}"
+    sent = pool.submit(signal_when_begun, description)
+    with monkeypatch.context() as patched, pytest.raises(told_to_end, match="told to end"):  # noqa: PT012
+        patched.setattr(jobs, "_start", be_told_again)
+        run_on(jobs, beginning, description)
+    sent.result(PATIENCE_SECONDS)
+    assert spark.sparkContext.statusTracker().getActiveJobsIds()
+    jobs.close()
+
+    assert [] == active_jobs_in_the_end(spark)
+
+
+def test_frame_that_a_signal_ends_the_persisting_of_is_released(
+    harness: Harness, spark: SparkSession, told_to_end: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames, shape = [], type(spark.range(1))  # DataFrame itself is abstract
+    persist = shape.persist
+
+    def persist_and_be_told(frame: DataFrame) -> None:
+        frames.append(persist(frame))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(shape, "persist", persist_and_be_told)
+    with pytest.raises(told_to_end, match="told to end"):
+        squares(harness, consumers=2)
+    assert [True] == [frame.storageLevel.useMemory for frame in frames]
+    harness.runner.close()
+
+    assert [False] == [frame.storageLevel.useMemory for frame in frames]
 
 
 def test_call_that_a_signal_ends_before_it_has_begun_is_never_made(
