@@ -78,6 +78,7 @@ def test_a_killed_task_takes_spark_with_it_and_its_retry_resumes_to_the_same_bit
     assert bodies(tmp_path) == Counter(["largest", "added 5", *(f"added {epoch}" for epoch in range(8))])
 
 
+@nightly("waits for a heartbeat that is missed")
 def test_a_try_that_outlived_its_supervisor_ends_with_its_spark_once_its_retry_has_the_run(
     airflow: AirflowSite, tmp_path: Path, undisturbed: str
 ) -> None:

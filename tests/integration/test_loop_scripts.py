@@ -64,8 +64,8 @@ def test_pages_first_loop_runs_as_it_is_printed(
     ("name", "crash_point", "first"),
     [
         ("partial_fit", "epoch_written@5", 5),
-        ("mini_batches", "epoch_opened@9", 9),
-        pytest.param("distances", "epoch_aligned@3", 3, marks=nightly("the longest of three scripts")),
+        pytest.param("mini_batches", "epoch_opened@9", 9, marks=nightly("on Spark")),
+        pytest.param("distances", "epoch_aligned@3", 3, marks=nightly("on Spark")),
     ],
 )
 def test_script_that_is_killed_and_started_again_prints_what_the_script_before_printed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 
 from iteration_lib.clock import SystemClock
@@ -11,7 +12,7 @@ from iteration_lib.store.memory import MemoryStore
 from tests.protocol_script import Sender, claim
 from tests.store_script import a_run, an_origin, new_family, origin_of
 
-GENERATIONS = sys.getrecursionlimit()
+GENERATIONS = 200
 
 
 def test_lineage_of_more_generations_than_calls_may_be_nested_is_told() -> None:
@@ -27,6 +28,11 @@ def test_lineage_of_more_generations_than_calls_may_be_nested_is_told() -> None:
     last = store.find_run(runs[-1].run_id)
     assert last is not None
 
-    lineage = lineage_of(store, last)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + GENERATIONS)  # less than a call for each, and its own
+    try:
+        lineage = lineage_of(store, last)
+    finally:
+        sys.setrecursionlimit(limit)
 
     assert [(run.run_id, depth) for depth, run in enumerate(runs)] == [(one.run.run_id, one.depth) for one in lineage]
