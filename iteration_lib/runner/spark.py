@@ -185,9 +185,9 @@ class SparkRunner:
 
     def close(self) -> None:
         """Release what is persisted, scratch files, this node's cache, and the session if it is the runner's own."""
+        self._jobs.close()
         with suppress(*FOREIGN, AttributeError):  # a session that is gone has released everything
             self._frames.release_all()
-        self._jobs.close()
         try:
             self._location.remove(self._scratch)
         except (StateLocationError, OSError) as err:

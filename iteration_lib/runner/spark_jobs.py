@@ -87,7 +87,7 @@ class SparkJobs:
                 return answer.result()
             except BaseException:  # a handler may raise anything; where the call itself did, it is over
                 if not answer.done() and not answer.cancel():
-                    self._start(self._leave, made)
+                    self._start_beside(self._leave, made)
                 raise
 
     @contextmanager
@@ -106,7 +106,7 @@ class SparkJobs:
     def stop(self) -> None:
         """Stop the jobs of what runs, also those that are yet to start; from any thread, without waiting."""
         for call in tuple(self._running):
-            self._start(self._stop_until_over, call)
+            self._start_beside(self._stop_until_over, call)
 
     def cancel(self) -> None:
         """Stop the jobs of what runs, from any thread, without waiting, and refuse what has not begun."""
@@ -119,15 +119,14 @@ class SparkJobs:
             raise ExecutionLostError("the run was cancelled")
 
     def close(self) -> None:
-        """Let the thread end, and stop what nobody waits for any more."""
-        self.stop()
+        """Cancel, and let the thread end; what two signals have left behind is stopped by this alone."""
+        self.cancel()
         self._calls.put(None)
 
     def _leave(self, call: _Call) -> None:
         """Stop a call that nobody waits for any more, and serve what comes next in its thread's place."""
         if call.next_turn.acquire(blocking=False):
-            with suppress(RuntimeError):  # no thread can be started: `close` tries once more
-                self._start(self._stop_until_over, call)
+            self._start_beside(self._stop_until_over, call)
             self._serve()
 
     def _stop_until_over(self, call: _Call) -> None:
@@ -137,6 +136,11 @@ class SparkJobs:
 
     def _start(self, target: Callable[..., None], *arguments: object) -> None:
         threading.Thread(target=target, args=arguments, name=f"{self._tag} {target.__name__}", daemon=True).start()
+
+    def _start_beside(self, target: Callable[[_Call], None], call: _Call) -> None:
+        """Start a thread for a call; where there can be none, the call goes on, and `close` tries to stop it again."""
+        with suppress(RuntimeError):
+            self._start(target, call)
 
     def _stop_tagged(self, tag: str) -> None:
         context = classic_context(self._spark)

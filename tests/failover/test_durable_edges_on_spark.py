@@ -1,4 +1,4 @@
-"""A whole iteration on Spark, killed at four points and resumed with other numbers of subtasks: always the same bits.
+"""A whole iteration on Spark, killed at some points and resumed with other numbers of subtasks: always the same bits.
 
 Two variables, an operator that finishes for good, criteria, carried state, data that comes once. With an alignment
 timeout of 0 nothing whose marker was committed runs again, counted by a file that the operators append to.

@@ -14,7 +14,6 @@ from tests.failover.driven import wait_until
 from tests.failover.test_airflow_kill import bodies
 from tests.fixture.airflow import DAGS, HISTORY, AirflowSite, DagRun, wait_for
 from tests.integration.test_airflow_operations import application, mark, task_of, wait_for_end, wait_until_again_in
-from tests.size import nightly
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
@@ -212,7 +211,6 @@ def test_success_callback_is_called_for_every_epoch(airflow: AirflowSite, tmp_pa
     assert sorted(["drive", *EPOCHS]) == sorted((tmp_path / "succeeded").read_text().split())
 
 
-@nightly("four applications; test_airflow_operations ends tasks on Spark in as many ways")
 def test_driver_that_is_killed_or_marked_takes_its_spark_with_it_and_the_run_goes_on_to_the_bits_of_every_other_way(
     airflow: AirflowSite, tmp_path: Path
 ) -> None:

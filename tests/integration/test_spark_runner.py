@@ -586,29 +586,32 @@ def test_call_that_a_signal_ends_the_wait_for_keeps_nobody_waiting(
     wait_until(lambda: len(threads_of(jobs)) == 1, "the threads that it was left with")
 
 
-def test_next_call_is_made_also_where_no_thread_can_stop_the_one_that_was_left(
-    jobs: SparkJobs, told_to_end: type[BaseException], monkeypatch: pytest.MonkeyPatch
+def test_next_call_is_made_and_the_threads_end_also_where_no_thread_can_stop_the_call_that_was_left(
+    *,
+    spark: SparkSession,
+    pool: ThreadPoolExecutor,
+    told_to_end: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    goes_on = threading.Event()
+    goes_on, start, jobs = threading.Event(), SparkJobs._start, SparkJobs(spark)
 
     def compute() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
         goes_on.wait(PATIENCE_SECONDS)
 
-    starts = SparkJobs._start
-
-    def start_no_other(jobs: SparkJobs, target: Call, *arguments: object) -> None:
+    def start_but_one(jobs: SparkJobs, target: Call, *arguments: object) -> None:
         if target.__name__ == "_stop_until_over":
             raise RuntimeError("can't start new thread")
-        starts(jobs, target, *arguments)
+        start(jobs, target, *arguments)
 
-    monkeypatch.setattr(SparkJobs, "_start", start_no_other)
-    with pytest.raises(told_to_end, match="told to end"):
-        run_on(jobs, compute, "compute")
+    monkeypatch.setattr(SparkJobs, "_start", start_but_one)
+    with closing(jobs):
+        with pytest.raises(told_to_end, match="told to end"):
+            run_on(jobs, compute, "compute")
+        assert 1 == pool.submit(run_on, jobs, lambda: 1, "next").result(PATIENCE_SECONDS)
 
-    assert 1 == run_on(jobs, lambda: 1, "next")
     goes_on.set()
-    monkeypatch.undo()
+    wait_until(lambda: not threads_of(jobs), "the threads' end")
 
 
 def test_closing_stops_what_two_signals_have_left_behind(
@@ -628,16 +631,24 @@ def test_closing_stops_what_two_signals_have_left_behind(
         wait_until(lambda: started(spark, description) == 1, "the job")
         os.kill(os.getpid(), signal.SIGUSR1)
 
-    jobs, description = SparkJobs(spark), f"twice {told_to_end.__name__}"
-    sent = pool.submit(signal_when_begun, description)
-    with monkeypatch.context() as patched, pytest.raises(told_to_end, match="told to end"):  # noqa: PT012
-        patched.setattr(jobs, "_start", be_told_again)
-        run_on(jobs, beginning, description)
-    sent.result(PATIENCE_SECONDS)
-    assert spark.sparkContext.statusTracker().getActiveJobsIds()
-    jobs.close()
+    description = f"twice {told_to_end.__name__}"
+    with closing(SparkJobs(spark)) as jobs:
+        sent = pool.submit(signal_when_begun, description)
+        with monkeypatch.context() as patched, pytest.raises(told_to_end, match="told to end"):  # noqa: PT012
+            patched.setattr(jobs, "_start", be_told_again)
+            run_on(jobs, beginning, description)
+        sent.result(PATIENCE_SECONDS)
+        assert spark.sparkContext.statusTracker().getActiveJobsIds()
 
     assert [] == active_jobs_in_the_end(spark)
+    wait_until(lambda: not threads_of(jobs), "the threads' end")
+
+
+def test_call_after_the_end_is_refused(jobs: SparkJobs) -> None:
+    jobs.close()
+
+    with pytest.raises(ExecutionLostError, match="cancelled"):
+        run_on(jobs, lambda: 1, "late")
 
 
 def test_frame_that_a_signal_ends_the_persisting_of_is_released(

@@ -71,7 +71,6 @@ class SimulatedAttempt(SimulatedProcess):
         self.coordinator = SimulatedCoordinator(self.world)
         self.said: list[Said] = []
         self.was_cancelled = False
-        self.was_refused_rightly = False  # to fall back, as the rows were then
         self.looks = 0  # transactions of its main fiber
         self.hurts_when_told = 0
         self.pending_when_told: list[Row] = []
@@ -170,8 +169,8 @@ class SimulatedAttempt(SimulatedProcess):
         self.damages_before, self.verifies = self.world.damages, True
         try:
             context = fall_back(store, context)
-        except FallbackRefusedError:
-            self.run.oracle.fallback_was_refused(self)
+        except FallbackRefusedError as err:
+            self.run.oracle.fallback_was_refused(self, err)
             raise
         self.verifies = False
         return context

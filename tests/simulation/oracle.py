@@ -37,6 +37,7 @@ from tests.simulation.stop_rows import StopOracle, drained_in
 from tests.simulation.versions import EvolvingProgram
 
 if TYPE_CHECKING:
+    from iteration_lib.errors import FallbackRefusedError
     from tests.simulation.attempt import SimulatedAttempt
     from tests.simulation.run import SimulatedRun
 
@@ -218,10 +219,13 @@ class Oracle:
         self.nothing_changed("a refused claim", attempt)
         self._leases.was_held(attempt, self.rows, self._world.clock.now())
 
-    def fallback_was_refused(self, attempt: SimulatedAttempt) -> None:
-        """Note whether that was right as the rows are now: a person may pin or release before the attempt ends."""
+    def fallback_was_refused(self, attempt: SimulatedAttempt, error: FallbackRefusedError) -> None:
+        """I21: see that it was refused with reason, as far as the attempt could read, and nobody came after it."""
         self.nothing_changed("a refused fallback", attempt)
-        attempt.was_refused_rightly = self.fallbacks.is_refused_rightly(self.rows, attempt.program)
+        self.counters["fallback refused"] += 1
+        can_tell = self.is_in_force(attempt) and "get" not in attempt.hurt and not attempt.run.branches
+        if can_tell and not self.fallbacks.is_refused_rightly(self.rows, attempt.program):
+            self.violate("I21", f"attempt {attempt.number} may fall back, and was told {error!r}")
 
     def deletion_was_held(self, said: RunDeleted) -> None:
         """See that a deletion was refused with reason."""

@@ -129,7 +129,7 @@ def test_fallback_that_a_pin_forbade_was_refused_rightly_though_the_pin_is_relea
 
 
 def test_refusal_to_fall_back_that_a_later_pin_would_excuse_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finding about the oracle alone: what was refused before any transaction it judged at the attempt's end."""
+    """A finding about the oracle alone, which judged at the attempt's end what no transaction had refused."""
     ended = Oracle.attempt_ended
 
     def pin_all_and_end(oracle: Oracle, attempt: SimulatedAttempt) -> None:
@@ -139,9 +139,8 @@ def test_refusal_to_fall_back_that_a_later_pin_would_excuse_is_a_violation(monke
 
     monkeypatch.setattr(fallback, "newest_verified", lambda *_: None)
     monkeypatch.setattr(Oracle, "attempt_ended", pin_all_and_end)
-    violations = (run_schedule(seed).violation for seed in range(1000))
 
-    assert "I21" in str(next(filter(None, violations)))
+    assert any("I21" in str(run_schedule(seed).violation) for seed in range(1000))
 
 
 def _fail_after(store: MemoryStore, other: Event) -> None:

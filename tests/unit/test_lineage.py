@@ -16,7 +16,7 @@ GENERATIONS = 200
 
 
 def test_lineage_of_more_generations_than_calls_may_be_nested_is_told() -> None:
-    """As of a model that is trained daily from what the day before left, for three years."""
+    """As of a model that is trained daily from what the day before left, for most of a year."""
     store = MemoryStore(SystemClock())
     runs = [a_run()]
     an_origin(store, runs[0])
