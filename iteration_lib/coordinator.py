@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
 
-from iteration_lib.errors import CheckpointNotFoundError, FallbackRefusedError, IterationError, RunLockedError
+from iteration_lib.errors import CheckpointNotFoundError, IterationError, RunLockedError
 from iteration_lib.protocol import Command, Event, RunState, decide, needs_clock
 from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import (
@@ -90,13 +90,13 @@ class Coordinator:
     ) -> RunState:
         """Let a run go on from an older checkpoint; see FellBack.
 
-        Raises as `apply` does, and FallbackRefusedError where the checkpoint is not there any more.
+        Raises as `apply` does, and CheckpointNotFoundError where the checkpoint is not there any more.
         """
 
-        def choose(transaction: Transaction, _state: RunState) -> tuple[Event, ...]:
+        def choose(transaction: Transaction, state: RunState) -> tuple[Event, ...]:
             found = transaction.read_checkpoint(checkpoint_id)
             if found is None:
-                raise FallbackRefusedError(run_id, f"checkpoint {checkpoint_id} is not there any more")
+                raise CheckpointNotFoundError(run_id, checkpoint_id, last=state.last_checkpoint_id)
             event = FellBack(attempt_id=attempt_id, fencing_token=fencing_token, checkpoint=found, reason=reason)
             return (event,)
 

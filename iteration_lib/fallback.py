@@ -13,7 +13,7 @@ from dataclasses import replace
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.restore import carried_streams, read_manifest
-from iteration_lib.errors import FallbackRefusedError, IterationError, StateCorruptedError
+from iteration_lib.errors import CheckpointNotFoundError, FallbackRefusedError, IterationError, StateCorruptedError
 from iteration_lib.marker import carried_in_force
 from iteration_lib.model.graph import Graph
 from iteration_lib.protocol.fallback import check_unheard
@@ -43,13 +43,16 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
     if problem is None:
         return context
     older = _older_than(store, context.run, context.graph, newest, problem)
-    state = context.attempt.coordinator.fall_back(
-        opened.run_id,
-        context.attempt.attempt_id,
-        context.attempt.fencing_token,
-        checkpoint_id=older.checkpoint_id,
-        reason=problem,
-    )
+    try:
+        state = context.attempt.coordinator.fall_back(
+            opened.run_id,
+            context.attempt.attempt_id,
+            context.attempt.fencing_token,
+            checkpoint_id=older.checkpoint_id,
+            reason=problem,
+        )
+    except CheckpointNotFoundError:  # it was discarded since it was verified
+        return fall_back(store, context)
     _logger.warning(
         "event=fell_back run_id=%s from=%s to=%s reason=%s",
         opened.run_id,

@@ -11,6 +11,7 @@ calls with the same one.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, wait
@@ -27,6 +28,8 @@ from iteration_lib.errors import ExecutionLostError, OperatorFailedError
 from iteration_lib.model.operator import Operator
 from iteration_lib.runner.spark_errors import FOREIGN, spark_errors
 from iteration_lib.runner.spark_session import activate, classic_context
+
+_logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -84,6 +87,7 @@ class SparkJobs:
         with self.errors(operator, epoch):
             try:
                 self._calls.put(answer_call)
+                self.check_not_cancelled()  # behind the line above: one of this and `close` sees the other
                 return answer.result()
             except BaseException:  # a handler may raise anything; where the call itself did, it is over
                 if not answer.done() and not answer.cancel():
@@ -139,8 +143,10 @@ class SparkJobs:
 
     def _start_beside(self, target: Callable[[_Call], None], call: _Call) -> None:
         """Start a thread for a call; where there can be none, the call goes on, and `close` tries to stop it again."""
-        with suppress(RuntimeError):
+        try:
             self._start(target, call)
+        except RuntimeError as err:
+            _logger.warning("event=no_thread for=%s error=%s", target.__name__, err)
 
     def _stop_tagged(self, tag: str) -> None:
         context = classic_context(self._spark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import FallbackRefusedError
+from iteration_lib.errors import CheckpointNotFoundError, FallbackRefusedError
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.record import FallbackRecord
@@ -81,7 +81,7 @@ def test_checkpoint_that_is_gone_cannot_be_fallen_back_to(
     Coordinator(store).discard(broken, CheckpointPolicy(retain_last=2))
     before = read_state(store, broken)
 
-    with pytest.raises(FallbackRefusedError, match="checkpoint 1 is not there any more"):
+    with pytest.raises(CheckpointNotFoundError, match="has no files, or none any more"):
         fall_back(store, broken, second)
 
     assert before == read_state(store, broken)

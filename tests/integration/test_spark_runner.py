@@ -644,11 +644,32 @@ def test_closing_stops_what_two_signals_have_left_behind(
     wait_until(lambda: not threads_of(jobs), "the threads' end")
 
 
-def test_call_after_the_end_is_refused(jobs: SparkJobs) -> None:
+def test_signal_goes_on_also_where_no_thread_can_be_started(
+    jobs: SparkJobs, told_to_end: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+
+    def compute() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        goes_on.wait(PATIENCE_SECONDS)
+
+    def start_none(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched, pytest.raises(told_to_end, match="told to end"):  # noqa: PT012
+        patched.setattr(jobs, "_start", start_none)
+        run_on(jobs, compute, "compute")
+    goes_on.set()
+
+    assert 1 == run_on(jobs, lambda: 1, "next")
+
+
+def test_call_after_the_end_is_refused(jobs: SparkJobs, pool: ThreadPoolExecutor) -> None:
     jobs.close()
 
-    with pytest.raises(ExecutionLostError, match="cancelled"):
-        run_on(jobs, lambda: 1, "late")
+    late = pool.submit(run_on, jobs, lambda: 1, "late").exception(PATIENCE_SECONDS)
+
+    assert isinstance(late, ExecutionLostError)
 
 
 def test_frame_that_a_signal_ends_the_persisting_of_is_released(

@@ -65,6 +65,7 @@ class SimulatedAttempt(SimulatedProcess):
         self.asked_at = 0  # the run's revision when it was asked whether it may go on with the program
         self.damages_before = 0  # of files, when it began to verify some
         self.verifies = False
+        self.refusal: FallbackRefusedError | None = None  # of a fallback
         self.attempt_id = AttemptId(f"{number:08x}-0000-4000-8000-000000000000")
         self.holder = Holder(host="here", pid=number, process_started=f"{number}.00")
         self.claim: Claim | None = None
@@ -170,6 +171,7 @@ class SimulatedAttempt(SimulatedProcess):
         try:
             context = fall_back(store, context)
         except FallbackRefusedError as err:
+            self.refusal = err
             self.run.oracle.fallback_was_refused(self, err)
             raise
         self.verifies = False

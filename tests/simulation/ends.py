@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from iteration_lib.errors import (
     CheckpointFailedError,
     ExecutionLostError,
-    FallbackRefusedError,
     InputError,
     LeaseHeldError,
     OperatorFailedError,
@@ -62,8 +61,8 @@ def check_end(oracle: Oracle, world: World, attempt: SimulatedAttempt) -> None:
             oracle.violate(
                 "errors", f"attempt {attempt.number} was told {error}, and it is {oracle.rows.run['status']}"
             )
-    elif isinstance(error, FallbackRefusedError):
-        pass  # the oracle has seen why, when it was refused
+    elif error is attempt.refusal:
+        pass  # the oracle saw why at once
     elif isinstance(error, RunMismatchError) and world.file is not None:
         oracle.evolution.was_refused(attempt, error)
     elif isinstance(error, ProtocolViolationError) or type(error) not in {*_DUE_TO, LeaseHeldError}:

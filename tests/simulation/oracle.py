@@ -223,7 +223,9 @@ class Oracle:
         """I21: see that it was refused with reason, as far as the attempt could read, and nobody came after it."""
         self.nothing_changed("a refused fallback", attempt)
         self.counters["fallback refused"] += 1
-        can_tell = self.is_in_force(attempt) and "get" not in attempt.hurt and not attempt.run.branches
+        life = self.lives.get(attempt)
+        is_last = life is not None and life.token == self.rows.run["fencing_token"]
+        can_tell = is_last and "get" not in attempt.hurt and not attempt.run.branches
         if can_tell and not self.fallbacks.is_refused_rightly(self.rows, attempt.program):
             self.violate("I21", f"attempt {attempt.number} may fall back, and was told {error!r}")
 

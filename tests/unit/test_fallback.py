@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from iteration_lib import fallback
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import FallbackRefusedError, InputError, StateCorruptedError
 from iteration_lib.explanation import explain_run, read_history
@@ -29,13 +30,17 @@ from tests.unit.test_ids_that_come_back import COUNT
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
     """A run of three epochs, of which two are durable."""
-    monkeypatch.syspath_prepend(str(tmp_path))
+    return all_but_one_durable(tmp_path, monkeypatch, epochs=3)
+
+
+def all_but_one_durable(folder: Path, monkeypatch: pytest.MonkeyPatch, *, epochs: int) -> InMemory:
+    monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    bench = InMemory(tmp_path)
+    bench = InMemory(folder)
     bench.write_input()
-    bench.write_iteration()
+    bench.write_iteration(SOURCE.replace("max_epochs: int = 3", f"max_epochs: int = {epochs}"))
     bench.open()
-    bench.drive(until_epoch=2)
+    bench.drive(until_epoch=epochs - 1)
     return bench
 
 
@@ -166,6 +171,26 @@ def test_checkpoint_that_is_discarded_meanwhile_is_none_to_go_on_from(bench: InM
     problem = problem_of(bench.store, bench.run, load_iteration(bench.run.reference).graph(), read_before)
 
     assert "checkpoint 1 was discarded meanwhile" == problem
+
+
+def test_run_goes_on_from_the_next_older_checkpoint_where_one_is_discarded_that_was_just_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = all_but_one_durable(tmp_path, monkeypatch, epochs=4)
+    state_file(bench, 3).unlink()
+    coordinator, find = Coordinator(bench.store), fallback.newest_verified
+    coordinator.pin(bench.run.run_id, 1, pinned_by="ann")
+
+    def find_and_discard(*asked: Any) -> CheckpointRecord | None:
+        found = find(*asked)
+        coordinator.discard(bench.run.run_id, CheckpointPolicy(retain_last=1))
+        return found
+
+    monkeypatch.setattr(fallback, "newest_verified", find_and_discard)
+    run = bench.drive(allow_fallback=True)
+
+    assert [(3, 1)] == [(f.from_checkpoint_id, f.to_checkpoint_id) for f in bench.store.list_fallbacks(run.run_id)]
+    assert RunStatus.FINISHED is run.status
 
 
 def test_run_without_any_whole_checkpoint_says_so_and_changes_none(bench: InMemory) -> None:
