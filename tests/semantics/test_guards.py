@@ -54,8 +54,8 @@ def test_break_that_a_fixture_does_not_survive_is_not_caught_by_the_test() -> No
         slip="the test's fixture fails",
         test="unit/test_fallback.py::test_whole_newest_checkpoint_is_not_given_up",
         file="tests/unit/test_fallback.py",
-        old="    bench = InMemory(tmp_path)\n    bench.write_input()\n",
-        new="    bench = InMemory(tmp_path)\n    raise RuntimeError\n",
+        old="    return all_but_one_durable(tmp_path, monkeypatch, epochs=3)\n",
+        new="    raise RuntimeError\n",
     )
 
     caught, said = is_caught(guard)
