@@ -217,6 +217,7 @@ EDGES = (
         file=_EPOCH,
         old="        self._edges.hear_of_end()\n",
         new="",
+        in_short=True,
     ),
     Mutant(
         name="attempt that is told to end leaves no files",
@@ -231,7 +232,6 @@ EDGES = (
         file=_EPOCH,
         old="            elif self._context.runner.is_computed(stream):\n",
         new="            else:\n",
-        in_short=True,
     ),
     Mutant(
         name="attempt that is told to end forgets the first values",
