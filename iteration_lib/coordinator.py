@@ -32,7 +32,7 @@ from iteration_lib.protocol.event import (
 )
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.retention import discardable
-from iteration_lib.protocol.state import AttemptId, RunId
+from iteration_lib.protocol.state import AttemptId, CheckpointState, RunId
 from iteration_lib.store.retry import Sleep, retry
 from iteration_lib.store.seam import Store, Transaction
 
@@ -94,26 +94,21 @@ class Coordinator:
         """
 
         def choose(transaction: Transaction, state: RunState) -> tuple[Event, ...]:
-            found = transaction.read_checkpoint(checkpoint_id)
-            if found is None:
-                raise CheckpointNotFoundError(run_id, checkpoint_id, last=state.last_checkpoint_id)
+            found = _read_checkpoint(transaction, state, checkpoint_id)
             event = FellBack(attempt_id=attempt_id, fencing_token=fencing_token, checkpoint=found, reason=reason)
             return (event,)
 
-        return retry(lambda: self._transact(run_id, choose, self._take(run_id)), f"run_id={run_id}", sleep=self._sleep)
+        # Read anew: what a branch has pinned forbids it, and no revision of this run counts when a branch lets go.
+        return retry(lambda: self._transact(run_id, choose, None), f"run_id={run_id}", sleep=self._sleep)
 
     def pin(self, run_id: RunId, checkpoint_id: int, *, pinned_by: str) -> RunState:
         """Keep a checkpoint for a person, until CheckpointReleased.
 
-        Raises as `apply` does, and CheckpointNotFoundError where the checkpoint is not there, or not any more. An id
-        beyond the last one is not asked for: it might be more than a database can hold.
+        Raises as `apply` does, and CheckpointNotFoundError where the checkpoint is not there, or not any more.
         """
 
         def choose(transaction: Transaction, state: RunState) -> tuple[Event, ...]:
-            last = state.last_checkpoint_id
-            found = transaction.read_checkpoint(checkpoint_id) if checkpoint_id <= last else None
-            if found is None:
-                raise CheckpointNotFoundError(run_id, checkpoint_id, last=last)
+            found = _read_checkpoint(transaction, state, checkpoint_id)
             return (CheckpointPinned(checkpoint_id=checkpoint_id, status=found.status, pinned_by=pinned_by),)
 
         return retry(lambda: self._transact(run_id, choose, self._take(run_id)), f"run_id={run_id}", sleep=self._sleep)
@@ -211,6 +206,15 @@ def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | N
         state, decided = decide(state, event, now)
         commands += decided
     return state, commands
+
+
+def _read_checkpoint(transaction: Transaction, state: RunState, checkpoint_id: int) -> CheckpointState:
+    """Read a checkpoint that is there; an id beyond the last is not asked for: no database might hold it."""
+    last = state.last_checkpoint_id
+    found = transaction.read_checkpoint(checkpoint_id) if checkpoint_id <= last else None
+    if found is None:
+        raise CheckpointNotFoundError(state.run_id, checkpoint_id, last=last)
+    return found
 
 
 def _holds(cached: _Cached, transaction: Transaction) -> bool:

@@ -35,32 +35,34 @@ def fall_back(store: StoreWithHistory, context: RunContext) -> RunContext:
     somebody has had something of what would be given up; StateCorruptedError where nobody can tell which are broken;
     and what `check_lasting` raises.
     """
-    opened = context.attempt.opened
-    newest = store.find_completed(opened.run_id)
-    if opened.status is not RunStatus.RUNNING or newest is None:
-        return context
-    problem = problem_of(store, context.run, context.graph, newest)
-    if problem is None:
-        return context
-    older = _older_than(store, context.run, context.graph, newest, problem)
-    try:
-        state = context.attempt.coordinator.fall_back(
+    opened, coordinator = context.attempt.opened, context.attempt.coordinator
+    while True:
+        newest = store.find_completed(opened.run_id)
+        if opened.status is not RunStatus.RUNNING or newest is None:
+            return context
+        problem = problem_of(store, context.run, context.graph, newest)
+        if problem is None:
+            return context
+        older = _older_than(store, context.run, context.graph, newest, problem)
+        try:
+            state = coordinator.fall_back(
+                opened.run_id,
+                context.attempt.attempt_id,
+                context.attempt.fencing_token,
+                checkpoint_id=older.checkpoint_id,
+                reason=problem,
+            )
+        except CheckpointNotFoundError:  # it was discarded since it was verified: fewer are left to choose from
+            _logger.info("event=fallback_begins_again run_id=%s discarded=%s", opened.run_id, older.checkpoint_id)
+            continue
+        _logger.warning(
+            "event=fell_back run_id=%s from=%s to=%s reason=%s",
             opened.run_id,
-            context.attempt.attempt_id,
-            context.attempt.fencing_token,
-            checkpoint_id=older.checkpoint_id,
-            reason=problem,
+            newest.checkpoint_id,
+            older.checkpoint_id,
+            problem,
         )
-    except CheckpointNotFoundError:  # it was discarded since it was verified
-        return fall_back(store, context)
-    _logger.warning(
-        "event=fell_back run_id=%s from=%s to=%s reason=%s",
-        opened.run_id,
-        newest.checkpoint_id,
-        older.checkpoint_id,
-        problem,
-    )
-    return replace(context, attempt=replace(context.attempt, opened=state))
+        return replace(context, attempt=replace(context.attempt, opened=state))
 
 
 def advise(store: StoreWithHistory, run: RunRecord, graph: Graph) -> str | None:

@@ -91,14 +91,25 @@ class Edges:
         return edge if edge is not None and edge.is_complete else None
 
     def begun(self, operator: Operator) -> SavedStream | None:
-        """Return the parts of an operator's output that were durable when the epoch began, if not all were."""
+        """Return the parts of an operator's output that were durable when the epoch began, or noted since; not all."""
         edge = self._found.get(operator.operator_id)
-        return edge.saved if edge is not None and not edge.is_complete else None
+        found: list[SavedStream] = [edge.saved] if edge is not None else []
+        parts = [*found, *self._parts(operator).values()]
+        if not parts or self.is_whole(operator):
+            return None
+        files = sorted((file for part in parts for file in part.files), key=lambda file: file.buckets.start)
+        return replace(parts[0], files=tuple(files))
 
     def is_capturable(self, operator: Operator) -> bool:
         """Tell whether an operator's output may become a durable edge: neither it nor one before it is left out."""
         is_asked = self._is_of_use and operator.capture
         return is_asked and all(self.is_capturable(source) for source in self._before(operator))
+
+    def is_whole(self, operator: Operator) -> bool:
+        """Tell whether all of an operator's output was durable when the epoch began, or noted since."""
+        edge = self._found.get(operator.operator_id)
+        ranges = {*(edge.ranges if edge is not None else ()), *self._parts(operator)}
+        return self._is_complete(operator, {operator.operator_id: ranges})
 
     def is_noted(self, operator: Operator) -> bool:
         """Tell whether any file of an operator's output was noted."""

@@ -159,8 +159,7 @@ class EpochRunner:
         self._leave_first_values()
         for operator in self._context.graph.per_epoch():
             stream = self._results.get(operator.name)
-            is_there = self._edges.is_noted(operator) or self._edges.complete(operator) is not None
-            if stream is None or is_there or not self._edges.is_capturable(operator):
+            if stream is None or self._edges.is_whole(operator) or not self._edges.is_capturable(operator):
                 continue
             written = self._materialised.get(operator.name)
             if written is not None and written.saved is not None:

@@ -35,6 +35,13 @@ _Result = TypeVar("_Result")
 
 _CLOSED = (*FOREIGN, AttributeError, ValueError)  # what is raised where a JVM, a session or its channel is closed
 _STOP_AGAIN_SECONDS = 0.2
+_HEAR_SIGNALS_SECONDS = 1.0  # a signal that comes just before a wait begins, or to another thread, does not end it
+
+
+def _taken_lock() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +50,7 @@ class _Call:
 
     tag: str
     answer: Future[Any] = field(default_factory=Future)  # Any: of whatever the call returns
+    going_on: threading.Lock = field(default_factory=_taken_lock)  # until the answer is there
     next_turn: threading.Lock = field(default_factory=threading.Lock)  # of who takes it, who serves the next call
 
 
@@ -65,7 +73,7 @@ class SparkJobs:
         """Return what a call returns that starts jobs and waits for them; one call runs at a time, besides those left.
 
         It runs in the caller's context. What a signal's handler raises here ends the wait at once, and stops the call's
-        jobs; the next call then waits for it no longer. Raises ExecutionLostError once the runner was cancelled.
+        jobs; the next call then waits for it no longer. So does cancelling from now on; ExecutionLostError says it.
         """
         made, context = _Call(f"{self._tag}-{next(self._numbers)}"), copy_context()
         answer: Future[_Result] = made.answer
@@ -81,6 +89,7 @@ class SparkJobs:
                     answer.set_exception(err)
                 else:
                     answer.set_result(result)
+                made.going_on.release()
                 self._running.discard(made)
             return made
 
@@ -88,6 +97,8 @@ class SparkJobs:
             try:
                 self._calls.put(answer_call)
                 self.check_not_cancelled()  # behind the line above: one of this and `close` sees the other
+                while not made.going_on.acquire(timeout=_HEAR_SIGNALS_SECONDS):
+                    pass
                 return answer.result()
             except BaseException:  # a handler may raise anything; where the call itself did, it is over
                 if not answer.done() and not answer.cancel():

@@ -24,7 +24,8 @@ from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, UnalignedBy
-from iteration_lib.runner.seam import Invocation, Materialised, Stream
+from iteration_lib.runner.seam import Invocation, Materialised, PartListener, Stream
+from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import CommandLine
 from tests.driven_here import (
@@ -208,6 +209,43 @@ def test_finished_parts_of_the_operator_that_is_told_to_end_are_captured(
     run = here.drive(parallelism=4)
 
     assert {"shares": 4, "total": 1, "ranked": 2} == marked
+    assert without(marked) == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+class UnheardRunner(SlowRunner):
+    """Is told to end in epoch 1 between the writing of `ranked`'s last part and the telling of it."""
+
+    def compute(self, invocation: Invocation) -> Stream:
+        """See Runner."""
+        stream = super().compute(invocation)
+        if (invocation.operator.name, invocation.epoch) == ("ranked", 1):
+            self._ranked = stream
+        return stream
+
+    def materialise(self, stream: Stream, *, on_part: PartListener | None = None, **options: Any) -> Materialised:
+        """See Runner."""
+
+        def tell(part: SavedStream) -> None:
+            if stream is getattr(self, "_ranked", None) and part.files[0].end_bucket == MAX_BUCKETS:
+                del self._ranked
+                be_told_to_end()
+            assert on_part is not None
+            on_part(part)
+
+        return super().materialise(stream, on_part=tell if on_part is not None else None, **options)
+
+
+def test_part_that_the_end_came_too_soon_to_tell_of_is_captured_with_what_was_told_of(
+    here: Here, undisturbed: Here
+) -> None:
+    tell_to_end(here, runner_class=UnheardRunner, **LATER)
+    marked = buckets_of(here, 1)
+    here.log()
+
+    run = here.drive()
+
+    assert {"shares": 4, "total": 1, "ranked": 4} == marked
     assert without(marked) == runs_of(here, 1)
     assert undisturbed.found.state_digest == run.state_digest
 

@@ -664,12 +664,28 @@ def test_signal_goes_on_also_where_no_thread_can_be_started(
     assert 1 == run_on(jobs, lambda: 1, "next")
 
 
-def test_call_after_the_end_is_refused(jobs: SparkJobs, pool: ThreadPoolExecutor) -> None:
-    jobs.close()
+def test_call_that_comes_as_the_runner_ends_is_refused(jobs: SparkJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner's thread has ended when the call is left for it, and nobody else would make it."""
+    calls, refused = jobs._calls, threading.Event()
 
-    late = pool.submit(run_on, jobs, lambda: 1, "late").exception(PATIENCE_SECONDS)
+    class ClosedFirst:
+        get = calls.get
 
-    assert isinstance(late, ExecutionLostError)
+        def put(self, call: Any) -> None:
+            if call is not None:
+                jobs.close()
+                wait_until(lambda: not threads_of(jobs), "the thread's end")
+            calls.put(call)
+
+    def come_late() -> None:
+        with pytest.raises(ExecutionLostError, match="cancelled"):
+            run_on(jobs, lambda: 1, "late")
+        refused.set()
+
+    monkeypatch.setattr(jobs, "_calls", ClosedFirst())
+    threading.Thread(target=come_late, daemon=True).start()
+
+    assert refused.wait(PATIENCE_SECONDS)
 
 
 def test_frame_that_a_signal_ends_the_persisting_of_is_released(
@@ -713,6 +729,24 @@ def test_call_that_a_signal_ends_before_it_has_begun_is_never_made(
 
     assert 1 == run_on(jobs, lambda: 1, "third")
     assert [] == made
+
+
+def test_signal_that_another_thread_receives_ends_the_wait_too(
+    jobs: SparkJobs, told_to_end: type[BaseException]
+) -> None:
+    """One that comes just before the wait begins goes the same way: nothing interrupts the wait itself."""
+    goes_on, ended = threading.Event(), []
+
+    def call() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        goes_on.wait(PATIENCE_SECONDS)
+        ended.append("call")
+
+    with pytest.raises(told_to_end, match="told to end"):
+        run_on(jobs, call, "call")
+
+    assert [] == ended
+    goes_on.set()
 
 
 def test_signal_ends_the_wait_also_where_spark_does_not_answer(

@@ -225,7 +225,7 @@ class Oracle:
         self.counters["fallback refused"] += 1
         life = self.lives.get(attempt)
         is_last = life is not None and life.token == self.rows.run["fencing_token"]
-        can_tell = is_last and "get" not in attempt.hurt and not attempt.run.branches
+        can_tell = is_last and "get" not in attempt.hurt
         if can_tell and not self.fallbacks.is_refused_rightly(self.rows, attempt.program):
             self.violate("I21", f"attempt {attempt.number} may fall back, and was told {error!r}")
 

@@ -164,8 +164,8 @@ EDGES = (
         name="durable parts are computed again",
         rule="I15",
         file=_EDGES,
-        old="return edge.saved if edge is not None and not edge.is_complete else None",
-        new="return None",
+        old="        if not parts or self.is_whole(operator):\n",
+        new="        if True:\n",
         in_short=True,
     ),
     Mutant(

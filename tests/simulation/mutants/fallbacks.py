@@ -24,8 +24,8 @@ FALLBACKS = (
         name="run falls back though nothing is broken",
         rule="I21",
         file=_FALLBACK,
-        old="    if problem is None:\n        return context\n",
-        new="    problem = problem or 'nothing'\n",
+        old="        if problem is None:\n            return context\n",
+        new="        problem = problem or 'nothing'\n",
         in_short=True,
     ),
     Mutant(
