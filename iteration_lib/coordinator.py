@@ -98,8 +98,10 @@ class Coordinator:
             event = FellBack(attempt_id=attempt_id, fencing_token=fencing_token, checkpoint=found, reason=reason)
             return (event,)
 
-        # Read anew: what a branch has pinned forbids it, and no revision of this run counts when a branch lets go.
-        return retry(lambda: self._transact(run_id, choose, None), f"run_id={run_id}", sleep=self._sleep)
+        def fall_back_once() -> RunState:
+            return self._transact(run_id, choose, self._take_unpinned(run_id))
+
+        return retry(fall_back_once, f"run_id={run_id}", sleep=self._sleep)
 
     def pin(self, run_id: RunId, checkpoint_id: int, *, pinned_by: str) -> RunState:
         """Keep a checkpoint for a person, until CheckpointReleased.
@@ -168,16 +170,18 @@ class Coordinator:
             discarded = discardable(state, transaction.read_retained(policy.retain_metric), policy)
             return (CheckpointsDiscarded(checkpoint_ids=discarded, attempt_id=attempt_id),)
 
-        cached = self._take(run_id)
-        # Whose checkpoint was pinned by a branch reads anew: no revision of this run counts when a branch lets go.
-        known = cached if cached is not None and not cached.state.pinned else None
-        self._transact(run_id, choose, known)
+        self._transact(run_id, choose, self._take_unpinned(run_id))
         return discarded
 
     def _take(self, run_id: RunId) -> _Cached | None:
         """Return what the last commit left, and forget it until the next."""
         with self._lock:
             return self._cache.pop(run_id, None)
+
+    def _take_unpinned(self, run_id: RunId) -> _Cached | None:
+        """Do as `_take`, but only where no branch pins: that one lets go counts in no revision of this run."""
+        cached = self._take(run_id)
+        return cached if cached is not None and not cached.state.pinned else None
 
     def _keep(self, run_id: RunId, revision: int, state: RunState) -> RunState:
         with self._lock:

@@ -39,6 +39,7 @@ _HEAR_SIGNALS_SECONDS = 1.0  # a signal that comes just before a wait begins, or
 
 
 def _taken_lock() -> threading.Lock:
+    """Return a lock to wait for: unlike in a future's own wait, no signal's handler can leave others taken."""
     lock = threading.Lock()
     lock.acquire()
     return lock
@@ -73,7 +74,8 @@ class SparkJobs:
         """Return what a call returns that starts jobs and waits for them; one call runs at a time, besides those left.
 
         It runs in the caller's context. What a signal's handler raises here ends the wait at once, and stops the call's
-        jobs; the next call then waits for it no longer. So does cancelling from now on; ExecutionLostError says it.
+        jobs; the next call then waits for it no longer. Raises ExecutionLostError once the runner was cancelled; a
+        call that was given to its thread just before is left in the same way.
         """
         made, context = _Call(f"{self._tag}-{next(self._numbers)}"), copy_context()
         answer: Future[_Result] = made.answer
