@@ -24,7 +24,7 @@ from iteration_lib.protocol import Event
 from iteration_lib.protocol.event import AlignmentTimedOut, FinishedPart, PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import UnalignedBy
-from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
+from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream, join_parts
 from iteration_lib.store.record import PartRecord
 
 _logger = logging.getLogger(__name__)
@@ -91,14 +91,13 @@ class Edges:
         return edge if edge is not None and edge.is_complete else None
 
     def begun(self, operator: Operator) -> SavedStream | None:
-        """Return the parts of an operator's output that were durable when the epoch began, or noted since; not all."""
+        """Return what was durable when the epoch began, or noted since, of an output that is not whole; else None."""
         edge = self._found.get(operator.operator_id)
         found: list[SavedStream] = [edge.saved] if edge is not None else []
         parts = [*found, *self._parts(operator).values()]
         if not parts or self.is_whole(operator):
             return None
-        files = sorted((file for part in parts for file in part.files), key=lambda file: file.buckets.start)
-        return replace(parts[0], files=tuple(files))
+        return join_parts(parts)
 
     def is_capturable(self, operator: Operator) -> bool:
         """Tell whether an operator's output may become a durable edge: neither it nor one before it is left out."""

@@ -18,7 +18,6 @@ from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.operator import Operator, Role
 from iteration_lib.protocol.event import DataPinned, OperatorFinished
 from iteration_lib.protocol.state import NO_EPOCH
-from iteration_lib.protocol.status import UnalignedBy
 from iteration_lib.runner.pins import pinned_from_json
 from iteration_lib.runner.seam import Invocation, Materialised, Stream
 from iteration_lib.state.saved import SavedStream
@@ -128,21 +127,33 @@ class Streams:
         return materialised.stream, cast("SavedStream", materialised.saved)  # a folder was given
 
     def _compute_for_good(self, operator: Operator) -> Materialised:
-        """Compute an operator into files, going on behind the buckets that are durable already."""
-        folder = f"{self._attempt.folder}/finished/{operator.operator_id}"
-        begun = self._edges.begun(operator)
+        """Compute an operator into files, each of which is durable as it is told of."""
         stream = self._compute(operator)
         try:
-            with self._edges.timed(), telling_of_ignore_edges(self._context, begun):
-                return self._context.runner.materialise(
-                    stream, folder=folder, done=begun, on_part=lambda part: self._edges.note(operator, part)
-                )
+            with self._edges.timed():
+                return self._leave_files(operator, stream)
         except (SystemExit, KeyboardInterrupt):
             try:
-                self._edges.mark(UnalignedBy.PREEMPTION)
-            except IterationError as err:  # the process ends in any case; nothing durable is lost
+                self._capture(operator, stream)
+            except (IterationError, OSError) as err:  # the process ends in any case; nothing durable is lost
                 _logger.warning("event=not_captured operator_id=%s error=%s", operator.operator_id, err)
             raise
+
+    def _leave_files(self, operator: Operator, stream: Stream) -> Materialised:
+        """Write an operator's output, going on behind the buckets that are durable already."""
+        folder = f"{self._attempt.folder}/finished/{operator.operator_id}"
+        begun = self._edges.begun(operator)
+        with telling_of_ignore_edges(self._context, begun):
+            return self._context.runner.materialise(
+                stream, folder=folder, done=begun, on_part=lambda part: self._edges.note(operator, part)
+            )
+
+    def _capture(self, operator: Operator, stream: Stream) -> None:
+        """Mark what was told of, and write what was computed and the end came too soon to write or to tell of."""
+        self._edges.hear_of_end()
+        is_left = self._edges.is_capturable(operator) and not self._edges.is_whole(operator)
+        if is_left and self._context.runner.is_computed(stream):
+            self._leave_files(operator, stream)
 
     def _compute(self, operator: Operator) -> Stream:
         return self._context.runner.compute(

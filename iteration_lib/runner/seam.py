@@ -151,9 +151,10 @@ class Runner(Protocol):
         fsynced where the location can, and named in `saved`; files that a failed or repeated Spark task left behind are
         named by nothing. `folder` is relative to the run's folder.
 
-        `done` names files of this very stream of buckets, in this format, that an earlier attempt made durable. They
-        are verified and kept; the buckets that they lack are divided among the subtasks of now and computed, no others.
-        Raises StateCorruptedError that names one of them, OperatorResultError when the others have other columns.
+        `done` names files of this very stream of buckets, in this format, that are durable: an earlier attempt's, or an
+        earlier call's. They are verified and kept; the buckets that they lack are divided among the subtasks of now and
+        computed, no others. Raises StateCorruptedError that names one of them, OperatorResultError when the others have
+        other columns.
 
         `on_part` is told of the files that this call wrote as soon as they are durable, of each once before it returns:
         part by part while a stream of buckets is computed, at the end and whole otherwise. It is called by one thread

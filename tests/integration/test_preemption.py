@@ -214,21 +214,23 @@ def test_finished_parts_of_the_operator_that_is_told_to_end_are_captured(
 
 
 class UnheardRunner(SlowRunner):
-    """Is told to end in epoch 1 between the writing of `ranked`'s last part and the telling of it."""
+    """Is told to end between the writing of an operator's last part and the telling of it."""
+
+    unheard: tuple[str, int | None]  # the operator, and in which epoch
 
     def compute(self, invocation: Invocation) -> Stream:
         """See Runner."""
         stream = super().compute(invocation)
-        if (invocation.operator.name, invocation.epoch) == ("ranked", 1):
-            self._ranked = stream
+        if (invocation.operator.name, invocation.epoch) == self.unheard:
+            self._unheard = stream
         return stream
 
     def materialise(self, stream: Stream, *, on_part: PartListener | None = None, **options: Any) -> Materialised:
         """See Runner."""
 
         def tell(part: SavedStream) -> None:
-            if stream is getattr(self, "_ranked", None) and part.files[0].end_bucket == MAX_BUCKETS:
-                del self._ranked
+            if stream is getattr(self, "_unheard", None) and part.files[0].end_bucket == MAX_BUCKETS:
+                del self._unheard
                 be_told_to_end()
             assert on_part is not None
             on_part(part)
@@ -239,14 +241,37 @@ class UnheardRunner(SlowRunner):
 def test_part_that_the_end_came_too_soon_to_tell_of_is_captured_with_what_was_told_of(
     here: Here, undisturbed: Here
 ) -> None:
-    tell_to_end(here, runner_class=UnheardRunner, **LATER)
-    marked = buckets_of(here, 1)
+    """It is written once more, and what was told of is not: of three parts there are four files."""
+
+    class OfRanked(UnheardRunner):
+        unheard = ("ranked", 1)
+
+    tell_to_end(here, runner_class=OfRanked, **LATER)
+    marked, files = buckets_of(here, 1), list(here.folder.glob("*/epoch-000001/ranked/*"))
     here.log()
 
     run = here.drive()
 
     assert {"shares": 4, "total": 1, "ranked": 4} == marked
+    assert 4 == len(files)
     assert without(marked) == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+def test_part_of_an_operator_that_finishes_for_good_is_captured_though_it_was_not_told_of(
+    here: Here, undisturbed: Here
+) -> None:
+    class OfScaled(UnheardRunner):
+        unheard = ("scaled", None)
+
+    tell_to_end(here, runner_class=OfScaled, **LATER)
+    marked = buckets_of(here, NO_EPOCH)
+    here.log()
+
+    run = here.drive()
+
+    assert {"scaled": 4} == marked
+    assert 0 == sum(count for line, count in here.log().items() if line.startswith("scaled"))
     assert undisturbed.found.state_digest == run.state_digest
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from iteration_lib.model.operator import Operator, Role
 from tests.simulation.change import of_status
-from tests.simulation.edge_rows import computed_before, finished_buckets, total_buckets
+from tests.simulation.edge_rows import FOR_GOOD, computed_before, finished_buckets, total_buckets
 from tests.simulation.swarm import LONG_GRACE_SECONDS
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ def check_captured(oracle: Oracle, program: Program, attempt: SimulatedAttempt) 
     if rows.attempts[life.token]["outcome"] != "RELEASED" or attempt.was_cancelled:
         return
     _check_pending(oracle, attempt, life.token)
-    if attempt.pace.alignment_timeout_seconds is None and not attempt.pace.fuses:  # else it is not known what is there
+    if attempt.pace.fuses:
+        return  # it is not known what is there
+    _check_for_good(oracle, program, attempt)
+    if attempt.pace.alignment_timeout_seconds is None:  # else it is not known what was captured before
         _check_edges(oracle, program, attempt, life.token)
 
 
@@ -46,6 +49,21 @@ def _check_pending(oracle: Oracle, attempt: SimulatedAttempt, token: int) -> Non
         oracle.counters["checkpoint completed in the grace period"] += failure is None
         if failure == "ATTEMPT_ENDED":
             text = f"attempt {attempt.number} had the time for checkpoint {checkpoint_id}, and left it pending"
+            oracle.violate("preemption", text)
+
+
+def _check_for_good(oracle: Oracle, program: Program, attempt: SimulatedAttempt) -> None:
+    """See that what was computed of operators that finish for good is marked, part by part if not as finished."""
+    rows = oracle.rows
+    for operator in (known for known in program.graph.operators if known.finishes and known.role is Role.OPERATOR):
+        if not _is_whole(oracle, attempt, operator, None):
+            continue
+        is_finished = rows.operators[operator.operator_id]["finished_at"] is not None
+        there = finished_buckets(rows, FOR_GOOD, operator)
+        is_captured = is_finished or len(there) == total_buckets(operator)
+        oracle.counters["finishing operator captured as demanded"] += is_captured and not is_finished
+        if not is_captured:
+            text = f"attempt {attempt.number} had computed {operator.operator_id}, and captured {sorted(there)}"
             oracle.violate("preemption", text)
 
 
@@ -75,9 +93,10 @@ def _is_covered(rows: MemoryRun, epoch: int, token: int) -> bool:
     return rows.run["last_durable_epoch"] >= epoch or any(c["failure"] != "ABORTED_BY_USER" for c in begun)
 
 
-def _is_whole(oracle: Oracle, attempt: SimulatedAttempt, operator: Operator, epoch: int) -> bool:
+def _is_whole(oracle: Oracle, attempt: SimulatedAttempt, operator: Operator, epoch: int | None) -> bool:
     """Tell whether every bucket of an operator, or of a variable before epoch 0, was computed or is durable."""
-    if operator.role is Role.DATA or operator.finishes or not operator.capture or "scratch" in operator.injected:
+    is_of_it = operator.role is not Role.DATA and operator.finishes is (epoch is None)
+    if not is_of_it or not operator.capture or "scratch" in operator.injected:
         return False
     life = oracle.lives[attempt]
     number = None if operator.role is Role.VARIABLE else epoch

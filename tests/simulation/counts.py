@@ -72,6 +72,7 @@ SOMETIMES: tuple[str, ...] = (
     "preempted",
     "checkpoint completed in the grace period",
     "edge captured as demanded",
+    "finishing operator captured as demanded",
     "a person comes too late",
     "a person cannot stop a run and drain it",
     "fell back",
