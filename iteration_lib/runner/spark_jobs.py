@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from iteration_lib.errors import ExecutionLostError, OperatorFailedError
 from iteration_lib.model.operator import Operator
+from iteration_lib.runner.latch import Latch
 from iteration_lib.runner.spark_errors import FOREIGN, spark_errors
 from iteration_lib.runner.spark_session import activate, classic_context
 
@@ -35,14 +36,6 @@ _Result = TypeVar("_Result")
 
 _CLOSED = (*FOREIGN, AttributeError, ValueError)  # what is raised where a JVM, a session or its channel is closed
 _STOP_AGAIN_SECONDS = 0.2
-_HEAR_SIGNALS_SECONDS = 1.0  # a signal that comes just before a wait begins, or to another thread, does not end it
-
-
-def _taken_lock() -> threading.Lock:
-    """Return a lock to wait for: unlike in a future's own wait, no signal's handler can leave others taken."""
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +44,7 @@ class _Call:
 
     tag: str
     answer: Future[Any] = field(default_factory=Future)  # Any: of whatever the call returns
-    going_on: threading.Lock = field(default_factory=_taken_lock)  # until the answer is there
+    is_answered: Latch = field(default_factory=Latch)
     next_turn: threading.Lock = field(default_factory=threading.Lock)  # of who takes it, who serves the next call
 
 
@@ -91,7 +84,7 @@ class SparkJobs:
                     answer.set_exception(err)
                 else:
                     answer.set_result(result)
-                made.going_on.release()
+                made.is_answered.open()
                 self._running.discard(made)
             return made
 
@@ -99,8 +92,7 @@ class SparkJobs:
             try:
                 self._calls.put(answer_call)
                 self.check_not_cancelled()  # behind the line above: one of this and `close` sees the other
-                while not made.going_on.acquire(timeout=_HEAR_SIGNALS_SECONDS):
-                    pass
+                made.is_answered.wait()
                 return answer.result()
             except BaseException:  # a handler may raise anything; where the call itself did, it is over
                 if not answer.done() and not answer.cancel():

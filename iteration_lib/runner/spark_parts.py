@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from iteration_lib.errors import StateLocationError
 from iteration_lib.model.operator import Kind
+from iteration_lib.runner.latch import Latch
 from iteration_lib.runner.part_header import PartHeader, read_sidecars
 from iteration_lib.runner.parts import Target
 from iteration_lib.state.location import StateLocation
@@ -60,6 +61,9 @@ class Teller:
 class SidecarWatch:
     """Tells what sidecars in a folder say while the block runs, and at its end, however it ends.
 
+    It does so in a thread of its own, to which no signal comes: what was written is told of also where the process is
+    told to end meanwhile.
+
     What `tell` raises calls `stop`, which is to end the block, and is raised in the place of what the block raises.
     """
 
@@ -73,6 +77,7 @@ class SidecarWatch:
         self._stop = stop
         self._known: set[str] = set()
         self._has_ended = threading.Event()
+        self._has_looked = Latch()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._watch, name="sidecar-watch", daemon=True)
 
@@ -83,12 +88,15 @@ class SidecarWatch:
     def __exit__(
         self, _kind: type[BaseException] | None, _err: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        """Look once more."""
+        """Wait for the last look."""
         self._has_ended.set()
-        self._thread.join()
+        try:
+            self._has_looked.wait()
+        except (SystemExit, KeyboardInterrupt):  # what a second one raises ends this wait too
+            self._has_looked.wait()
+            raise
         if self._error is not None:
             raise self._error
-        self._look()
         with suppress(StateLocationError):
             self._location.remove(self._folder)
 
@@ -96,10 +104,13 @@ class SidecarWatch:
         try:
             while not self._has_ended.wait(_POLL_SECONDS):
                 self._look()
+            self._look()
         except BaseException as err:  # noqa: BLE001 - raised in the caller's thread, whatever it is
             self._error = err
             if not self._has_ended.is_set():  # else what runs by now is another block
                 self._stop()
+        finally:
+            self._has_looked.open()
 
     def _look(self) -> None:
         try:

@@ -12,6 +12,7 @@ _ABORT = f"{_PROTOCOL}/abort.py"
 _EDGE = f"{_PROTOCOL}/edge.py"
 _LEASE = f"{_PROTOCOL}/lease.py"
 _LEGALITY = f"{_PROTOCOL}/legality.py"
+_PREEMPTION = "integration/test_preemption.py"
 _INTERLEAVINGS = "contract/test_store_interleavings.py"
 _WRITES = "sql/queries/write.sql"
 _LOCK = "SELECT revision, attempt_id FROM runs WHERE run_id = :run_id"
@@ -591,6 +592,38 @@ GUARDS = (
         "None",
     ),
     _guard(
+        "B5.2",
+        "an operator of which a part was told of passes for captured",
+        f"{_PREEMPTION}::test_part_that_the_end_came_too_soon_to_tell_of_is_captured_with_what_was_told_of",
+        "iteration_lib/driver/epoch.py",
+        "self._edges.is_whole(operator) or not",
+        "self._edges.is_noted(operator) or not",
+    ),
+    _guard(
+        "B5.2",
+        "what was told of is written again",
+        f"{_PREEMPTION}::test_part_that_the_end_came_too_soon_to_tell_of_is_captured_with_what_was_told_of",
+        "iteration_lib/driver/edge.py",
+        "parts = [*found, *self._parts(operator).values()]",
+        "parts = [*found]",
+    ),
+    _guard(
+        "B5.2",
+        "of an operator that finishes for good only what was told of is captured",
+        f"{_PREEMPTION}::test_part_of_an_operator_that_finishes_for_good_is_captured_though_it_was_not_told_of",
+        "iteration_lib/driver/streams.py",
+        "if is_left and self",
+        "if False and self",
+    ),
+    _guard(
+        "B5.2",
+        "a signal keeps what Spark has written from being told of",
+        "unit/runner/test_spark_parts.py::test_what_was_written_is_told_of_also_where_a_signal_comes_meanwhile",
+        "iteration_lib/runner/spark_parts.py",
+        "            self._has_looked.wait()\n            raise",
+        "            raise",
+    ),
+    _guard(
         "B5.3",
         "a held epoch cannot switch",
         f"{_UNIT}/test_hold.py::test_held_epoch_may_still_switch_and_mark_parts",
@@ -618,7 +651,7 @@ GUARDS = (
     _guard(
         "B5.5",
         "what was used up is marked without those who took it",
-        "integration/test_preemption.py::test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked",
+        f"{_PREEMPTION}::test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked",
         "iteration_lib/driver/edge.py",
         "            if not asked:\n",
         "            if True:\n",
@@ -626,7 +659,7 @@ GUARDS = (
     _guard(
         "B5.5",
         "what nobody takes passes for used up",
-        "integration/test_preemption.py::test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked",
+        f"{_PREEMPTION}::test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked",
         "iteration_lib/driver/epoch.py",
         "return bool(consumers) and not",
         "return not",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import threading
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
+from iteration_lib.interrupt import ToldToEnd, end_in_order
 from iteration_lib.runner.part_header import PartHeader, read_sidecars, write_sidecar
 from iteration_lib.runner.parts import Target
 from iteration_lib.runner.spark_parts import SidecarWatch, Teller
@@ -215,6 +217,40 @@ def test_what_a_failed_job_left_is_told(location: StateLocation) -> None:
     with pytest.raises(StoppedError):
         run()
     assert [header_of(0, 4)] == told
+
+
+def test_what_was_written_is_told_of_also_where_a_signal_comes_meanwhile(location: StateLocation) -> None:
+    told: list[PartHeader] = []
+    is_heard = threading.Event()
+
+    def hear(*_: object) -> None:
+        is_heard.set()
+        end_in_order()
+
+    def tell(header: PartHeader) -> None:
+        if not told:
+            assert watch._has_ended.wait(DEADLINE_SECONDS)  # from now on whoever runs the job waits for the last look
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+            assert is_heard.wait(DEADLINE_SECONDS)
+        told.append(header)
+
+    def run() -> list[PartHeader]:
+        try:
+            with watch:
+                write_sidecar(location, FOLDER, header_of(0, 4))
+                write_sidecar(location, FOLDER, header_of(4, 8))
+        except ToldToEnd:
+            return list(told)
+        pytest.fail("no signal came")
+
+    watch = SidecarWatch(location, FOLDER, tell, stop=lambda: pytest.fail("stopped"))
+    before = signal.signal(signal.SIGTERM, hear)
+    try:
+        told_by_then = run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert [header_of(0, 4), header_of(4, 8)] == told_by_then
 
 
 def test_folder_that_cannot_be_listed_does_not_stop_the_job() -> None:
