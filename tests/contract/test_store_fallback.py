@@ -11,7 +11,17 @@ from iteration_lib.protocol.state import RunId
 from iteration_lib.store.record import FallbackRecord
 from iteration_lib.store.seam import StoreWithHistory
 from tests.protocol_script import Sender, claim, part
-from tests.store_script import SOME_TIME, a_run, added, an_origin, origin_of, read_state, timeless, timeless_state
+from tests.store_script import (
+    SOME_TIME,
+    a_run,
+    added,
+    an_origin,
+    new_family,
+    origin_of,
+    read_state,
+    timeless,
+    timeless_state,
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -102,3 +112,20 @@ def test_checkpoint_that_a_branch_pins_keeps_the_run_from_falling_back_behind_it
 
     found = store.find_run(run.run_id)
     assert 1 == (found.last_durable_epoch if found is not None else None)
+
+
+def test_checkpoint_that_a_branch_has_let_go_keeps_no_run_from_falling_back_behind_it(
+    store: StoreWithHistory, second: Sender
+) -> None:
+    """Who lets it go has the branch locked, and counts no change of the run that it came from."""
+    run, branch, of_branch = a_run(), a_run(), new_family()
+    an_origin(store, run, epoch=2)
+    store.add_run(branch, origin_of(run, checkpoint_id=2, epoch=1))
+    coordinator = Coordinator(store)
+    coordinator.apply(run.run_id, claim(2, takeover=True, family=second.family))  # it knows what the branch pins
+    Coordinator(store).apply(branch.run_id, claim(family=of_branch), *Sender(1, 1, of_branch).passes(2, 1))
+
+    guard = (second.attempt_id, second.token)
+    state = coordinator.fall_back(run.run_id, *guard, checkpoint_id=1, reason="a file is missing")
+
+    assert 0 == state.last_durable_epoch
