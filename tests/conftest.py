@@ -6,11 +6,11 @@ import atexit
 import os
 import shutil
 import tempfile
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import spark_jvm
 from tests.size import SIZE
 
 pytest_plugins = [
@@ -26,7 +26,7 @@ if "AIRFLOW_HOME" not in os.environ:  # importing Airflow writes a configuration
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-of-tests-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "fixture" / "spark_conf"))
+os.environ.setdefault(spark_jvm.VARIABLE, spark_jvm.jvm_options())
 
 settings.register_profile(
     "pr", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
