@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from iteration_lib.crash_point import CrashPoint
@@ -45,6 +47,7 @@ class Streams:
         }
         self.edges = read_edges(store.list_live_parts(run_id))
         self._edges = Edges(context, self.edges.get(NO_EPOCH, {}), epoch=NO_EPOCH)
+        self._computed: dict[str, Stream] = {}
         self._kept: dict[str, Stream] = {}
         self._empty: dict[str, Stream] = {}
 
@@ -109,12 +112,14 @@ class Streams:
         if saved is not None:
             _logger.info("event=operator_skipped operator_id=%s reason=finished", operator.operator_id)
             return self._context.runner.restore(saved)
-        stream, written = self._finished_stream(operator)
-        self._context.crash_plan.reach(CrashPoint.OPERATOR_WRITTEN)
-        self._attempt.apply(
-            OperatorFinished(**self._attempt.guard, operator_id=operator.operator_id, output=written.to_json())
-        )
+        with self._capturing(operator):
+            stream, written = self._finished_stream(operator)
+            self._context.crash_plan.reach(CrashPoint.OPERATOR_WRITTEN)
+            self._attempt.apply(
+                OperatorFinished(**self._attempt.guard, operator_id=operator.operator_id, output=written.to_json())
+            )
         self.finished[operator.name] = written
+        self._computed.pop(operator.name, None)
         self._context.crash_plan.reach(CrashPoint.OPERATOR_FINISHED)
         return stream
 
@@ -127,17 +132,10 @@ class Streams:
         return materialised.stream, cast("SavedStream", materialised.saved)  # a folder was given
 
     def _compute_for_good(self, operator: Operator) -> Materialised:
-        """Compute an operator into files, each of which is durable as it is told of."""
-        stream = self._compute(operator)
-        try:
-            with self._edges.timed():
-                return self._leave_files(operator, stream)
-        except (SystemExit, KeyboardInterrupt):
-            try:
-                self._capture(operator, stream)
-            except (IterationError, OSError) as err:  # the process ends in any case; nothing durable is lost
-                _logger.warning("event=not_captured operator_id=%s error=%s", operator.operator_id, err)
-            raise
+        """Compute an operator into files."""
+        stream = self._computed[operator.name] = self._compute(operator)
+        with self._edges.timed():
+            return self._leave_files(operator, stream)
 
     def _leave_files(self, operator: Operator, stream: Stream) -> Materialised:
         """Write an operator's output, going on behind the buckets that are durable already."""
@@ -148,11 +146,24 @@ class Streams:
                 stream, folder=folder, done=begun, on_part=lambda part: self._edges.note(operator, part)
             )
 
-    def _capture(self, operator: Operator, stream: Stream) -> None:
+    @contextmanager
+    def _capturing(self, operator: Operator) -> Iterator[None]:
+        """Let what was computed of an operator be durable part by part where the process is told to end."""
+        try:
+            yield
+        except (SystemExit, KeyboardInterrupt):
+            try:
+                self._capture(operator)
+            except (IterationError, OSError) as err:  # the process ends in any case; nothing durable is lost
+                _logger.warning("event=not_captured operator_id=%s error=%s", operator.operator_id, err)
+            raise
+
+    def _capture(self, operator: Operator) -> None:
         """Mark what was told of, and write what was computed and the end came too soon to write or to tell of."""
         self._edges.hear_of_end()
+        stream = self._computed.get(operator.name)
         is_left = self._edges.is_capturable(operator) and not self._edges.is_whole(operator)
-        if is_left and self._context.runner.is_computed(stream):
+        if is_left and stream is not None and self._context.runner.is_computed(stream):
             self._leave_files(operator, stream)
 
     def _compute(self, operator: Operator) -> Stream:

@@ -276,6 +276,21 @@ def test_part_of_an_operator_that_finishes_for_good_is_captured_though_it_was_no
 
 
 @pytest.mark.parametrize("options", [NEVER, LATER, AT_ONCE], ids=["no timeout", "timeout to come", "timeout 0"])
+def test_operator_that_finishes_for_good_is_captured_though_the_end_came_before_its_marker(
+    here: Here, undisturbed: Here, options: dict[str, Any]
+) -> None:
+    tell_to_end(here, script={"operator_written": be_told_to_end}, **options)
+    marked = buckets_of(here, NO_EPOCH)
+    here.log()
+
+    run = here.drive()
+
+    assert {"scaled": 4} == marked
+    assert 0 == sum(count for line, count in here.log().items() if line.startswith("scaled"))
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+@pytest.mark.parametrize("options", [NEVER, LATER, AT_ONCE], ids=["no timeout", "timeout to come", "timeout 0"])
 def test_finished_parts_of_an_operator_that_finishes_for_good_are_captured(
     here: Here, undisturbed: Here, options: dict[str, Any]
 ) -> None:

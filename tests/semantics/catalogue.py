@@ -612,8 +612,16 @@ GUARDS = (
         "of an operator that finishes for good only what was told of is captured",
         f"{_PREEMPTION}::test_part_of_an_operator_that_finishes_for_good_is_captured_though_it_was_not_told_of",
         "iteration_lib/driver/streams.py",
-        "if is_left and self",
-        "if False and self",
+        "if is_left and stream",
+        "if False and stream",
+    ),
+    _guard(
+        "B5.2",
+        "what an operator that finishes for good has written is captured while it runs alone",
+        f"{_PREEMPTION}::test_operator_that_finishes_for_good_is_captured_though_the_end_came_before_its_marker",
+        "iteration_lib/driver/streams.py",
+        "            self._context.crash_plan.reach(CrashPoint.OPERATOR_WRITTEN)\n",
+        "        if True:\n            self._context.crash_plan.reach(CrashPoint.OPERATOR_WRITTEN)\n",
     ),
     _guard(
         "B5.2",

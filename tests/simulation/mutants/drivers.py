@@ -24,8 +24,8 @@ DRIVERS = (
         name="operator that finished for good is not marked",
         rule="I11",
         file=_STREAMS,
-        old="        self._attempt.apply(\n            OperatorFinished(**self._attempt.guard, "
-        "operator_id=operator.operator_id, output=written.to_json())\n        )\n",
+        old="            self._attempt.apply(\n                OperatorFinished(**self._attempt.guard, "
+        "operator_id=operator.operator_id, output=written.to_json())\n            )\n",
         new="",
     ),
     Mutant(

@@ -280,8 +280,8 @@ EDGES = (
         name="operator that finishes for good and is told to end leaves no files",
         rule="preemption",
         file=_STREAMS,
-        old="        if is_left and self._context",
-        new="        if False and self._context",
+        old="        if is_left and stream",
+        new="        if False and stream",
     ),
     Mutant(
         name="first values that are durable are computed again",
