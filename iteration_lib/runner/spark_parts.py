@@ -61,8 +61,8 @@ class Teller:
 class SidecarWatch:
     """Tells what sidecars in a folder say while the block runs, and at its end, however it ends.
 
-    It does so in a thread of its own, to which no signal comes: what was written is told of also where the process is
-    told to end meanwhile.
+    It does so in a thread of its own, to which no signal comes, and the end of the block waits for it through one
+    signal: what was written is told of also where the process is told to end meanwhile.
 
     What `tell` raises calls `stop`, which is to end the block, and is raised in the place of what the block raises.
     """
@@ -76,7 +76,7 @@ class SidecarWatch:
         self._tell = tell
         self._stop = stop
         self._known: set[str] = set()
-        self._has_ended = threading.Event()
+        self._has_ended = Latch()
         self._has_looked = Latch()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._watch, name="sidecar-watch", daemon=True)
@@ -89,16 +89,19 @@ class SidecarWatch:
         self, _kind: type[BaseException] | None, _err: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         """Wait for the last look."""
-        self._has_ended.set()
         try:
-            self._has_looked.wait()
-        except (SystemExit, KeyboardInterrupt):  # what a second one raises ends this wait too
-            self._has_looked.wait()
+            self._end()
+        except (SystemExit, KeyboardInterrupt):
+            self._end()
             raise
         if self._error is not None:
             raise self._error
         with suppress(StateLocationError):
             self._location.remove(self._folder)
+
+    def _end(self) -> None:
+        self._has_ended.open()
+        self._has_looked.wait()
 
     def _watch(self) -> None:
         try:
@@ -107,7 +110,7 @@ class SidecarWatch:
             self._look()
         except BaseException as err:  # noqa: BLE001 - raised in the caller's thread, whatever it is
             self._error = err
-            if not self._has_ended.is_set():  # else what runs by now is another block
+            if not self._has_ended.is_open:  # else what runs by now is another block
                 self._stop()
         finally:
             self._has_looked.open()

@@ -628,7 +628,7 @@ GUARDS = (
         "a signal keeps what Spark has written from being told of",
         "unit/runner/test_spark_parts.py::test_what_was_written_is_told_of_also_where_a_signal_comes_meanwhile",
         "iteration_lib/runner/spark_parts.py",
-        "            self._has_looked.wait()\n            raise",
+        "            self._end()\n            raise",
         "            raise",
     ),
     _guard(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iteration_lib.model.operator import Operator, Role
+from iteration_lib.model.operator import Kind, Operator, Role
 from tests.simulation.change import of_status
-from tests.simulation.edge_rows import FOR_GOOD, computed_before, finished_buckets, total_buckets
+from tests.simulation.edge_rows import FOR_GOOD, computed_before, finished_buckets, live_parts, total_buckets
 from tests.simulation.swarm import LONG_GRACE_SECONDS
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def check_captured(oracle: Oracle, program: Program, attempt: SimulatedAttempt) 
     if rows.attempts[life.token]["outcome"] != "RELEASED" or attempt.was_cancelled:
         return
     _check_pending(oracle, attempt, life.token)
-    if attempt.pace.fuses:
-        return  # it is not known what is there
+    if rows.run["fencing_token"] != life.token:
+        return  # whoever has taken over since may have voided what was left
     _check_for_good(oracle, program, attempt)
-    if attempt.pace.alignment_timeout_seconds is None:  # else it is not known what was captured before
+    if attempt.pace.alignment_timeout_seconds is None and not attempt.pace.fuses:  # else it is not known what is there
         _check_edges(oracle, program, attempt, life.token)
 
 
@@ -56,7 +56,8 @@ def _check_for_good(oracle: Oracle, program: Program, attempt: SimulatedAttempt)
     """See that what was computed of operators that finish for good is marked, part by part if not as finished."""
     rows = oracle.rows
     for operator in (known for known in program.graph.operators if known.finishes and known.role is Role.OPERATOR):
-        if not _is_whole(oracle, attempt, operator, None):
+        is_fused = attempt.pace.fuses and operator.kind is Kind.BUCKETS  # then it is not known what is there
+        if is_fused or not _is_whole(oracle, attempt, operator, None) or _is_spoilt(attempt, rows, FOR_GOOD, operator):
             continue
         is_finished = rows.operators[operator.operator_id]["finished_at"] is not None
         there = finished_buckets(rows, FOR_GOOD, operator)
@@ -74,9 +75,9 @@ def _check_edges(oracle: Oracle, program: Program, attempt: SimulatedAttempt, to
             continue
         captured: set[str] = set()
         for operator in program.graph.operators:
-            if _is_whole(oracle, attempt, operator, epoch) and captured >= {
-                source.operator_id for source in computed_before(program, operator, epoch)
-            }:
+            before = {source.operator_id for source in computed_before(program, operator, epoch)}
+            is_there = _is_whole(oracle, attempt, operator, epoch) and not _is_spoilt(attempt, rows, epoch, operator)
+            if is_there and captured >= before:
                 captured.add(operator.operator_id)
         for operator_id in sorted(captured):
             operator = program.operator(operator_id)
@@ -91,6 +92,12 @@ def _is_covered(rows: MemoryRun, epoch: int, token: int) -> bool:
     """Tell whether an epoch is durable, or had a checkpoint when the one after it was opened."""
     begun = [c for c in rows.checkpoints.values() if (c["epoch"], c["fencing_token"]) == (epoch, token)]
     return rows.run["last_durable_epoch"] >= epoch or any(c["failure"] != "ABORTED_BY_USER" for c in begun)
+
+
+def _is_spoilt(attempt: SimulatedAttempt, rows: MemoryRun, epoch: int, operator: Operator) -> bool:
+    """Tell whether a file of an edge was ever damaged: whoever goes on behind it refuses it."""
+    parts = live_parts(rows, epoch, operator.operator_id)
+    return not attempt.run.disk.spoilt.isdisjoint(file["path"] for part in parts for file in part["output"]["files"])
 
 
 def _is_whole(oracle: Oracle, attempt: SimulatedAttempt, operator: Operator, epoch: int | None) -> bool:

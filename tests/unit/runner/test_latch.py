@@ -25,9 +25,18 @@ def heard() -> Iterator[None]:
 def test_open_latch_keeps_nobody_waiting() -> None:
     latch = Latch()
     latch.open()
+    latch.open()
 
-    latch.wait()
-    latch.wait()
+    assert [True, True, True] == [latch.wait(), latch.wait(), latch.wait(DEADLINE_SECONDS)]
+
+
+def test_wait_that_has_an_end_says_whether_it_was_opened() -> None:
+    latch = Latch()
+
+    closed = latch.wait(0.001)
+    latch.open()
+
+    assert (False, True) == (closed, latch.wait(0.001))
 
 
 def test_wait_goes_on_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
