@@ -45,11 +45,11 @@ from iteration_lib.model.source import ParquetSource
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import CheckpointStatus, RestoreMode
 from iteration_lib.runner.calling import call_source
-from iteration_lib.savepoint import SAVEPOINT_FILE, open_savepoint
+from iteration_lib.savepoint import SAVEPOINT_FILE, open_savepoint, under_one_definition
 from iteration_lib.saving import checkpoints_with_files, newest_of
 from iteration_lib.state.files import read_whole
 from iteration_lib.state.location import StateLocation
-from iteration_lib.store.record import BranchRecord, CheckpointRecord, NewRun, Origin, RunRecord
+from iteration_lib.store.record import BranchRecord, CheckpointRecord, NewRun, OperatorRecord, Origin, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
 
@@ -310,8 +310,14 @@ def _is_savepoint(uri: str) -> bool:
 
 
 def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, checkpoint_id: int | None) -> _Source:
-    checkpoint = _choose(store, run, request, checkpoint_id=checkpoint_id)
-    operators = store.list_operators(run.run_id)  # read after the definition, which may be another one by now
+    def as_of(run: RunRecord) -> _Source:
+        checkpoint = _choose(store, run, request, checkpoint_id=checkpoint_id)
+        return _source(run, checkpoint, store.list_operators(run.run_id))
+
+    return under_one_definition(store, run, as_of)
+
+
+def _source(run: RunRecord, checkpoint: CheckpointRecord, operators: Sequence[OperatorRecord]) -> _Source:
     as_then = there_since(operators, checkpoint.fencing_token)
     return _Source(
         shown=f"checkpoint {checkpoint.checkpoint_id} of run {run.run_key!r}",

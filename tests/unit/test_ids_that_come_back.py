@@ -8,6 +8,7 @@ import sys
 import uuid
 from contextlib import nullcontext
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -28,8 +29,10 @@ from iteration_lib.savepoint import checkpoint_of, write_savepoint
 from iteration_lib.saving import save_run
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import NewRun, Origin, RunRecord
+from iteration_lib.store.seam import StoreWithHistory
 from iteration_lib.verification import verify_run
-from tests.driven_in_memory import MODULE, SOURCE, InMemory
+from tests.driven_in_memory import KEY, MODULE, SOURCE, InMemory
+from tests.overtaken_store import Overtaken
 
 LONG = SOURCE.replace("max_epochs: int = 3", "max_epochs: int = 5")
 BROKEN = """
@@ -455,3 +458,55 @@ def drive_branch(
         allow_dropped_state=allow_dropped_state,
     )
     return drive_run(bench.store, settings, find_run(bench.store, run_key), drive)
+
+
+DRIFT = """
+
+@planned.variable
+def drift():
+    return {"at": np.ones(1)}
+
+
+@planned.operator
+def drifted(drift, moved):
+    return {"at": drift["at"] + moved["at"]}
+
+
+planned.feedback(drift=drifted)
+"""
+
+
+def while_a_variable_goes(bench: InMemory, *, answers: int) -> StoreWithHistory:
+    """Return the store of a run that drops a variable behind the answer that still names it."""
+    bench.write_iteration(LONG + DRIFT)
+    bench.open()
+    bench.drive(until_epoch=1)
+
+    def drop_it() -> None:
+        bench.write_iteration(LONG)
+        bench.drive(until_epoch=2, allow_dropped_state=True)
+        bench.write_iteration(LONG + DRIFT)
+
+    return cast("StoreWithHistory", Overtaken(bench.store, "find_run", drop_it, answers=answers))
+
+
+def test_branch_of_a_run_that_drops_a_variable_meanwhile_has_no_value_for_it_and_is_refused(bench: InMemory) -> None:
+    store = while_a_variable_goes(bench, answers=2)
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+
+    with pytest.raises(IllegalBranchError) as caught:
+        branch_run(store, settings, BranchRequest(checkpoint=f"{KEY}@1", run_key="again", branched_by="ann"))
+
+    assert ("variable 'drift' is new, and has no value to go on with; start another run, or branch this one",) == (
+        caught.value.reasons
+    )
+    assert bench.store.find_run("again") is None
+
+
+def test_savepoint_of_a_run_that_drops_a_variable_meanwhile_names_what_it_holds(bench: InMemory) -> None:
+    store = while_a_variable_goes(bench, answers=1)
+
+    saved = save_run(store, bench.run, checkpoint_id=1).savepoint
+
+    assert bench.run.definition == saved.definition
+    assert {"centre"} == set(saved.manifest.variables)
