@@ -43,9 +43,8 @@ def save_run(
     """
     for _ in range(_TRIES):
         checkpoint = _choose(store, run, checkpoint_id, or_newest=or_newest)
-        known = store.find_run(run.run_id) or run  # its definition may have changed since `run` was read
         try:
-            return Saved(savepoint=_save(store, known, checkpoint, uri), checkpoint=checkpoint)
+            return Saved(savepoint=_save(store, run, checkpoint, uri), checkpoint=checkpoint)
         except StateCorruptedError:
             if not _is_discarded(store, run, checkpoint):
                 raise

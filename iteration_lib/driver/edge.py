@@ -127,8 +127,8 @@ class Edges:
     def note(self, operator: Operator, saved: SavedStream, metrics: Mapping[str, float] | None = None) -> None:
         """Note that files of an operator's output are complete; mark them, if it is time. Safe in any thread."""
         with self._lock:
-            self._noted.setdefault(operator.operator_id, []).append(saved)
             self._metrics[operator.operator_id] = metrics or {}
+            self._noted.setdefault(operator.operator_id, []).append(saved)  # from here on a signal finds all of it
             if self._is_ending:
                 self.mark(UnalignedBy.PREEMPTION)
             elif self.is_due:

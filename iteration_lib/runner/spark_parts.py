@@ -61,8 +61,8 @@ class Teller:
 class SidecarWatch:
     """Tells what sidecars in a folder say while the block runs, and at its end, however it ends.
 
-    It does so in a thread of its own, to which no signal comes, and the end of the block waits for it through one
-    signal: what was written is told of also where the process is told to end meanwhile.
+    It does so in a thread of its own, to which no signal comes, and the end of the block, once begun, waits for it
+    through one signal: what was written is told of also where the process is told to end meanwhile.
 
     What `tell` raises calls `stop`, which is to end the block, and is raised in the place of what the block raises.
     """

@@ -476,8 +476,8 @@ planned.feedback(drift=drifted)
 """
 
 
-def while_a_variable_goes(bench: InMemory, *, answers: int) -> StoreWithHistory:
-    """Return the store of a run that drops a variable behind the answer that still names it."""
+def while_a_variable_goes(bench: InMemory, method: str, *, answers: int = 1) -> StoreWithHistory:
+    """Return the store of a run that drops a variable behind an answer to whoever knows the run with it."""
     bench.write_iteration(LONG + DRIFT)
     bench.open()
     bench.drive(until_epoch=1)
@@ -487,11 +487,11 @@ def while_a_variable_goes(bench: InMemory, *, answers: int) -> StoreWithHistory:
         bench.drive(until_epoch=2, allow_dropped_state=True)
         bench.write_iteration(LONG + DRIFT)
 
-    return cast("StoreWithHistory", Overtaken(bench.store, "find_run", drop_it, answers=answers))
+    return cast("StoreWithHistory", Overtaken(bench.store, method, drop_it, answers=answers))
 
 
 def test_branch_of_a_run_that_drops_a_variable_meanwhile_has_no_value_for_it_and_is_refused(bench: InMemory) -> None:
-    store = while_a_variable_goes(bench, answers=2)
+    store = while_a_variable_goes(bench, "find_run", answers=2)
     settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
 
     with pytest.raises(IllegalBranchError) as caught:
@@ -504,7 +504,7 @@ def test_branch_of_a_run_that_drops_a_variable_meanwhile_has_no_value_for_it_and
 
 
 def test_savepoint_of_a_run_that_drops_a_variable_meanwhile_names_what_it_holds(bench: InMemory) -> None:
-    store = while_a_variable_goes(bench, answers=1)
+    store = while_a_variable_goes(bench, "list_checkpoints")
 
     saved = save_run(store, bench.run, checkpoint_id=1).savepoint
 
