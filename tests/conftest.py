@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -25,6 +26,9 @@ pytest_plugins = [
 if "AIRFLOW_HOME" not in os.environ:  # importing Airflow writes a configuration there
     os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-of-tests-")
     atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is in the background, also for programs that tests start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault(spark_jvm.VARIABLE, spark_jvm.jvm_options())
 
