@@ -33,7 +33,7 @@ from iteration_lib.errors import (
     UsageError,
 )
 from iteration_lib.launch import find_run, max_epochs_of, new_run
-from iteration_lib.marker import held_in, there_since
+from iteration_lib.marker import held_in, there_since, under_one_definition
 from iteration_lib.model.definition import carrying_of, declared_as, describe, load_iteration, params_differences
 from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
 from iteration_lib.model.graph import Graph
@@ -45,7 +45,7 @@ from iteration_lib.model.source import ParquetSource
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import CheckpointStatus, RestoreMode
 from iteration_lib.runner.calling import call_source
-from iteration_lib.savepoint import SAVEPOINT_FILE, open_savepoint, under_one_definition
+from iteration_lib.savepoint import SAVEPOINT_FILE, open_savepoint
 from iteration_lib.saving import checkpoints_with_files, newest_of
 from iteration_lib.state.files import read_whole
 from iteration_lib.state.location import StateLocation

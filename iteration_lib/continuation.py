@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IllegalRestoreError, RunMismatchError
-from iteration_lib.marker import begun_with, kept_in_force, markers_of, there_since
+from iteration_lib.marker import begun_with, kept_in_force, markers_of, there_since, under_one_definition
 from iteration_lib.model.definition import declared_as, describe
 from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of
 from iteration_lib.model.graph import Graph
@@ -99,6 +99,10 @@ class Continuation:
 
 def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool = False) -> Continuation:
     """Return how a run would go on with a graph; with `ignore_edges` without what is durable inside the open epoch."""
+    return under_one_definition(store, run, lambda known: _read(store, known, graph, ignore_edges=ignore_edges))
+
+
+def _read(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool) -> Continuation:
     epochs = store.list_epochs(run.run_id, run.last_durable_epoch + 1)
     parts = () if ignore_edges else store.list_live_parts(run.run_id)
     operators = store.list_operators(run.run_id)

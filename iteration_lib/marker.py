@@ -7,14 +7,30 @@ run has had that operator ever since: one that was removed and added again is an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from iteration_lib.protocol.edge import merge_ranges
 from iteration_lib.protocol.legality import Markers
 from iteration_lib.protocol.state import NO_EPOCH, EdgeState
 from iteration_lib.state.manifest import Manifest
 from iteration_lib.store.record import BranchRecord, EpochRecord, OperatorRecord, PartRecord, RunRecord
+from iteration_lib.store.seam import History
+
+_Read = TypeVar("_Read")
+
+
+def under_one_definition(store: History, run: RunRecord, read: Callable[[RunRecord], _Read]) -> _Read:
+    """Return what is read of a run; read once more where an attempt has given it other operators meanwhile.
+
+    Else what a definition names might be gone from the rows: a variable, say, whose state a person let drop.
+    """
+    while True:
+        found, now = read(run), store.find_run(run.run_id)
+        if now is None or now.definition == run.definition:
+            return found
+        run = now
 
 
 def parts_in_force(

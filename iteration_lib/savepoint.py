@@ -14,14 +14,14 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
-from iteration_lib.marker import carried_in_force, kept_in_force
+from iteration_lib.marker import carried_in_force, kept_in_force, under_one_definition
 from iteration_lib.model.params import Scalar
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import CheckpointStatus
@@ -44,8 +44,6 @@ from iteration_lib.store.record import BranchRecord, CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
 
 SAVEPOINT_FILE = "savepoint.json"
-
-_Read = TypeVar("_Read")
 
 _WAY_OUT = "or give the folder of a whole savepoint; a copy that was cut short has no savepoint.json"
 
@@ -97,18 +95,6 @@ def checkpoint_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) 
         )
 
     return under_one_definition(store, run, as_of)
-
-
-def under_one_definition(store: History, run: RunRecord, read: Callable[[RunRecord], _Read]) -> _Read:
-    """Return what is read of a run; read once more where an attempt has given it other operators meanwhile.
-
-    Else what a definition names might be gone from the rows: a variable, say, whose state a person let drop.
-    """
-    while True:
-        found, now = read(run), store.find_run(run.run_id)
-        if now is None or now.definition == run.definition:
-            return found
-        run = now
 
 
 def finished_in_force(store: History, run_id: RunId | None, manifest: Manifest) -> dict[str, SavedStream]:

@@ -14,11 +14,13 @@ import pytest
 
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.config import Settings
+from iteration_lib.continuation import read_continuation
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.restore import read_manifest
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import IllegalBranchError, InputError, OperatorFailedError, RunMismatchError
 from iteration_lib.launch import Drive, drive_run, find_run, read_outputs
+from iteration_lib.model.definition import load_iteration
 from iteration_lib.planning.plan import plan_run
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.event import RunDeleted
@@ -510,3 +512,15 @@ def test_savepoint_of_a_run_that_drops_a_variable_meanwhile_names_what_it_holds(
 
     assert bench.run.definition == saved.definition
     assert {"centre"} == set(saved.manifest.variables)
+
+
+def test_attempt_is_judged_by_the_operators_of_one_definition_though_another_one_drops_some_meanwhile(
+    bench: InMemory,
+) -> None:
+    store = while_a_variable_goes(bench, "list_epochs")
+    graph = load_iteration(f"{MODULE}:planned").graph()
+
+    judged = read_continuation(store, bench.run, graph)
+
+    assert read_continuation(bench.store, bench.run, graph) == judged
+    assert ("drift", "drifted") == judged.evolution.added
