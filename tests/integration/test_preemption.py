@@ -258,6 +258,18 @@ def test_part_that_the_end_came_too_soon_to_tell_of_is_captured_with_what_was_to
     assert undisturbed.found.state_digest == run.state_digest
 
 
+def assert_scaled_is_captured_whole(here: Here, undisturbed: Here) -> None:
+    """See that an operator that finishes for good is durable, bucket by bucket, and does not run again."""
+    marked = buckets_of(here, NO_EPOCH)
+    here.log()
+
+    run = here.drive()
+
+    assert {"scaled": 4} == marked
+    assert 0 == sum(count for line, count in here.log().items() if line.startswith("scaled"))
+    assert undisturbed.found.state_digest == run.state_digest
+
+
 def test_part_of_an_operator_that_finishes_for_good_is_captured_though_it_was_not_told_of(
     here: Here, undisturbed: Here
 ) -> None:
@@ -265,14 +277,8 @@ def test_part_of_an_operator_that_finishes_for_good_is_captured_though_it_was_no
         unheard = ("scaled", None)
 
     tell_to_end(here, runner_class=OfScaled, **LATER)
-    marked = buckets_of(here, NO_EPOCH)
-    here.log()
 
-    run = here.drive()
-
-    assert {"scaled": 4} == marked
-    assert 0 == sum(count for line, count in here.log().items() if line.startswith("scaled"))
-    assert undisturbed.found.state_digest == run.state_digest
+    assert_scaled_is_captured_whole(here, undisturbed)
 
 
 @pytest.mark.parametrize("options", [NEVER, LATER, AT_ONCE], ids=["no timeout", "timeout to come", "timeout 0"])
@@ -280,14 +286,8 @@ def test_operator_that_finishes_for_good_is_captured_though_the_end_came_before_
     here: Here, undisturbed: Here, options: dict[str, Any]
 ) -> None:
     tell_to_end(here, script={"operator_written": be_told_to_end}, **options)
-    marked = buckets_of(here, NO_EPOCH)
-    here.log()
 
-    run = here.drive()
-
-    assert {"scaled": 4} == marked
-    assert 0 == sum(count for line, count in here.log().items() if line.startswith("scaled"))
-    assert undisturbed.found.state_digest == run.state_digest
+    assert_scaled_is_captured_whole(here, undisturbed)
 
 
 @pytest.mark.parametrize("options", [NEVER, LATER, AT_ONCE], ids=["no timeout", "timeout to come", "timeout 0"])
