@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -142,8 +142,23 @@ class Edges:
             return False
         return self._context.clock.monotonic_seconds() - self._started_seconds >= timeout
 
-    def hear_of_end(self) -> None:
-        """Mark what is noted, and from now on each part as it is noted: the process is told to end."""
+    @contextmanager
+    def capturing(self, leave_what_is_computed: Callable[[], None]) -> Iterator[None]:
+        """Make the most of the grace period, should the process be told to end meanwhile.
+
+        What is noted is marked, and from then on each part as it is noted: also what was computed and has no files yet.
+        """
+        try:
+            yield
+        except (SystemExit, KeyboardInterrupt):
+            try:
+                self._hear_of_end()
+                leave_what_is_computed()
+            except (IterationError, OSError) as err:  # the process ends in any case; nothing durable is lost
+                _logger.warning("event=not_captured epoch=%s error=%s", self._epoch, err)
+            raise
+
+    def _hear_of_end(self) -> None:
         with self._lock:
             self._is_ending = True
             self.mark(UnalignedBy.PREEMPTION)
@@ -275,12 +290,9 @@ def telling_of_ignore_edges(context: RunContext, saved: SavedStream | None) -> I
 
 
 def _join(parts: list[PartRecord]) -> Edge:
-    parts.sort(key=lambda part: part.first_bucket)
-    streams = [SavedStream.from_json(part.output) for part in parts]
-    files = tuple(file for stream in streams for file in stream.files)
     return Edge(
-        saved=replace(streams[0], files=files),
-        ranges=tuple((part.first_bucket, part.end_bucket) for part in parts),
+        saved=join_parts([SavedStream.from_json(part.output) for part in parts]),
+        ranges=tuple(sorted((part.first_bucket, part.end_bucket) for part in parts)),
         total=parts[0].total,
         metrics={name: value for part in parts for name, value in part.metrics.items()},
     )

@@ -18,7 +18,7 @@ from iteration_lib.driver.edge import Edges, telling_of_ignore_edges
 from iteration_lib.driver.publish import write_output
 from iteration_lib.driver.streams import Streams
 from iteration_lib.driver.sweep import FRESH_STATE
-from iteration_lib.errors import IterationError, SchemaMismatchError, StateLocationError
+from iteration_lib.errors import SchemaMismatchError, StateLocationError
 from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.operator import Kind, Operator, Role
 from iteration_lib.protocol.state import CRITERIA
@@ -141,19 +141,8 @@ class EpochRunner:
 
         That goes for as long as the epoch is open, also while its alignment is held.
         """
-        try:
-            with self._edges.timed():
-                yield
-        except (SystemExit, KeyboardInterrupt):
-            try:
-                self._capture()
-            except (IterationError, OSError) as err:  # the process ends in any case; nothing durable is lost
-                _logger.warning("event=not_captured epoch=%s error=%s", self._epoch, err)
-            raise
-
-    def _capture(self) -> None:
-        self._edges.hear_of_end()
-        self._leave_what_is_computed()
+        with self._edges.capturing(self._leave_what_is_computed), self._edges.timed():
+            yield
 
     def _leave_what_is_computed(self) -> None:
         self._leave_first_values()

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import cast
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.edge import Edge, Edges, read_edges, telling_of_ignore_edges
-from iteration_lib.errors import IterationError
 from iteration_lib.model.metrics import Metrics
 from iteration_lib.model.operator import Operator, Role
 from iteration_lib.protocol.event import DataPinned, OperatorFinished
@@ -112,7 +109,7 @@ class Streams:
         if saved is not None:
             _logger.info("event=operator_skipped operator_id=%s reason=finished", operator.operator_id)
             return self._context.runner.restore(saved)
-        with self._capturing(operator):
+        with self._edges.capturing(lambda: self._leave_what_is_computed(operator)):
             stream, written = self._finished_stream(operator)
             self._context.crash_plan.reach(CrashPoint.OPERATOR_WRITTEN)
             self._attempt.apply(
@@ -146,21 +143,8 @@ class Streams:
                 stream, folder=folder, done=begun, on_part=lambda part: self._edges.note(operator, part)
             )
 
-    @contextmanager
-    def _capturing(self, operator: Operator) -> Iterator[None]:
-        """Let what was computed of an operator be durable part by part where the process is told to end."""
-        try:
-            yield
-        except (SystemExit, KeyboardInterrupt):
-            try:
-                self._capture(operator)
-            except (IterationError, OSError) as err:  # the process ends in any case; nothing durable is lost
-                _logger.warning("event=not_captured operator_id=%s error=%s", operator.operator_id, err)
-            raise
-
-    def _capture(self, operator: Operator) -> None:
-        """Mark what was told of, and write what was computed and the end came too soon to write or to tell of."""
-        self._edges.hear_of_end()
+    def _leave_what_is_computed(self, operator: Operator) -> None:
+        """Write what was computed of an operator, where an end came too soon to write or to tell of it."""
         stream = self._computed.get(operator.name)
         is_left = self._edges.is_capturable(operator) and not self._edges.is_whole(operator)
         if is_left and stream is not None and self._context.runner.is_computed(stream):

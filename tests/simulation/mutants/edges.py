@@ -9,6 +9,7 @@ _EDGES = "driver/edge.py"
 _EPOCH = "driver/epoch.py"
 _STREAMS = "driver/streams.py"
 _VOIDED_TOO = "(VoidEdges(after=state.last_durable_epoch),)"
+_HEARD = "                self._hear_of_end()\n"
 _SWITCHED = "            if not self._is_unaligned:\n"
 
 EDGES = (
@@ -192,9 +193,9 @@ EDGES = (
     Mutant(
         name="edge's files are joined in any order",
         rule="I15",
-        file=_EDGES,
-        old="    parts.sort(key=lambda part: part.first_bucket)\n",
-        new="    parts.sort(key=lambda part: -part.first_bucket)\n",
+        file="state/saved.py",
+        old="sorted(files, key=lambda file: file.buckets.start)",
+        new="sorted(files, key=lambda file: -file.buckets.start)",
     ),
     Mutant(
         name="driver switches the epoch each time",
@@ -214,17 +215,17 @@ EDGES = (
     Mutant(
         name="attempt that is told to end marks nothing",
         rule="preemption",
-        file=_EPOCH,
-        old="        self._edges.hear_of_end()\n",
-        new="",
+        file=_EDGES,
+        old=_HEARD,
+        new="                if self._epoch == NO_EPOCH:\n                    self._hear_of_end()\n",
         in_short=True,
     ),
     Mutant(
         name="attempt that is told to end leaves no files",
         rule="preemption",
         file=_EPOCH,
-        old="        self._leave_what_is_computed()\n",
-        new="",
+        old="self._edges.capturing(self._leave_what_is_computed)",
+        new="self._edges.capturing(lambda: None)",
     ),
     Mutant(
         name="attempt that is told to end computes what is left",
@@ -272,9 +273,9 @@ EDGES = (
     Mutant(
         name="operator that finishes for good and is told to end marks nothing",
         rule="preemption",
-        file=_STREAMS,
-        old="        self._edges.hear_of_end()\n",
-        new="",
+        file=_EDGES,
+        old=_HEARD,
+        new="                if self._epoch != NO_EPOCH:\n                    self._hear_of_end()\n",
     ),
     Mutant(
         name="operator that finishes for good and is told to end leaves no files",
