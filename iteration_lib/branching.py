@@ -33,7 +33,7 @@ from iteration_lib.errors import (
     UsageError,
 )
 from iteration_lib.launch import find_run, max_epochs_of, new_run
-from iteration_lib.marker import held_in, there_since, under_one_definition
+from iteration_lib.marker import held_in, read_under_one_definition, there_since
 from iteration_lib.model.definition import carrying_of, declared_as, describe, load_iteration, params_differences
 from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
 from iteration_lib.model.graph import Graph
@@ -314,7 +314,7 @@ def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, 
         checkpoint = _choose(store, run, request, checkpoint_id=checkpoint_id)
         return _source(run, checkpoint, store.list_operators(run.run_id))
 
-    return under_one_definition(store, run, as_of)
+    return read_under_one_definition(store, run, as_of)
 
 
 def _source(run: RunRecord, checkpoint: CheckpointRecord, operators: Sequence[OperatorRecord]) -> _Source:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IllegalRestoreError, RunMismatchError
-from iteration_lib.marker import begun_with, kept_in_force, markers_of, there_since, under_one_definition
+from iteration_lib.marker import begun_with, kept_in_force, markers_of, read_under_one_definition, there_since
 from iteration_lib.model.definition import declared_as, describe
 from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of
 from iteration_lib.model.graph import Graph
@@ -99,7 +99,7 @@ class Continuation:
 
 def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool = False) -> Continuation:
     """Return how a run would go on with a graph; with `ignore_edges` without what is durable inside the open epoch."""
-    return under_one_definition(store, run, lambda known: _read(store, known, graph, ignore_edges=ignore_edges))
+    return read_under_one_definition(store, run, lambda known: _read(store, known, graph, ignore_edges=ignore_edges))
 
 
 def _read(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool) -> Continuation:

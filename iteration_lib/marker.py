@@ -1,4 +1,4 @@
-"""Which markers of a run, and what of a checkpoint, are in force, by the run's rows?
+"""Which markers of a run, and what of a checkpoint, are in force, by the run's rows, read under one definition?
 
 A part of a durable edge is in force while it is not voided and its epoch is not durable yet; that of an operator that
 finishes for good, until the operator is marked as a whole. What a checkpoint holds of an operator is in force while the
@@ -21,7 +21,7 @@ from iteration_lib.store.seam import History
 _Read = TypeVar("_Read")
 
 
-def under_one_definition(store: History, run: RunRecord, read: Callable[[RunRecord], _Read]) -> _Read:
+def read_under_one_definition(store: History, run: RunRecord, read: Callable[[RunRecord], _Read]) -> _Read:
     """Return what is read of a run; read once more where an attempt has given it other operators meanwhile.
 
     Else what a definition names might be gone from the rows: a variable, say, whose state a person let drop.

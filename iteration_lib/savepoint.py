@@ -21,7 +21,7 @@ from pathlib import PurePosixPath
 from typing import Any, cast
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError, UsageError
-from iteration_lib.marker import carried_in_force, kept_in_force, under_one_definition
+from iteration_lib.marker import carried_in_force, kept_in_force, read_under_one_definition
 from iteration_lib.model.params import Scalar
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import CheckpointStatus
@@ -94,7 +94,7 @@ def checkpoint_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) 
             pins={pin.name: pinned_from_json(pin.pin) for pin in store.list_pins(run.run_id)},
         )
 
-    return under_one_definition(store, run, as_of)
+    return read_under_one_definition(store, run, as_of)
 
 
 def finished_in_force(store: History, run_id: RunId | None, manifest: Manifest) -> dict[str, SavedStream]:

@@ -112,7 +112,7 @@ class Edges:
 
     def is_noted(self, operator: Operator) -> bool:
         """Tell whether any file of an operator's output was noted."""
-        return operator.operator_id in self._noted
+        return bool(self._noted.get(operator.operator_id))
 
     def is_begun(self, operator: Operator) -> bool:
         """Tell whether any of an operator's output was durable when the epoch began."""
