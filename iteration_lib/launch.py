@@ -46,7 +46,7 @@ from iteration_lib.model.params import Scalar, params_json, parse_params
 from iteration_lib.model.source import ParquetSource
 from iteration_lib.process import is_gone
 from iteration_lib.protocol.event import DefinitionChanged
-from iteration_lib.protocol.state import AttemptId, Holder, RunId
+from iteration_lib.protocol.state import AttemptId, Holder, RunId, RunState
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.calling import call_source
 from iteration_lib.runner.local import LocalRunner
@@ -237,8 +237,9 @@ class Drive:
     """How a run is to be driven: who does it, how far, on what.
 
     `checkpointing` holds the fields of Checkpointing that differ from what the iteration declares. With
-    `allow_fallback` a broken newest checkpoint is given up for an older one. `when_superseded` is called once another
-    attempt has the run, from a thread of its own.
+    `allow_fallback` a broken newest checkpoint is given up for an older one. `reads_values` says that the runner is
+    asked for what the run holds at its end, too. `when_superseded` is called once another attempt has the run, from a
+    thread of its own.
     """
 
     holder: Holder
@@ -250,6 +251,7 @@ class Drive:
     allow_dropped_state: bool = False
     ignore_edges: bool = False
     allow_fallback: bool = False
+    reads_values: bool = False
     checkpointing: Mapping[str, object] = field(default_factory=dict)
     observer: Observer = field(default_factory=Silent)
     when_superseded: Callable[[], None] = field(default=lambda: None)
@@ -257,6 +259,12 @@ class Drive:
     def checkpointing_of(self, graph: Graph) -> Checkpointing:
         """Return how checkpoints are taken; raises ParameterError that names a field that cannot be what it is."""
         return dataclasses.replace(graph.checkpointing, **self.checkpointing)  # type: ignore[arg-type]  # it checks them
+
+    def runner_for(self, opened: RunState) -> RunnerFactory:
+        """Return what opens the runner of an attempt that found the run like this: no Spark where nothing is to do."""
+        is_reached = self.until_epoch is not None and opened.last_durable_epoch + 1 >= self.until_epoch
+        has_epochs = opened.status is RunStatus.RUNNING and (self.allow_fallback or not is_reached)
+        return self.open_runner if has_epochs or self.reads_values else _open_idle
 
 
 def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive: Drive) -> RunRecord:
@@ -281,8 +289,6 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
     graph = iteration.graph()
     _checked_continuation(store, run, graph, drive)  # a refusal must not supersede a live attempt
     params = parse_params(iteration.params, run.params)
-    if terminating or reached:  # no epochs are left: start no Spark
-        drive = dataclasses.replace(drive, open_runner=_open_idle)
     with (
         suppress(RunFinishedError),  # another attempt finished it since `run` was read
         open_context(store, settings, run, drive, graph=graph, params=params) as context,
@@ -332,7 +338,7 @@ def open_context(
     sinks = open_sinks(graph, params, store_url=store.url)  # first: a refusal must not supersede a live attempt
     with (
         open_attempt(store, Coordinator(store), run.run_id, _claim(store, run, drive, checkpointing)) as attempt,
-        drive.open_runner(run, location, f"{attempt.folder}/{RUNNER_SCRATCH}") as runner,
+        drive.runner_for(attempt.opened)(run, location, f"{attempt.folder}/{RUNNER_SCRATCH}") as runner,
     ):
         attempt.heartbeat.when_superseded(lambda: _cancel(runner, drive))
         settings.crash_plan.reach(CrashPoint.ATTEMPT_OPENED)
@@ -410,5 +416,5 @@ def _try_number(holder: Holder) -> int:
 
 
 def _open_idle(run: RunRecord, location: StateLocation, _scratch: str) -> AbstractContextManager[Runner]:
-    """Open a runner for a run that has no epochs left."""
+    """Open a runner that has no epochs to run."""
     return closing(LocalRunner(location, max_buckets=run.max_buckets, parallelism=1))

@@ -175,6 +175,7 @@ def loop_run(
         parallelism=1,
         takeover=takeover,
         allow_fallback=allow_fallback,
+        reads_values=True,
         checkpointing=dataclasses.asdict(request.checkpointing),
     )
     with _told_to_end(), open_store(settings) as store, ExitStack() as stack:

@@ -2,8 +2,8 @@
 
 `python -m tests.spark_jvm` dumps the classes that a small job on Spark loads into an archive beside the installed
 packages, from which later JVMs take them as they are, without reading and verifying them: class data sharing, as the
-JVM calls it. It does nothing where the archive is there and fits; without one the tests are only slower. Such a job
-takes 9 to 11 seconds of a processor with it and 17 without, and the dump itself 60.
+JVM calls it. It does nothing where the archive is there and fits; where none can be made the tests are only slower. A
+small job takes 9 to 11 seconds of a processor with it and 17 without, and the dump itself 60.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from iteration_lib.errors import IterationError
+
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 VARIABLE = "SPARK_SUBMIT_OPTS"
 
@@ -23,6 +25,7 @@ _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # 16 partitions, a local session's number, are mostly empty ones of the tests' few rows, which cost a task each.
 _SMALL = "-Dspark.sql.shuffle.partitions=3"
 _JOB = Path(__file__).with_name("archived_job.py")
+_MAX_SECONDS = 600
 
 
 def jvm_options() -> str:
@@ -32,26 +35,25 @@ def jvm_options() -> str:
 
 
 def _use(archive: Path) -> str:
-    """Take classes from the archive; one that does not fit, after an upgrade say, is passed over in silence."""
+    """Take classes from the archive; one of another Java or Spark, after an upgrade say, is passed over in silence."""
     return f"-XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
-def _fits() -> bool:
-    return ARCHIVE.exists() and _submit(f"{_QUICK} -Xshare:on {_use(ARCHIVE)}", "--version").returncode == 0
+def _fits(archive: Path) -> bool:
+    """Tell whether a JVM starts from an archive; half of one would end it."""
+    return archive.exists() and _submit(f"{_QUICK} -Xshare:on {_use(archive)}", "--version").returncode == 0
 
 
 def _dump() -> None:
-    """Have a job list its classes, and dump them under another name first: a JVM that maps half an archive dies."""
+    """Have a job list its classes, dump them under another name, and let JVMs find them once one has started so."""
     with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as folder:
         listed, draft = Path(folder) / "classes", Path(folder) / ARCHIVE.name
-        said = _submit(f"{_QUICK} {_SMALL} -XX:DumpLoadedClassList={listed}", str(_JOB)).stderr
-        if listed.exists():
-            dump = f"-Xshare:dump -XX:SharedClassListFile={listed} -XX:SharedArchiveFile={draft}"
-            said = _submit(f"{_QUICK} {dump}", "--version").stderr
-        if draft.exists():
-            draft.replace(ARCHIVE)
-        else:
-            sys.stderr.write(f"spark_jvm: no archive of Spark's classes; the tests do without\n{said[-500:]}")
+        _submit(f"{_QUICK} {_SMALL} -XX:DumpLoadedClassList={listed}", str(_JOB)).check_returncode()
+        dump = f"-Xshare:dump -XX:SharedClassListFile={listed} -XX:SharedArchiveFile={draft}"
+        _submit(f"{_QUICK} {dump}", "--version").check_returncode()
+        if not _fits(draft):
+            raise OSError("no JVM starts from what was dumped")
+        draft.replace(ARCHIVE)
 
 
 def _submit(options: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -66,11 +68,20 @@ def _submit(options: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }
-    return subprocess.run(
-        [home / "bin" / "spark-submit", *arguments], env=environment, capture_output=True, text=True, check=False
-    )
+    command = [home / "bin" / "spark-submit", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=_MAX_SECONDS)
+
+
+def main() -> None:
+    """See to an archive that fits; say why where none can be made."""
+    try:
+        if not _fits(ARCHIVE):
+            ARCHIVE.unlink(missing_ok=True)
+            _dump()
+    except (IterationError, OSError, subprocess.SubprocessError) as err:
+        said = f"{err}\n{getattr(err, 'stderr', None) or ''}"
+        sys.stderr.write(f"spark_jvm: no archive of Spark's classes; the tests do without: {said[:1000]}\n")
 
 
 if __name__ == "__main__":
-    if not _fits():
-        _dump()
+    main()

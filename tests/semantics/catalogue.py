@@ -15,6 +15,11 @@ _LEGALITY = f"{_PROTOCOL}/legality.py"
 _PREEMPTION = "integration/test_preemption.py"
 _INTERLEAVINGS = "contract/test_store_interleavings.py"
 _WRITES = "sql/queries/write.sql"
+_METRICS = "            self._metrics[operator.operator_id] = metrics or {}\n"
+_NOTED = (
+    "            self._noted.setdefault(operator.operator_id, []).append(saved)  "
+    "# from here on a signal finds all of it\n"
+)
 _LOCK = "SELECT revision, attempt_id FROM runs WHERE run_id = :run_id"
 
 # Rows whose guarantee here has no test of its own, each with the reason.
@@ -552,6 +557,16 @@ GUARDS = (
         "        continuation = read_continuation(store, find_run(store, run.run_id), graph)\n",
     ),
     _guard(
+        "B4.8",
+        "an attempt is judged by what was read before and after others drop an operator",
+        "unit/test_ids_that_come_back.py::"
+        "test_attempt_is_judged_by_the_operators_of_one_definition_though_another_one_drops_some_meanwhile",
+        "iteration_lib/continuation.py",
+        "return read_under_one_definition(store, run, lambda known: "
+        "_read(store, known, graph, ignore_edges=ignore_edges))\n",
+        "return _read(store, run, graph, ignore_edges=ignore_edges)\n",
+    ),
+    _guard(
         "B4.9",
         "a name counts as code",
         "unit/model/test_evolution.py::test_renamed_operators_may_go_on",
@@ -630,6 +645,14 @@ GUARDS = (
         "iteration_lib/runner/spark_parts.py",
         "            self._end()\n            raise",
         "            raise",
+    ),
+    _guard(
+        "B5.2",
+        "a part is noted before its metrics are",
+        "unit/driver/test_edge.py::test_part_is_captured_with_its_metrics_though_the_end_comes_as_it_is_noted",
+        "iteration_lib/driver/edge.py",
+        f"{_METRICS}{_NOTED}",
+        f"{_NOTED}{_METRICS}",
     ),
     _guard(
         "B5.3",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,18 +12,23 @@ import pytest
 
 from iteration_lib import fallback
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import FallbackRefusedError, InputError, StateCorruptedError
 from iteration_lib.explanation import explain_run, read_history
 from iteration_lib.fallback import advise, problem_of
 from iteration_lib.garbage import collect_garbage
 from iteration_lib.model.definition import load_iteration
+from iteration_lib.process import this_holder
 from iteration_lib.protocol.command import RecordCommittables, RecordNotice
 from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import CheckpointRecord
 from iteration_lib.verification import verify_run
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
+from tests.overtaken_store import Overtaken
+from tests.protocol_script import claim
 from tests.store_script import history
 from tests.unit.test_ids_that_come_back import COUNT
 
@@ -137,6 +143,58 @@ def test_run_of_which_a_sink_has_published_more_is_refused_though_its_output_has
         bench.drive(allow_fallback=True)
 
     assert ["SUBSUMED", "COMPLETED"] == statuses(bench)
+
+
+def be_killed(bench: InMemory) -> None:
+    """Die behind the last epoch that was asked for: the next attempt has at least listeners to tell."""
+    gone = replace(this_holder(), process_started=this_holder().process_started + "0")
+    Coordinator(bench.store).apply(bench.run.run_id, replace(claim(), holder=gone))
+
+
+class Opened(Engine):
+    """Counts the runners that it opens."""
+
+    runners = 0
+
+    def open_runner(self, *args: Any) -> Any:
+        """See Engine."""
+        Opened.runners += 1
+        return super().open_runner(*args)
+
+
+@pytest.fixture
+def engine() -> Opened:
+    """Whatever an attempt shall compute its epochs on."""
+    Opened.runners = 0
+    return Opened(kind=EngineKind.LOCAL)
+
+
+def test_epochs_that_are_given_up_are_computed_again_on_the_engine_that_was_asked_for(
+    bench: InMemory, engine: Opened
+) -> None:
+    """Not on the one of an attempt that has come far enough, and has only listeners to tell."""
+    be_killed(bench)
+    state_file(bench, 2).unlink()
+
+    run = bench.drive(until_epoch=2, allow_fallback=True, open_runner=engine.open_runner)
+
+    assert (1, 2, 1) == (engine.runners, run.epochs, len(bench.store.list_fallbacks(run.run_id)))
+
+
+def test_epochs_that_another_attempt_gives_up_meanwhile_are_computed_on_the_engine_that_was_asked_for(
+    bench: InMemory, engine: Opened
+) -> None:
+    be_killed(bench)
+    state_file(bench, 2).unlink()
+
+    def fall_back() -> None:
+        bench.drive(until_epoch=1, allow_fallback=True)
+
+    overtaken = cast("MemoryStore", Overtaken(bench.store, "list_attempts", fall_back, answers=2))
+
+    run = replace(bench, store=overtaken).drive(until_epoch=2, open_runner=engine.open_runner)
+
+    assert (1, 2, 1) == (engine.runners, run.epochs, len(bench.store.list_fallbacks(run.run_id)))
 
 
 def test_whole_newest_checkpoint_is_not_given_up(bench: InMemory) -> None:

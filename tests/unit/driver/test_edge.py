@@ -1,15 +1,24 @@
-"""How are the parts that the store lists joined into edges?"""
+"""How are the parts that the store lists joined into edges, and how do more become so?"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
-from iteration_lib.driver.edge import read_edges
+from iteration_lib.config import Settings
+from iteration_lib.driver.edge import Edges, read_edges
+from iteration_lib.engine import Engine, EngineKind
+from iteration_lib.interrupt import ToldToEnd
+from iteration_lib.launch import Drive, open_context
+from iteration_lib.model.definition import load_iteration
+from iteration_lib.process import this_holder
+from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.store.record import PartRecord
+from tests.driven_in_memory import InMemory
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 TOTAL = 6
@@ -64,6 +73,44 @@ def test_edges_are_of_one_epoch_each() -> None:
     assert {1: {"x": ((0, 2),)}, 2: {"x": ((2, 4),), "y": ((0, 6),)}, -1: {"z": ((0, 6),)}} == {
         epoch: {name: edge.ranges for name, edge in known.items()} for epoch, known in edges.items()
     }
+
+
+class EndsMeanwhile(dict[str, float]):
+    """Metrics; the process is told to end as they are looked at for the first time."""
+
+    has_ended = False
+
+    def __len__(self) -> int:
+        """See dict."""
+        if not self.has_ended:
+            self.has_ended = True
+            raise ToldToEnd
+        return super().__len__()
+
+
+def test_part_is_captured_with_its_metrics_though_the_end_comes_as_it_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory.begin(tmp_path)
+    graph, settings = (
+        load_iteration(bench.run.reference).graph(),
+        Settings(store_url=None, state_uri=bench.run.state_uri),
+    )
+    drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=1)
+    saved = SavedStream.from_json(part(0, bench.run.max_buckets).output)
+
+    with open_context(bench.store, settings, bench.run, drive, graph=graph, params=None) as context:
+        edges, metrics = Edges(context, {}, epoch=NO_EPOCH), EndsMeanwhile(loss=1.0)
+
+        def note() -> None:
+            edges.note(graph.operator("scaled"), saved, metrics)
+
+        with pytest.raises(ToldToEnd), edges.capturing(note):
+            note()
+
+    (found,) = bench.store.list_live_parts(bench.run.run_id)
+    assert ("scaled", {"loss": 1.0}) == (found.operator_id, found.metrics)
 
 
 def test_metrics_of_all_parts_are_the_edges() -> None:
