@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from iteration_lib.driver.attempt import Guard
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IllegalRestoreError, RunMismatchError
 from iteration_lib.marker import begun_with, kept_in_force, markers_of, read_under_one_definition, there_since
 from iteration_lib.model.definition import declared_as, describe
-from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of
+from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of, same_in_epoch
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.listener import ListenerEvent
+from iteration_lib.protocol.event import DefinitionChanged
 from iteration_lib.protocol.legality import Markers, check_restore
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import RunStatus
@@ -28,18 +30,20 @@ from iteration_lib.store.seam import History
 class Continuation:
     """A run and the iteration that it would go on with.
 
-    `markers` is what the store says; `kept` what an attempt with this iteration begins with: other operators void what
-    the open epoch had left, those that are gone lose what they finished for good. `stateful` are the operators whose
-    state the checkpoint holds from which the run goes on. `kept_from_origin` are the operators
-    whose outputs a branch takes over, as long as it has no checkpoint of its own; `pinned` are the data streams, also
-    those that are gone, that have read something. `misheard` are the listeners of the end that have heard of epochs,
-    when they were listeners of these.
+    `markers` is what the store says; `kept` what an attempt with this iteration begins with: what the open epoch had
+    left is void where it was computed by, or from, what is another operator now, and operators that are gone lose what
+    they finished for good. `used_up` are the operators whose edge has no files. `stateful` are the operators whose
+    state the checkpoint holds from which the run goes on. `kept_from_origin` are the operators whose outputs a branch
+    takes over, as long as it has no checkpoint of its own; `pinned` are the data streams, also those that are gone,
+    that have read something. `misheard` are the listeners of the end that have heard of epochs, when they were
+    listeners of these.
     """
 
     run: RunRecord
     graph: Graph
     evolution: Evolution
     markers: Markers
+    used_up: frozenset[str] = frozenset()
     stateful: frozenset[str] = frozenset()
     kept_from_origin: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
@@ -51,20 +55,29 @@ class Continuation:
         return bool(self.evolution.sentences)
 
     @property
-    def definition(self) -> dict[str, object]:
-        """The definition of the iteration as it is now."""
-        return describe(self.graph)
-
-    @property
     def kept(self) -> Markers:
         """The markers that an attempt begins with."""
         if not self.has_changed:
             return self.markers
-        gone = set(self.evolution.removed)
+        gone, same = set(self.evolution.removed), same_in_epoch(self.evolution, self.graph, used_up=self.used_up)
         return replace(
             self.markers,
             finished=self.markers.finished - gone,
-            edges=tuple(e for e in self.markers.edges if e.epoch == NO_EPOCH and e.operator_id not in gone),
+            edges=tuple(
+                edge
+                for edge in self.markers.edges
+                if (edge.operator_id not in gone if edge.epoch == NO_EPOCH else edge.operator_id in same)
+            ),
+        )
+
+    def change(self, guard: Guard) -> DefinitionChanged:
+        """Return what an attempt says that goes on with the operators as they are now."""
+        return DefinitionChanged(
+            **guard,
+            definition=describe(self.graph),
+            changes=self.evolution.sentences,
+            dropped=self.evolution.removed,
+            kept=tuple(edge.operator_id for edge in self.kept.edges if edge.epoch != NO_EPOCH),
         )
 
     def refusals(self, *, allow_dropped_state: bool) -> tuple[str, ...]:
@@ -115,6 +128,7 @@ def _read(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool) -
         graph=graph,
         evolution=evolution,
         markers=markers,
+        used_up=frozenset(part.operator_id for part in parts if not part.output["files"]),
         stateful=_stateful(store, run, operators, branch).intersection(evolution.before.stateful),
         kept_from_origin=tuple(sorted(known for known in kept if _finishes(evolution, known))),
         pinned=tuple(pin.name for pin in store.list_pins(run.run_id)),

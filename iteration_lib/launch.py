@@ -20,7 +20,7 @@ from iteration_lib.config import Settings
 from iteration_lib.continuation import Continuation, check_continuation, read_continuation
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.crash_point import CrashPoint
-from iteration_lib.driver.attempt import Attempt, Claim, open_attempt
+from iteration_lib.driver.attempt import Claim, open_attempt
 from iteration_lib.driver.context import Observer, RunContext, Silent
 from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
@@ -45,7 +45,6 @@ from iteration_lib.model.operator import Operator
 from iteration_lib.model.params import Scalar, params_json, parse_params
 from iteration_lib.model.source import ParquetSource
 from iteration_lib.process import is_gone
-from iteration_lib.protocol.event import DefinitionChanged
 from iteration_lib.protocol.state import AttemptId, Holder, RunId, RunState
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.calling import call_source
@@ -298,7 +297,7 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
         # The attempt before may have finished operators, or changed the definition, until this one was open.
         continuation = _checked_continuation(store, find_run(store, run.run_id), graph, drive)
         if continuation.has_changed and context.attempt.opened.status is RunStatus.RUNNING:
-            _change_definition(context.attempt, continuation)
+            context.attempt.apply(continuation.change(context.attempt.guard))
         driven = drive_epochs(context, until_epoch=drive.until_epoch)
         if drive.publish:
             publish_outputs(context, driven)
@@ -369,18 +368,6 @@ def _checked_continuation(store: StoreWithHistory, run: RunRecord, graph: Graph,
     continuation = read_continuation(store, run, graph, ignore_edges=drive.ignore_edges)
     check_continuation(continuation, allow_dropped_state=drive.allow_dropped_state)
     return continuation
-
-
-def _change_definition(attempt: Attempt, continuation: Continuation) -> None:
-    """Go on with the operators as they are now."""
-    evolution = continuation.evolution
-    changed = DefinitionChanged(
-        **attempt.guard,
-        definition=continuation.definition,
-        changes=evolution.sentences,
-        dropped=evolution.removed,
-    )
-    attempt.apply(changed)
 
 
 def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive, checkpointing: Checkpointing) -> Claim:

@@ -277,7 +277,9 @@ class Ledger(Rows):
                 self.sinks = command.definition.get("sinks", {})
                 for written in self.live_parts():
                     written.is_live = written.part.operator_id not in command.dropped
-                    assert written.epoch == FOR_GOOD, "I15: an edge of other operators"
+                    assert written.epoch == FOR_GOOD or written.part.operator_id in command.definition["operators"], (
+                        "I15: an edge of an operator that is gone"
+                    )
                 self.finished = {key: row for key, row in self.finished.items() if key not in command.dropped}
             case FinishOperator():
                 assert command.operator_id not in self.finished, "I11: finished twice"
@@ -291,8 +293,10 @@ class Ledger(Rows):
             case VoidEdges():
                 keeps = 0 if is_ignored or isinstance(event, DefinitionChanged) else 1
                 assert command.after == self.last_durable_epoch + keeps, "I15: voids what it must keep, or too little"
+                kept = set(event.kept) - set(event.dropped) if isinstance(event, DefinitionChanged) else set[str]()
+                assert kept == set(command.keeping), "I15: keeps edges by nobody's word, or too few"
                 for written in self.live_parts():
-                    written.is_live = written.epoch <= command.after
+                    written.is_live = written.epoch <= command.after or written.part.operator_id in kept
             case VoidParts():
                 assert is_ignored, "I15: parts are voided by nobody's word"
                 for written in self.live_parts():

@@ -450,7 +450,8 @@ class EventMachine(RuleBasedStateMachine):
     def a_change(self, sender: Sender) -> Event:
         """Return another definition."""
         dropped, sinks = self.some_of(_STREAMS), self.chance.choice([self.state.sinks, *_SINKS])
-        return sender.changes("x", "y", *_INPUTS, dropped=dropped, sinks=sinks)
+        kept = self.some_of(_STREAMS)
+        return sender.changes("x", "y", *_INPUTS, dropped=dropped, kept=kept, sinks=sinks)
 
     def a_failure(self, sender: Sender, checkpoint_id: int, *, likely: bool) -> Event:
         """Return the failure of a checkpoint, or somebody else's reason for its end."""

@@ -211,7 +211,11 @@ class Sender:
         )
 
     def changes(
-        self, *operator_ids: str, dropped: tuple[str, ...] = (), sinks: Mapping[str, bool] | None = None
+        self,
+        *operator_ids: str,
+        dropped: tuple[str, ...] = (),
+        kept: tuple[str, ...] = (),
+        sinks: Mapping[str, bool] | None = None,
     ) -> DefinitionChanged:
         """The user's file has these operators now, and sends these outputs to sinks, those of every epoch or not."""
         return DefinitionChanged(
@@ -224,6 +228,7 @@ class Sender:
             },
             changes=(f"operators: {', '.join(operator_ids)}",),
             dropped=dropped,
+            kept=kept,
         )
 
     def falls_back(self, checkpoint: CheckpointState, reason: str = "a file is missing") -> FellBack:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from iteration_lib.model.definition import DefinedOperator, Definition, describe, format_of, read_definition
 from iteration_lib.model.graph import Graph
+from iteration_lib.model.operator import Operator
 
 _ELSE = "start another run, or branch this one"
 _FIXED = ("role", "kind", "finishes", "replays", "state", "code")
@@ -150,6 +151,32 @@ def kept_by_branch(evolution: Evolution, computed: Collection[str], *, takes_oth
         if operator_id in computed and is_same and is_fed and operator_id not in takes_other_params:
             kept.add(operator_id)
     return kept
+
+
+def same_in_epoch(evolution: Evolution, graph: Graph, *, used_up: Collection[str]) -> frozenset[str]:
+    """Return the operators of a graph whose durable edges the open epoch can go on with (P1 of protocol.resume).
+
+    These are the ones that are what they were, all of whose inputs are. One that is `used_up` left no files, for all
+    that took it had finished: it is among them only while nobody else asks for it.
+    """
+    others, asked = {*evolution.added, *evolution.changed, *evolution.moved}, set[str]()
+    while True:
+        same: set[str] = set()
+        for operator in graph.operators:  # in running order
+            inputs = [graph.operator(name).operator_id for name in operator.inputs]
+            is_same = (operator.part_of or operator.operator_id) not in others and operator.operator_id not in asked
+            if is_same and same.issuperset(inputs):
+                same.add(operator.operator_id)
+        new = {known.operator_id for known in graph.operators if _is_asked(graph, known, same)} & same & set(used_up)
+        if not new:
+            return frozenset(same)
+        asked |= new
+
+
+def _is_asked(graph: Graph, operator: Operator, same: Collection[str]) -> bool:
+    """Tell whether anybody asks for an operator's output, beside operators whose own can be used."""
+    consumers = graph.consumers(operator.name)
+    return graph.uses(operator.name) > len(consumers) or any(user.operator_id not in same for user in consumers)
 
 
 def _unfit_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str]:

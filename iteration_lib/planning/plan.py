@@ -195,7 +195,7 @@ def _resume(continuation: Continuation, rows: PlanRows) -> ResumePlan:
     voided = tuple(
         UnusedEdge(operator_id=edge.operator_id, buckets=edge.finished, reason=reason)
         for edges, reason in (
-            (others, "the operators are not those that left it"),
+            (others, "the operators have changed, and it does not fit them"),
             (ignored, "edges are ignored"),
         )
         for edge in edges

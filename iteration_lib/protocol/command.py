@@ -129,9 +129,10 @@ class RecordParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoidEdges:
-    """Void the live edges of every epoch after `after`, whoever wrote them."""
+    """Void the live edges of every epoch after `after`, whoever wrote them, but those of the operators in `keeping`."""
 
     after: int
+    keeping: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ and no operator is skipped whose inputs would be computed anew (I15).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from iteration_lib.errors import ProtocolViolationError
@@ -69,12 +69,12 @@ def keep_edges(state: RunState, *, ignore_edges: bool) -> tuple[RunState, tuple[
     return replace(state, edges=kept), (VoidEdges(after=state.last_durable_epoch + 1),)
 
 
-def void_edges(state: RunState) -> tuple[RunState, tuple[Command, ...]]:
-    """Void every edge of the open epochs: the operators are not the ones that left them."""
-    kept = tuple(edge for edge in state.edges if edge.epoch == NO_EPOCH)
+def void_edges(state: RunState, *, keeping: Collection[str] = ()) -> tuple[RunState, tuple[Command, ...]]:
+    """Void the edges of the open epochs, but those of some operators."""
+    kept = tuple(edge for edge in state.edges if edge.epoch == NO_EPOCH or edge.operator_id in keeping)
     if kept == state.edges:
         return state, ()
-    return replace(state, edges=kept), (VoidEdges(after=state.last_durable_epoch),)
+    return replace(state, edges=kept), (VoidEdges(after=state.last_durable_epoch, keeping=tuple(sorted(keeping))),)
 
 
 def _mark(state: RunState, epoch: int, part: FinishedPart) -> EdgeState | None:

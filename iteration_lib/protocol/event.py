@@ -113,12 +113,14 @@ class GuardedEvent:
 class DefinitionChanged(GuardedEvent):
     """The user's file describes other operators than the run was started with, within what is allowed.
 
-    `changes` says it in sentences; `dropped` are the ids of operators whose state nobody will read again.
+    `changes` says it in sentences; `dropped` are the ids of operators whose state nobody will read again, `kept` of
+    those whose edges in the open epoch are what they, and all before them, would compute again.
     """
 
     definition: Mapping[str, object]
     changes: tuple[str, ...]
     dropped: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

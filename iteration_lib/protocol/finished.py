@@ -57,7 +57,8 @@ def pin_data(state: RunState, event: DataPinned) -> tuple[RunState, tuple[Comman
 def change_definition(state: RunState, event: DefinitionChanged) -> tuple[RunState, tuple[Command, ...]]:
     """Replace the run's operators, once, before the attempt has opened an epoch; repeating it is harmless.
 
-    What was durable inside an epoch is computed anew; operators that are dropped lose their markers and parts.
+    What was durable inside an epoch is computed anew, but for the edges that are kept; operators that are dropped lose
+    their markers and parts.
     """
     live = state.attempt
     known = live.definition_changes if live is not None else None
@@ -65,8 +66,8 @@ def change_definition(state: RunState, event: DefinitionChanged) -> tuple[RunSta
         return state, ()
     if live is None or known is not None or state.epochs or state.status is not RunStatus.RUNNING:
         raise ProtocolViolationError("the operators of a run change only once, before an attempt's first epoch")
-    state, voided = void_edges(state)
     dropped = frozenset(event.dropped)
+    state, voided = void_edges(state, keeping=frozenset(event.kept) - dropped)
     edges = tuple(edge for edge in state.edges if edge.operator_id not in dropped)
     return (
         replace(

@@ -164,7 +164,7 @@ def _fall_back(command: FallBack, execute: Execute) -> None:
     _some(execute, "discard_newer_checkpoints", {"checkpoint_id": command.to_checkpoint_id})
     _one(execute, "complete_again", {"checkpoint_id": command.to_checkpoint_id})
     _some(execute, "void_durable_epochs", {"after": command.epoch})
-    _any(execute, "void_edges", {"after": command.epoch})
+    _any(execute, "void_edges", {"after": command.epoch, "keeping": []})
     _one(execute, "fall_back_run", {"epoch": command.epoch})
 
 
@@ -236,7 +236,7 @@ def _record_parts(command: RecordParts, execute: Execute) -> None:
 
 
 def _void_edges(command: VoidEdges, execute: Execute) -> None:
-    _some(execute, "void_edges", {"after": command.after})
+    _some(execute, "void_edges", {"after": command.after, "keeping": list(command.keeping)})
 
 
 def _void_parts(command: VoidParts, execute: Execute) -> None:

@@ -113,7 +113,7 @@ def _refuse_part(run: MemoryRun, epoch: int, part: FinishedPart) -> None:
 
 def _void_edges(run: MemoryRun, command: VoidEdges, _token: int, now: datetime) -> None:
     parts = run.parts
-    run.void_parts(lambda part: part["epoch"] > command.after, now)
+    run.void_parts(lambda part: part["epoch"] > command.after and part["operator_id"] not in command.keeping, now)
     refuse_if(parts == run.parts, f"no edge is live after epoch {command.after}")
 
 

@@ -183,10 +183,11 @@ FROM runs CROSS JOIN unnest(
 ) AS part (operator_id, first_bucket, end_bucket, total, output, metrics)
 WHERE runs.run_id = :run_id AND runs.fencing_token = :fencing_token;
 
--- void_edges: void the edges of every epoch after one, whoever wrote them
+-- void_edges: void the edges of every epoch after one, whoever wrote them, but those of some operators
 UPDATE edge_parts SET voided_at = clock_timestamp()
 FROM runs
 WHERE edge_parts.run_id = :run_id AND edge_parts.epoch > :after AND edge_parts.voided_at IS NULL
+    AND edge_parts.operator_id <> ALL (CAST(:keeping AS text[]))
     AND runs.run_id = edge_parts.run_id AND runs.fencing_token = :fencing_token;
 
 -- void_epochs: void what superseded attempts left that is not durable

@@ -293,6 +293,22 @@ def test_operators_are_matched_by_id(store: StoreWithHistory, first: Sender) -> 
     )
 
 
+def test_other_operators_void_the_edges_of_the_open_epoch_but_those_that_are_kept(
+    store: StoreWithHistory, first: Sender
+) -> None:
+    run_id, coordinator, second = added(store), Coordinator(store), Sender(2, 2, first.family)
+    marked = first.marks(0, part("x", 0, 1, total=2), part("x", 1, 2, total=2), part("y"))
+    coordinator.apply(run_id, claim(family=first.family), first.opens(0), first.switches(0), marked)
+    coordinator.apply(run_id, first.marks(NO_EPOCH, part("z", total=1)))
+    coordinator.apply(run_id, claim(2, family=first.family, takeover=True))
+
+    state = coordinator.apply(run_id, second.changes("x", "y", "z", kept=("x", "z")))
+
+    assert [(NO_EPOCH, "z"), (0, "x")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
+    assert state == read_state(store, run_id)
+    assert ["y"] == [known.operator_id for known in store.list_parts(run_id) if known.voided_at is not None]
+
+
 def test_operator_that_was_dropped_may_finish_again(store: StoreWithHistory, first: Sender) -> None:
     run_id, coordinator = added(store), Coordinator(store)
     finishes = (first.marks(NO_EPOCH, part("x")), first.finishes("x"))

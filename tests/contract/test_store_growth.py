@@ -138,7 +138,13 @@ def test_write_of_what_is_not_durable_touches_no_more_pages_after_many_epochs(
     """The statements that look for their rows by something else than their key."""
 
     def written(epochs: int) -> int:
-        parameters = {"through": epochs + 1, "after": epochs, "checkpoint_id": epochs + 2, "dropped": ["y"]}
+        parameters = {
+            "through": epochs + 1,
+            "after": epochs,
+            "checkpoint_id": epochs + 2,
+            "dropped": ["y"],
+            "keeping": ["y"],
+        }
         guard = {"run_id": runs[epochs], "fencing_token": 1}
         return pages(engine, plan, Call(name, {**guard, **parameters}, "[1,)"), after=COVERED)
 

@@ -20,6 +20,8 @@ _NOTED = (
     "            self._noted.setdefault(operator.operator_id, []).append(saved)  "
     "# from here on a signal finds all of it\n"
 )
+_EVOLUTION = "iteration_lib/model/evolution.py"
+_AS_IT_WAS = "test_open_epoch_goes_on_with_edges_of_what_and_of_what_is_before_it_is_as_it_was"
 _LOCK = "SELECT revision, attempt_id FROM runs WHERE run_id = :run_id"
 
 # Rows whose guarantee here has no test of its own, each with the reason.
@@ -419,7 +421,7 @@ GUARDS = (
         "B3.5",
         "state may go without a word",
         "unit/model/test_evolution.py::test_operator_with_state_may_be_removed_only_where_a_person_drops_its_state",
-        "iteration_lib/model/evolution.py",
+        _EVOLUTION,
         "if operator_id in kept:",
         "if operator_id in ():",
     ),
@@ -565,6 +567,14 @@ GUARDS = (
         "return read_under_one_definition(store, run, lambda known: "
         "_read(store, known, graph, ignore_edges=ignore_edges))\n",
         "return _read(store, run, graph, ignore_edges=ignore_edges)\n",
+    ),
+    _guard(
+        "B4.9",
+        "other names void the open epoch's edges",
+        "unit/test_launch.py::test_renamed_operator_whose_edge_is_durable_is_not_called_again",
+        "iteration_lib/continuation.py",
+        "            kept=tuple(edge.operator_id for edge in self.kept.edges if edge.epoch != NO_EPOCH),\n",
+        "",
     ),
     _guard(
         "B4.9",
@@ -716,15 +726,40 @@ GUARDS = (
         "edges of other operators are kept",
         f"{_UNIT}/test_finished.py::test_changed_definition_voids_what_was_durable_inside_the_open_epoch",
         f"{_PROTOCOL}/finished.py",
-        "    state, voided = void_edges(state)\n",
+        "    state, voided = void_edges(state, keeping=frozenset(event.kept) - dropped)\n",
         "    voided: tuple[Command, ...] = ()\n",
+    ),
+    _guard(
+        "B5.8",
+        "an edge of what takes others now is kept",
+        f"unit/model/test_evolution.py::{_AS_IT_WAS}[one takes another]",
+        _EVOLUTION,
+        "{*evolution.added, *evolution.changed, *evolution.moved}, set[str]()",
+        "{*evolution.added, *evolution.changed}, set[str]()",
+    ),
+    _guard(
+        "B5.8",
+        "an edge behind it is kept",
+        f"unit/model/test_evolution.py::{_AS_IT_WAS}[one takes less]",
+        _EVOLUTION,
+        "            if is_same and same.issuperset(inputs):\n",
+        "            if is_same:\n",
+    ),
+    _guard(
+        "B5.8",
+        "one without files is kept though others ask for it",
+        "unit/model/test_evolution.py::"
+        "test_operator_without_files_is_kept_while_nobody_asks_for_them[another user comes]",
+        _EVOLUTION,
+        "        if not new:\n",
+        "        if True:\n",
     ),
     _guard(
         "B5.8",
         "an operator that is gone takes its edge with it unasked",
         "unit/test_planning.py::"
         "test_operator_that_is_gone_with_what_it_left_in_the_open_epoch_is_refused_unless_that_may_go",
-        "iteration_lib/model/evolution.py",
+        _EVOLUTION,
         "{*finished, *stateful, *captured}",
         "{*finished, *stateful}",
     ),

@@ -18,7 +18,6 @@ from iteration_lib.errors import FallbackRefusedError
 from iteration_lib.fallback import fall_back
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.interrupt import ToldToEnd
-from iteration_lib.protocol.event import DefinitionChanged
 from iteration_lib.protocol.state import AttemptId, Holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.record import RunRecord
@@ -188,15 +187,7 @@ class SimulatedAttempt(SimulatedProcess):
         """Go on with the operators as the file has them."""
         continuation = self._continuation(store, cast("RunRecord", store.find_run(self.run.run_id)))
         if continuation.has_changed and context.attempt.opened.status is RunStatus.RUNNING:
-            evolution = continuation.evolution
-            context.attempt.apply(
-                DefinitionChanged(
-                    **context.attempt.guard,
-                    definition=continuation.definition,
-                    changes=evolution.sentences,
-                    dropped=evolution.removed,
-                )
-            )
+            context.attempt.apply(continuation.change(context.attempt.guard))
 
     def _claim(self, store: StoreWithHistory) -> Claim:
         """Claim the run, naming its live attempt as gone where that is this attempt's right."""

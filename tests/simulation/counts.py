@@ -144,6 +144,7 @@ EVOLVING: tuple[str, ...] = (
     "variable is removed",
     "version refused: variable added",
     "edge voided by a new version",
+    "edge kept by a new version",
     "state begins anew, and another one of its id had one",
     "state begins anew in a branch",
     "branch adds again what it would have kept",

@@ -1,7 +1,8 @@
 """Does a run go on with another version of its file only where it may, and what is left then of its operators?
 
 An operator that stays keeps what it has left; one that is new begins with nothing, whatever its id. What the open epoch
-had left is void, and with an operator that is gone goes what it finished for good, or had begun to.
+had left is void where others come to it, and with an operator that is gone goes what it finished for good, or had begun
+to.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from iteration_lib.errors import RunMismatchError
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.change import TABLES, Change, Checks, Violate
 from tests.simulation.edge_rows import FOR_GOOD
-from tests.simulation.evolution_rules import Left, left_of, refused
+from tests.simulation.evolution_rules import Left, left_of, refused, staying
 from tests.simulation.versions import SLOTS, Declared, EvolvingProgram
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class EvolutionOracle(Checks):
         why = self._refused(attempt, before)
         self._require(not why, "evolution", "the run goes on with another version, and {} stand in the way", why)
         self._operators(change, old, new)
-        self._parts(change, old.declared.keys() - new.declared.keys())
+        self._parts(change, old, new)
         same = [name for name in TABLES if name not in ("operators", "parts")]
         changed = [name for name in same if getattr(before, name) != getattr(after, name)]
         run = {**before.run, "definition": after.run["definition"], "revision": after.run["revision"]}
@@ -102,17 +103,19 @@ class EvolutionOracle(Checks):
         found = change.after.operators
         self._require(found == wanted, "evolution", "the operators are {}, not {}", found, wanted)
 
-    def _parts(self, change: Change, gone: set[str]) -> None:
-        durable = change.before.run["last_durable_epoch"]
-        wanted = [
-            {**part, "voided_at": change.now}
-            if part["voided_at"] is None
-            and (part["epoch"] > durable or (part["epoch"] == FOR_GOOD and part["operator_id"] in gone))
-            else part
-            for part in change.before.parts
-        ]
+    def _parts(self, change: Change, old: EvolvingProgram, new: EvolvingProgram) -> None:
+        durable, gone = change.before.run["last_durable_epoch"], old.declared.keys() - new.declared.keys()
+        live = [part for part in change.before.parts if part["voided_at"] is None]
+        left = [part for part in live if part["epoch"] > durable]
+        without_files = {part["operator_id"] for part in left if not part["output"]["files"]}
+        stays = staying(old, new, without_files=without_files)
+        going = [part for part in left if part["operator_id"] not in stays]
+        going += [part for part in live if part["epoch"] == FOR_GOOD and part["operator_id"] in gone]
+        wanted = [{**part, "voided_at": change.now} if part in going else part for part in change.before.parts]
         self._require(wanted == change.after.parts, "evolution", "of the parts there are {}", change.after.parts)
-        self._counters["edge voided by a new version"] += wanted != change.before.parts
+        self._counters["edge voided by a new version"] += bool(going)
+        self._counters["edge kept by a new version"] += any(part not in going for part in left)
+        self._counters["edge without files asked for by a new version"] += bool(without_files - stays)
 
     def _count(self, old: EvolvingProgram, new: EvolvingProgram, rows: MemoryRun) -> None:
         for operator_id, declared in old.declared.items():

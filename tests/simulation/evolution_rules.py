@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from iteration_lib.model.operator import Operator
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.edge_rows import FOR_GOOD
 from tests.simulation.versions import SLOTS, EvolvingProgram
@@ -69,6 +70,36 @@ def _refused(before: EvolvingProgram, after: EvolvingProgram, left: Left, *, all
     for operator_id in after.declared.keys() - before.declared.keys():
         if operator_id in left.pinned or (left.has_checkpoint and SLOTS[operator_id].decorator == "variable"):
             yield operator_id
+
+
+def staying(before: EvolvingProgram, after: EvolvingProgram, *, without_files: Collection[str]) -> frozenset[str]:
+    """Return the operators of whose edges in the open epoch a run goes on with, under another version.
+
+    Each is what it was and takes only such ones; of one without files nobody asks for any.
+    """
+    graph = after.graph
+    left = {known.operator_id: known for known in graph.operators if _is_same(before, after, known)}
+    while True:
+        going = {
+            operator_id
+            for operator_id, known in left.items()
+            if any(graph.operator(name).operator_id not in left for name in known.inputs)
+            or (operator_id in without_files and _is_asked_for(after, known, left))
+        }
+        if not going:
+            return frozenset(left)
+        left = {operator_id: known for operator_id, known in left.items() if operator_id not in going}
+
+
+def _is_same(before: EvolvingProgram, after: EvolvingProgram, operator: Operator) -> bool:
+    declared = operator.part_of or operator.operator_id
+    was, now = before.declared.get(declared), after.declared[declared]
+    return was is not None and (was.code, was.inputs) == (now.code, now.inputs)
+
+
+def _is_asked_for(program: EvolvingProgram, operator: Operator, left: Collection[str]) -> bool:
+    users = [user.operator_id for user in program.graph.operators if operator.name in user.inputs]
+    return program.graph.uses(operator.name) != len(users) or not set(users) <= set(left)
 
 
 def refused_to_branch(

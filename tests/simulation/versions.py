@@ -1,8 +1,8 @@
 """What may the user's file say from one attempt to the next? Versions of one iteration, and the file that holds one.
 
-Two variables and what feeds them back stay as they are. The rest are *slots*: operators, a data stream and a variable,
-that a person adds, removes, renames, gives other code or other inputs, and declares in another order. Every value is
-mixed with what its operator's code is, and a state lists it epoch by epoch: so each tells who made it.
+Two variables and what comes to be fed back stay as they are. The rest are *slots*: operators, a data stream and a
+variable, that a person adds, removes, renames, gives other code or other inputs, and declares in another order. Every
+value is mixed with what its operator's code is, and a state lists it epoch by epoch: so each tells who made it.
 """
 
 from __future__ import annotations
@@ -66,11 +66,14 @@ SLOTS: Mapping[str, Slot] = {
     "weight": Slot(decorator="variable", inputs=("points",)),
     "shards": Slot(decorator="variable", inputs=("points",), options=_TWO),
     "moved": Slot(decorator="operator", inputs=("weight", "shards"), injected=("metrics", "epoch"), feeds="weight"),
-    "shifted": Slot(decorator="map_buckets", inputs=("shards", "moved"), options=_TWO, feeds="shards"),
+    "doubled": Slot(decorator="map_buckets", inputs=("shards",), options=_TWO),
+    "shifted": Slot(decorator="map_buckets", inputs=("doubled", "moved"), options=_TWO, feeds="shards"),
     "drift": Slot(decorator="variable", inputs=("points",)),
     "drifted": Slot(decorator="operator", inputs=("drift",), injected=("epoch",), feeds="drift", comes_with="drift"),
     "count": Slot(decorator="operator", inputs=("moved",), others=("weight",), options={"state": "carry"}),
-    "visits": Slot(decorator="map_buckets", inputs=("points",), others=("shards",), options={**_TWO, "state": "carry"}),
+    "visits": Slot(
+        decorator="map_buckets", inputs=("points",), others=("doubled",), options={**_TWO, "state": "carry"}
+    ),
     "extra": Slot(decorator="map_buckets", inputs=("points",), others=("prices",), options={**_TWO, "finishes": True}),
     "felt": Slot(decorator="operator", inputs=("extra",), comes_with="extra"),
     "norm": Slot(decorator="operator", inputs=("points",), others=("extra",), options={"finishes": True}),
@@ -79,13 +82,14 @@ SLOTS: Mapping[str, Slot] = {
     "probe": Slot(decorator="operator", inputs=("prices",), injected=("metrics", "epoch"), comes_with="prices"),
     "notes": Slot(
         decorator="map_buckets",
-        inputs=("shards",),
+        inputs=("doubled",),
         others=("points",),
         injected=("scratch",),
         options={"state": "fresh"},
     ),
+    "noted": Slot(decorator="operator", inputs=("notes",), comes_with="notes"),
 }
-FIXED = ("points", "weight", "shards", "moved", "shifted")
+FIXED = ("points", "weight", "shards", "moved", "doubled", "shifted")
 _GIVEN = tuple(name for name, slot in SLOTS.items() if slot.decorator in ("data", "variable"))
 OPTIONAL = tuple(name for name, slot in SLOTS.items() if name not in FIXED and slot.comes_with is None)
 

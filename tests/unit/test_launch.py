@@ -54,6 +54,22 @@ def heard(epoch, params):
 )
 
 
+# `felt` leaves a word of each epoch in which it is called.
+CALLED = SOURCE.replace(
+    "@planned.operator\ndef moved(sums,",
+    """
+@planned.operator(operator_id="felt")
+def felt(centre, params, epoch):
+    with Path(params.broken + "-called").open("a") as log:
+        log.write(f"{epoch} ")
+    return centre
+
+
+@planned.operator
+def moved(sums, felt,""",
+)
+
+
 def test_driver_knows_how_long_the_process_has_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     bench = InMemory(tmp_path)
@@ -103,6 +119,32 @@ def test_what_the_attempt_before_finished_until_it_was_superseded_is_checked(
 
     assert "finished for good with the inputs points, made" in str(caught.value)
     assert run.definition == bench.run.definition
+
+
+def test_renamed_operator_whose_edge_is_durable_is_not_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for its own name nor for that of what it takes."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration(CALLED)
+    bench.open()
+    bench.drive_until_broken()
+    renamed = CALLED.replace("def felt(", "def sensed(").replace("moved(sums, felt,", "moved(sums, sensed,")
+    renamed = renamed.replace("centre", "middle").replace(
+        "@planned.variable", '@planned.variable(operator_id="centre")'
+    )
+    bench.write_iteration(renamed)
+    bench.mend()
+
+    run = bench.drive()
+
+    assert "0 1 2 " == (tmp_path / "broken-called").read_text()
+    assert RunStatus.FINISHED is run.status
+    changes = bench.store.list_attempts(run.run_id)[1].definition_changes
+    told = {"operator 'felt': name was felt, now sensed", "operator 'centre': name was centre, now middle"}
+    assert told <= set(changes or ())
 
 
 def test_listener_that_failed_on_the_last_epoch_that_was_asked_for_is_called_by_the_next_attempt(

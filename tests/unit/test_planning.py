@@ -452,28 +452,43 @@ def test_sink_that_cannot_say_where_it_goes_is_the_refusal_that_the_attempt_woul
     assert (str(caught.value),) == planned.refusals
 
 
-def test_other_operators_are_said_and_void_what_the_epoch_had_left(bench: InMemory) -> None:
-    """What finished for good is skipped all the same."""
+def test_operator_that_comes_behind_what_the_epoch_had_left_leaves_it_as_it_was(bench: InMemory) -> None:
     bench.drive_until_broken()
     bench.write_iteration(
         SOURCE.replace(
-            "def moved(sums,", "def shares(sums):\n    return sums\n\n\n@planned.operator\ndef moved(shares,"
-        )
-        .replace("@planned.operator\ndef shares", "@planned.map_buckets\ndef shares")
-        .replace('sums["sum"].sum(keep', 'shares["sum"].sum(keep')
+            "@planned.operator\ndef moved(sums,",
+            "@planned.map_buckets\ndef shares(sums):\n    return sums\n\n\n@planned.operator\ndef moved(shares,",
+        ).replace('sums["sum"].sum(keep', 'shares["sum"].sum(keep')
     )
 
     planned = plan(bench)
 
     assert "operator 'shares' is new" in planned.changes
-    assert [("SKIPPED", "scaled"), ("RUN", "sums")] == [
-        (actions(planned)[name][0].value, name) for name in ("scaled", "sums")
-    ]
+    assert ["SKIPPED", "RESTORED", "RUN"] == [actions(planned)[name][0].value for name in ("scaled", "sums", "shares")]
     assert planned.resume is not None
-    assert [("sums", ALL, "the operators are not those that left it")] == [
+    assert () == planned.resume.unused
+
+
+def test_operator_that_comes_before_what_the_epoch_had_left_voids_it(bench: InMemory) -> None:
+    """What finished for good is skipped all the same."""
+    bench.drive_until_broken()
+    bench.write_iteration(
+        SOURCE.replace(
+            "@planned.map_buckets\ndef sums(scaled, centre):",
+            "@planned.map_buckets\ndef shares(scaled):\n    return scaled\n\n\n"
+            "@planned.map_buckets\ndef sums(shares, centre):",
+        ).replace('np.array([scaled["at"].sum()', 'np.array([shares["at"].sum()')
+    )
+
+    planned = plan(bench)
+
+    assert "operator 'shares' is new" in planned.changes
+    assert ["SKIPPED", "RUN"] == [actions(planned)[name][0].value for name in ("scaled", "sums")]
+    assert planned.resume is not None
+    assert [("sums", ALL, "the operators have changed, and it does not fit them")] == [
         (edge.operator_id, edge.buckets, edge.reason) for edge in planned.resume.unused
     ]
-    assert "its edge is not used: the operators are not those that left it" == reason(planned, "sums")
+    assert "its edge is not used: the operators have changed, and it does not fit them" == reason(planned, "sums")
     assert "it had not finished" == reason(planned, "moved")
 
 

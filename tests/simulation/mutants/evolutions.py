@@ -13,6 +13,7 @@ _CONTINUATION = "continuation.py"
 _EVOLUTION = "model/evolution.py"
 _FINISHED = "protocol/finished.py"
 _MARKER = "marker.py"
+_VOIDED = "    state, voided = void_edges(state, keeping=frozenset(event.kept) - dropped)\n"
 _ORIGIN = "driver/origin.py"
 _RESTORE = "driver/restore.py"
 _WRITE = "store/memory_write.py"
@@ -116,8 +117,43 @@ EVOLUTIONS = (
         name="edges of the open epoch outlive the operators that left them",
         rule="evolution",
         file=_FINISHED,
-        old="    state, voided = void_edges(state)\n",
+        old=_VOIDED,
         new="    voided: tuple[Command, ...] = ()\n",
+    ),
+    _Mutant(
+        name="another version voids every edge of the open epoch",
+        rule="evolution",
+        file=_FINISHED,
+        old=_VOIDED,
+        new="    state, voided = void_edges(state)\n",
+    ),
+    _Mutant(
+        name="edge of an operator that takes something else now is kept",
+        rule="evolution",
+        file=_EVOLUTION,
+        old="{*evolution.added, *evolution.changed, *evolution.moved}, set[str]()",
+        new="{*evolution.added, *evolution.changed}, set[str]()",
+    ),
+    _Mutant(
+        name="edge behind one that is not kept is",
+        rule="evolution",
+        file=_EVOLUTION,
+        old="            if is_same and same.issuperset(inputs):\n",
+        new="            if is_same:\n",
+    ),
+    _Mutant(
+        name="edge without files is kept though others ask for it",
+        rule="evolution",
+        file=_EVOLUTION,
+        old="        if not new:\n",
+        new="        if True:\n",
+    ),
+    _Mutant(
+        name="edges that another version keeps are voided in the rows",
+        rule="evolution",
+        file="store/memory_epochs.py",
+        old=' and part["operator_id"] not in command.keeping',
+        new="",
     ),
     _Mutant(
         name="operator that finished for good may take something else afterwards",

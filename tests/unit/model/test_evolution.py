@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from iteration_lib.model.definition import describe
-from iteration_lib.model.evolution import Evolution, check_evolution, compare_definitions, evolution_of
+from iteration_lib.model.evolution import Evolution, check_evolution, compare_definitions, evolution_of, same_in_epoch
+from iteration_lib.model.graph import Graph
 from tests.unit.model.conftest import Write
 
 BODY = """
@@ -69,12 +70,7 @@ def evolve(write: Write) -> Evolve:
     """Return what compares BODY with what becomes of it by replacing texts and calling operators otherwise."""
 
     def evolution(*replaced: tuple[str, str], before: str = BODY, **names: str) -> Evolution:
-        body = before
-        for old, new in replaced:
-            assert old in body
-            body = body.replace(old, new)
-        stored = describe(write(Template(before).substitute(NAMES)).km.graph())
-        return evolution_of(stored, write(Template(body).substitute(NAMES | names)).km.graph())
+        return changed(write, before, *replaced, **names)[0]
 
     return evolution
 
@@ -104,6 +100,82 @@ def test_operators_that_stand_in_another_order_are_no_evolution(evolve: Evolve) 
     reversed_middle = "".join(f"    @km.operator{part}" for part in reversed(middle.split("    @km.operator")[1:]))
 
     assert () == evolve((middle, reversed_middle)).sentences
+
+
+HEARD = "@km.operator\n    def heard(moved): return 7\n\n    km.feedback"
+IDLE = (
+    "@km.operator\n    def idle(weights): return 7\n\n    "
+    "@km.operator\n    def idler(idle): return 8\n\n    km.feedback"
+)
+EVERYTHING = {"summed", "summed.result", "summed.state-next", "moved", "still_moving", "weighed"}
+
+
+@pytest.mark.parametrize(
+    ("replaced", "names", "lost"),
+    [
+        ((), NAMES | {"points": "rows", "sums": "totals", "centroids": "centres"}, set()),
+        ((("km.criteria(still_moving)", ""), ("model=moved", "model=moved, sums=$sums")), {}, set()),
+        ((("km.feedback", HEARD),), {}, set()),
+        ((("def still_moving(moved)", "def still_moving(weighed)"),), {}, {"still_moving"}),
+        ((("def moved($sums, table, weights)", "def moved($sums, table)"),), {}, {"moved", "still_moving"}),
+        (
+            (
+                (
+                    "@km.operator\n    def still_moving(moved)",
+                    "@km.operator(operator_id='s')\n    def still_moving(moved)",
+                ),
+            ),
+            {},
+            {"still_moving"},
+        ),
+        ((("def $sums($scaled, $centroids, state)", "def $sums($scaled, weights, state)"),), {}, EVERYTHING),
+    ],
+    ids=[
+        "others' names",
+        "other outputs",
+        "one is added behind",
+        "one takes another",
+        "one takes less",
+        "one has another id",
+        "one with state",
+    ],
+)
+def test_open_epoch_goes_on_with_edges_of_what_and_of_what_is_before_it_is_as_it_was(
+    write: Write, replaced: tuple[tuple[str, str], ...], names: dict[str, str], lost: set[str]
+) -> None:
+    evolution, graph = changed(write, BODY, *replaced, **names)
+
+    assert EVERYTHING - lost == same_in_epoch(evolution, graph, used_up=()) & EVERYTHING
+
+
+@pytest.mark.parametrize(
+    ("replaced", "lost"),
+    [
+        ((), set()),
+        ((("def idler(idle)", "def idler(weights)"),), {"idler"}),
+        ((("km.output(", "@km.operator\n    def other(idle): return 9\n\n    km.output("),), {"idle", "idler"}),
+        ((("model=moved", "model=moved, idle=idle"),), {"idle", "idler"}),
+    ],
+    ids=["nothing else", "its user takes another", "another user comes", "it is an output"],
+)
+def test_operator_without_files_is_kept_while_nobody_asks_for_them(
+    write: Write, replaced: tuple[tuple[str, str], ...], lost: set[str]
+) -> None:
+    """Its user has finished, and would see another result of it, were that computed again (P1)."""
+    evolution, graph = changed(write, BODY.replace("km.feedback", IDLE), *replaced)
+
+    assert {"idle", "idler"} - lost == same_in_epoch(evolution, graph, used_up={"idle"}) & {"idle", "idler"}
+
+
+def changed(write: Write, before: str, *replaced: tuple[str, str], **names: str) -> tuple[Evolution, Graph]:
+    """Return what becomes of a body by replacing texts and calling operators otherwise, and how that differs."""
+    after = before
+    for old, new in replaced:
+        assert old in after
+        after = after.replace(old, new)
+    stored = describe(write(Template(before).substitute(NAMES)).km.graph())
+    graph = write(Template(after).substitute(NAMES | names)).km.graph()
+    return evolution_of(stored, graph), graph
 
 
 def test_renamed_operators_may_go_on(evolve: Evolve) -> None:

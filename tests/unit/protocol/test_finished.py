@@ -165,6 +165,28 @@ def test_changed_definition_voids_what_was_durable_inside_the_open_epoch() -> No
     assert [(NO_EPOCH, "words")] == [(edge.epoch, edge.operator_id) for edge in after.edges]
 
 
+def test_changed_definition_keeps_the_edges_that_its_attempt_says_are_as_they_were() -> None:
+    """Not those of an operator that is dropped, whatever is said of it."""
+    state = started(*FIRST.passes(0, 1), FIRST.opens(1), FIRST.switches(1))
+    parts = (part("counts"), part("sums"), part("sizes"))
+    state = play(state, FIRST.marks(1, *parts), claim(2, takeover=True))
+    event = SECOND.changes("counts", "sums", dropped=("sizes",), kept=("sums", "sizes"))
+
+    after, written = play(state, event), commands_of(state, event)
+
+    assert [VoidEdges(after=0, keeping=("sums",)), ReplaceDefinition] == [written[0], type(written[1])]
+    assert [(1, "sums")] == [(edge.epoch, edge.operator_id) for edge in after.edges]
+
+
+def test_changed_definition_that_keeps_every_edge_voids_none() -> None:
+    state = started(*FIRST.passes(0, 1), FIRST.opens(1), FIRST.switches(1), FIRST.marks(1, part("sums")))
+    state = play(state, claim(2, takeover=True))
+    event = SECOND.changes("sums", kept=("sums",))
+
+    assert changed(state, event) == play(state, event)
+    assert [ReplaceDefinition] == [type(command) for command in commands_of(state, event)]
+
+
 def test_changed_definition_leaves_what_is_durable_and_pinned() -> None:
     state = play(started(*FIRST.passes(0, 1), FIRST.pins(), FIRST.notifies(0)), claim(2, takeover=True))
 
