@@ -7,7 +7,7 @@ for its violation after each step. Each run has an oracle of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from iteration_lib.driver.attempt import Attempt, attempt_folder
 from iteration_lib.model.operator import Operator, Role
 from iteration_lib.protocol.event import OpenEvent, RunDeleted, RunResumed, StopRequested
 from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.topology import Vertex
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.change import Change, is_same, live_attempts
 from tests.simulation.checkpoint_rows import CheckpointOracle
@@ -29,6 +30,7 @@ from tests.simulation.manifests import STRAY_POINTER, ManifestOracle
 from tests.simulation.notice_rows import NoticeOracle
 from tests.simulation.origin_rows import OriginOracle
 from tests.simulation.person_rows import PersonOracle
+from tests.simulation.planned import Run, planned_runs
 from tests.simulation.reference import reference_of
 from tests.simulation.retention_rows import RetentionOracle
 from tests.simulation.rows import RowOracle
@@ -47,15 +49,17 @@ class Life:
     """What the oracle keeps of an attempt that was opened.
 
     Of what was there by then: the last durable epoch, the operators that had finished for good, the data streams that
-    were pinned. `ran` is what it has run, bucket by bucket; `kept` what it need not, because an edge holds it.
+    were pinned. `ran` is what it has run, bucket by bucket; `kept` what it need not, because an edge holds it, and
+    `planned` what the dry run says of its first epoch.
     """
 
     token: int
     durable: int
     finished: frozenset[str]
     pinned: frozenset[str]
-    kept: frozenset[tuple[str, int | None, int]]
-    ran: set[tuple[str, int | None, int]]
+    kept: frozenset[Run]
+    planned: Mapping[Run, Vertex]
+    ran: set[Run]
 
 
 class Oracle:
@@ -136,6 +140,7 @@ class Oracle:
             return
         self._manifests.check(change)
         self._count_restored(change)
+        self._check_planned(change)
         for name in after.pins.keys() - before.pins.keys():
             self._pinned[name] = after.run["fencing_token"]
         self._origin.check(before, after)
@@ -181,6 +186,7 @@ class Oracle:
         life.finished = self._finished(after, life.token)
         life.pinned = frozenset(name for name, token in self._pinned.items() if token < life.token)
         life.kept = frozenset(self._kept(after, life.durable + 1, life.token))
+        life.planned = self._planned(after, life.durable + 1, life.token, life.finished)
 
     def _fell_back(self, change: Change) -> None:
         """Check a fallback: nothing else is in such a commit; what is given up is run again by who is in force."""
@@ -189,6 +195,7 @@ class Oracle:
         if life is not None:
             life.durable = change.after.run["last_durable_epoch"]
             life.kept = frozenset(self._kept(change.after, life.durable + 1, life.token))
+            life.planned = self._planned(change.after, life.durable + 1, life.token, life.finished)
 
     def files_of(self, checkpoint_id: int) -> list[str]:
         """Return the files that a checkpoint names."""
@@ -264,16 +271,38 @@ class Oracle:
             return
         mine = opened.fencing_token
         durable = max(_last_durable_before(rows, mine), self._run.origin_epoch)
+        finished = self._finished(rows, mine)
         self.lives[attempt] = Life(
             token=mine,
             durable=durable,
-            finished=self._finished(rows, mine),
+            finished=finished,
             pinned=frozenset(name for name, token in self._pinned.items() if token < mine),
             kept=frozenset(self._kept(rows, durable + 1, mine)),
+            planned=self._planned(rows, durable + 1, mine, finished),
             ran=set(),
         )
 
-    def _kept(self, rows: MemoryRun, epoch: int, token: int) -> list[tuple[str, int | None, int]]:
+    def _planned(self, rows: MemoryRun, epoch: int, token: int, finished: frozenset[str]) -> Mapping[Run, Vertex]:
+        return planned_runs(self._run.program, rows, epoch=epoch, token=token, finished=finished)
+
+    def _check_planned(self, change: Change) -> None:
+        """See that a first epoch that has aligned left out nothing that the dry run says would be run."""
+        attempt = change.attempt
+        life = self.lives.get(attempt) if attempt is not None else None
+        if attempt is None or life is None or attempt.pace.alignment_timeout_seconds is None:
+            return  # else what nobody has asked for yet may not be computed yet
+        for known, epoch in change.epochs:
+            if known is None or known["status"] != "OPEN" or epoch["status"] != "ALIGNED":
+                continue
+            if epoch["epoch"] != life.durable + 1:
+                continue
+            asked = {run for run, vertex in life.planned.items() if vertex.is_capturable and vertex.is_per_epoch}
+            left = asked - life.ran
+            if left:
+                self.violate("plan", f"attempt {attempt.number} aligned, and {sorted(left)} did not run")
+            self.counters["first epoch held against its plan"] += 1
+
+    def _kept(self, rows: MemoryRun, epoch: int, token: int) -> list[Run]:
         """Return the buckets of edges that older tokens left to the attempt that runs this epoch next."""
         if not rows.parts:
             return []
@@ -285,7 +314,7 @@ class Oracle:
             found += [(operator.operator_id, None if is_before else epoch, bucket) for bucket in buckets]
         return found
 
-    def _still_kept(self, life: Life) -> list[tuple[str, int | None, int]]:
+    def _still_kept(self, life: Life) -> list[Run]:
         """Return what an attempt that was superseded may still find; of the rest nothing is live, and it wastes."""
         return self._kept(self.rows, self.rows.run["last_durable_epoch"] + 1, life.token)
 
@@ -302,6 +331,7 @@ class Oracle:
             if run in life.kept and (life.token == self.rows.run["fencing_token"] or run in self._still_kept(life)):
                 self.violate("I15", f"{what} ran bucket {bucket} in epoch {epoch}, which its edge holds")
             life.ran.add(run)
+            self._check_foreseen(life, operator, run, what)
         if attempt.grace_calls is not None:
             self.violate("runs", f"{what} ran in epoch {epoch}, after it was told to end")
         if epoch is not None and attempt.until_epoch is not None and epoch >= attempt.until_epoch:
@@ -314,6 +344,15 @@ class Oracle:
             self.violate("pins", f"{what} was pinned, and asked for its source again")
         if operator.role is Role.VARIABLE and life.durable >= 0 and self._has_value(attempt, operator):
             self.violate("I6", f"{what} gave a variable's first value again")
+
+    def _check_foreseen(self, life: Life, operator: Operator, run: Run, what: str) -> None:
+        """See that the dry run says of a first epoch, or of what comes before it, that it would be run."""
+        is_first = run[1] in (None, life.durable + 1)
+        is_state = operator.role is Role.VARIABLE and operator.part_of is not None
+        if not is_first or is_state or operator.role is Role.DATA or life.token != self.rows.run["fencing_token"]:
+            return
+        if run not in life.planned:
+            self.violate("plan", f"{what} ran bucket {run[2]} in epoch {run[1]}, and no plan says so")
 
     def _has_value(self, attempt: SimulatedAttempt, operator: Operator) -> bool:
         """Tell whether a durable epoch left a value; of an operator that carries state another one may have left it."""

@@ -8,6 +8,7 @@ _EDGE = "protocol/edge.py"
 _EDGES = "driver/edge.py"
 _EPOCH = "driver/epoch.py"
 _STREAMS = "driver/streams.py"
+_RESUME = "protocol/resume.py"
 _VOIDED_TOO = "(VoidEdges(after=state.last_durable_epoch),)"
 _HEARD = "                self._hear_of_end()\n"
 _SWITCHED = "            if not self._is_unaligned:\n"
@@ -290,6 +291,20 @@ EDGES = (
         file=_STREAMS,
         old="if (edge := edges.get(operator.operator_id)) is not None and edge.is_complete",
         new="if (edge := edges.get(operator.operator_id)) is not None and not edge.saved",
+    ),
+    Mutant(
+        name="dry run has what is durable in part run again",
+        rule="plan",
+        file=_RESUME,
+        old="    running = missing_buckets(used, everything)\n",
+        new="    running = everything\n",
+    ),
+    Mutant(
+        name="dry run takes what is durable in part for whole",
+        rule="plan",
+        file=_RESUME,
+        old="    if used == everything:\n",
+        new="    if used:\n",
     ),
     Mutant(
         name="what somebody still asks for is passed over",
