@@ -1,0 +1,119 @@
+"""How do two calls meet inside their transactions? The first stops where a gate is, until the second has come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg2
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import make_url
+
+from iteration_lib.store.postgres import PostgresStore
+from tests.fixture.store import NO_SYNC
+
+DEADLINE_SECONDS = 30
+
+
+class Gate:
+    """Where the first call stops, once, and waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.thread: int | None = None
+        self.is_at_commit = False
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+        self.reached.set()  # nobody stops before it is set up
+
+    def set_up(self, *, is_at_commit: bool) -> None:
+        """Let the next call stop."""
+        self.is_at_commit = is_at_commit
+        self.reached.clear()
+        self.opened.clear()
+
+    def pass_through(self, *, is_at_commit: bool) -> None:
+        """Stop here, if it is here and for this thread."""
+        if threading.get_ident() == self.thread and is_at_commit is self.is_at_commit and not self.reached.is_set():
+            self.reached.set()
+            assert self.opened.wait(DEADLINE_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Two stores on one database, a thread for each, and somebody who looks on."""
+
+    stores: tuple[PostgresStore, PostgresStore]
+    threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor]
+    gate: Gate
+    onlooker: psycopg2.extensions.connection
+
+    def is_anybody_waiting(self) -> bool:
+        """Tell whether a connection waits for a lock."""
+        with self.onlooker.cursor() as cursor:
+            cursor.execute(
+                "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            return cursor.rowcount > 0
+
+
+@contextmanager
+def open_stage(store_url: str) -> Iterator[Stage]:
+    """Open a stage on a database."""
+    address, gate = make_url(store_url), Gate()
+    onlooker = psycopg2.connect(
+        host=address.query["host"],
+        port=address.query["port"],
+        dbname=address.database,
+        user=address.username,
+        password=address.password,
+    )
+    onlooker.autocommit = True
+    threads = (ThreadPoolExecutor(max_workers=1), ThreadPoolExecutor(max_workers=1))
+    gate.thread = threads[0].submit(threading.get_ident).result()
+    with stops_at(gate), closing(onlooker), threads[0], threads[1]:
+        stores = (PostgresStore(f"{store_url}&{NO_SYNC}"), PostgresStore(f"{store_url}&{NO_SYNC}"))
+        yield Stage(stores, threads, gate, onlooker)
+        for store in stores:
+            store.close()
+
+
+@contextmanager
+def stops_at(gate: Gate) -> Iterator[None]:
+    """Lead every connection through a gate behind the lock, and between the writes and COMMIT."""
+
+    class Stopping(psycopg2.extensions.cursor):
+        def execute(self, query: str, given: Sequence[object] = ()) -> None:  # type: ignore[override]  # what is called here
+            *statements, last = query.split(";")
+            if query.startswith("BEGIN") and last == "COMMIT":  # all in one message: its lock comes first
+                lock, writes = ";".join(statements[:2]), statements[2:]
+                count = lock.count("%s")
+                super().execute(lock, given[:count])  # type: ignore[arg-type]  # as above
+                gate.pass_through(is_at_commit=False)
+                query, given = ";".join([*writes, last]), given[count:]
+            writing = query.removesuffix("COMMIT")
+            if writing:
+                super().execute(writing, given)  # type: ignore[arg-type]  # as above
+            if not query.startswith("PREPARE"):  # which may come before any lock
+                gate.pass_through(is_at_commit=last == "COMMIT")
+            if last == "COMMIT":
+                super().execute("COMMIT")
+
+    def let_stop(connection: psycopg2.extensions.connection, _record: object) -> None:
+        connection.cursor_factory = Stopping
+
+    event.listen(Engine, "connect", let_stop)
+    yield
+    event.remove(Engine, "connect", let_stop)
+
+
+def until(holds: Callable[[], bool], future: Future[Any]) -> None:
+    """Wait until something holds, looking whenever a future is done or a moment has passed."""
+    for _ in range(DEADLINE_SECONDS * 1000):
+        if holds():
+            return
+        wait([future], timeout=0.001)
+    raise AssertionError("it never happened")
