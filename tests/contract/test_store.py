@@ -29,7 +29,17 @@ from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 from tests.protocol_script import HOLDER, LATER, Sender, asks, attempt_id, claim, part, stops
-from tests.store_script import DEFINITION, SOME_TIME, a_run, added, history, read_state, timeless, whole_story
+from tests.store_script import (
+    DEFINITION,
+    SOME_TIME,
+    a_run,
+    added,
+    history,
+    new_family,
+    read_state,
+    timeless,
+    whole_story,
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -291,6 +301,22 @@ def test_operators_are_matched_by_id(store: StoreWithHistory, first: Sender) -> 
         found.definition if found is not None else None,
         store.list_attempts(run_id)[0].definition_changes,
     )
+
+
+def test_acknowledgement_by_another_runs_attempt_is_refused_and_changes_neither_run(
+    store: StoreWithHistory, first: Sender
+) -> None:
+    """Both have the same token: it counts the attempts of a run."""
+    mine, others, coordinator, stranger = added(store), added(store), Coordinator(store), Sender(1, 1, new_family())
+    for run_id, sender in ((mine, first), (others, stranger)):
+        opened = (claim(family=sender.family), sender.opens(0), sender.reports(0), sender.triggers(0))
+        coordinator.apply(run_id, *opened)
+    before = history(store, mine), history(store, others)
+
+    with pytest.raises(SupersededError):
+        coordinator.apply(mine, stranger.acknowledges(1, centroids=(0,)))
+
+    assert before == (history(store, mine), history(store, others))
 
 
 def test_other_operators_void_the_edges_of_the_open_epoch_but_those_that_are_kept(

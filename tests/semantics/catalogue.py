@@ -354,6 +354,14 @@ GUARDS = (
         "if batch:",
     ),
     _guard(
+        "B2.15",
+        "whoever has the token may acknowledge",
+        "contract/test_store.py::test_acknowledgement_by_another_runs_attempt_is_refused_and_changes_neither_run[memory]",
+        _LEASE,
+        "(live.attempt_id, live.fencing_token) != (event.attempt_id, event.fencing_token)",
+        "live.fencing_token != event.fencing_token",
+    ),
+    _guard(
         "B2.16",
         "an older pending checkpoint stays",
         f"{_UNIT}/test_checkpoint.py::test_completing_aborts_older_checkpoints_that_are_still_pending",
