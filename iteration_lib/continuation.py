@@ -7,22 +7,30 @@ is refused that has heard of epochs: it is marked as having heard.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from iteration_lib.driver.attempt import Guard
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IllegalRestoreError, RunMismatchError
-from iteration_lib.marker import begun_with, kept_in_force, markers_of, read_under_one_definition, there_since
+from iteration_lib.marker import (
+    begun_with,
+    kept_in_force,
+    markers_of,
+    parts_in_force,
+    read_under_one_definition,
+    there_since,
+)
 from iteration_lib.model.definition import declared_as, describe
-from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of, same_in_epoch
+from iteration_lib.model.evolution import Evolution, check_evolution, evolution_of, find_unfit_edges
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.listener import ListenerEvent
 from iteration_lib.protocol.event import DefinitionChanged
 from iteration_lib.protocol.legality import Markers, check_restore
-from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.state import NO_EPOCH, EdgeState
 from iteration_lib.protocol.status import RunStatus
-from iteration_lib.store.record import BranchRecord, OperatorRecord, RunRecord
+from iteration_lib.state.saved import SavedStream
+from iteration_lib.store.record import BranchRecord, OperatorRecord, PartRecord, RunRecord
 from iteration_lib.store.seam import History
 
 
@@ -32,18 +40,18 @@ class Continuation:
 
     `markers` is what the store says; `kept` what an attempt with this iteration begins with: what the open epoch had
     left is void where it was computed by, or from, what is another operator now, and operators that are gone lose what
-    they finished for good. `used_up` are the operators whose edge has no files. `stateful` are the operators whose
-    state the checkpoint holds from which the run goes on. `kept_from_origin` are the operators whose outputs a branch
-    takes over, as long as it has no checkpoint of its own; `pinned` are the data streams, also those that are gone,
-    that have read something. `misheard` are the listeners of the end that have heard of epochs, when they were
-    listeners of these.
+    they finished for good. `unfit` are the operators whose edges in the open epoch are void, and why. `stateful` are
+    the operators whose state the checkpoint holds from which the run goes on. `kept_from_origin` are the operators
+    whose outputs a branch takes over, as long as it has no checkpoint of its own; `pinned` are the data streams, also
+    those that are gone, that have read something. `misheard` are the listeners of the end that have heard of epochs,
+    when they were listeners of these.
     """
 
     run: RunRecord
     graph: Graph
     evolution: Evolution
     markers: Markers
-    used_up: frozenset[str] = frozenset()
+    unfit: Mapping[str, str] = field(default_factory=dict)
     stateful: frozenset[str] = frozenset()
     kept_from_origin: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
@@ -59,16 +67,17 @@ class Continuation:
         """The markers that an attempt begins with."""
         if not self.has_changed:
             return self.markers
-        gone, same = set(self.evolution.removed), same_in_epoch(self.evolution, self.graph, used_up=self.used_up)
         return replace(
             self.markers,
-            finished=self.markers.finished - gone,
-            edges=tuple(
-                edge
-                for edge in self.markers.edges
-                if (edge.operator_id not in gone if edge.epoch == NO_EPOCH else edge.operator_id in same)
-            ),
+            finished=self.markers.finished.difference(self.evolution.removed),
+            edges=tuple(edge for edge in self.markers.edges if self.why_void(edge) is None),
         )
+
+    def why_void(self, edge: EdgeState) -> str | None:
+        """Say why the attempt cannot go on with an edge, None if it can."""
+        if self._declared(edge.operator_id) in self.evolution.removed:
+            return "no operator has this id now"
+        return self.unfit.get(edge.operator_id) if edge.epoch != NO_EPOCH else None
 
     def change(self, guard: Guard) -> DefinitionChanged:
         """Return what an attempt says that goes on with the operators as they are now."""
@@ -128,12 +137,19 @@ def _read(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool) -
         graph=graph,
         evolution=evolution,
         markers=markers,
-        used_up=frozenset(part.operator_id for part in parts if not part.output["files"]),
+        unfit=_unfit(run, evolution, graph, parts_in_force(run, operators, parts)),
         stateful=_stateful(store, run, operators, branch).intersection(evolution.before.stateful),
         kept_from_origin=tuple(sorted(known for known in kept if _finishes(evolution, known))),
         pinned=tuple(pin.name for pin in store.list_pins(run.run_id)),
         misheard=_misheard(store, run, graph),
     )
+
+
+def _unfit(run: RunRecord, evolution: Evolution, graph: Graph, parts: Sequence[PartRecord]) -> dict[str, str]:
+    if not evolution.sentences:
+        return {}
+    used_up = {part.operator_id for part in parts if SavedStream.from_json(part.output).is_used_up}
+    return find_unfit_edges(evolution, graph, has_values=run.last_durable_epoch != NO_EPOCH, used_up=used_up)
 
 
 def _stateful(

@@ -7,6 +7,7 @@ The command line, the Spark application and the Airflow operators all come throu
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from iteration_lib.config import Settings
 from iteration_lib.continuation import Continuation, check_continuation, read_continuation
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.crash_point import CrashPoint
-from iteration_lib.driver.attempt import Claim, open_attempt
+from iteration_lib.driver.attempt import Attempt, Claim, open_attempt
 from iteration_lib.driver.context import Observer, RunContext, Silent
 from iteration_lib.driver.drive import drive_epochs
 from iteration_lib.driver.publish import publish_outputs
@@ -60,6 +61,8 @@ from iteration_lib.store.seam import StoreWithHistory
 
 DEFAULT_MAX_BUCKETS = 16
 LARGEST_MAX_BUCKETS = 65_536
+_logger = logging.getLogger(__name__)
+
 _LARGEST = 2**31 - 1
 _PASSWORD = re.compile(r"//[^/]*:[^/]*@")
 _EMBEDDED_DATABASE = "iteration"
@@ -297,7 +300,7 @@ def drive_run(store: StoreWithHistory, settings: Settings, run: RunRecord, drive
         # The attempt before may have finished operators, or changed the definition, until this one was open.
         continuation = _checked_continuation(store, find_run(store, run.run_id), graph, drive)
         if continuation.has_changed and context.attempt.opened.status is RunStatus.RUNNING:
-            context.attempt.apply(continuation.change(context.attempt.guard))
+            _change_definition(context.attempt, continuation)
         driven = drive_epochs(context, until_epoch=drive.until_epoch)
         if drive.publish:
             publish_outputs(context, driven)
@@ -368,6 +371,15 @@ def _checked_continuation(store: StoreWithHistory, run: RunRecord, graph: Graph,
     continuation = read_continuation(store, run, graph, ignore_edges=drive.ignore_edges)
     check_continuation(continuation, allow_dropped_state=drive.allow_dropped_state)
     return continuation
+
+
+def _change_definition(attempt: Attempt, continuation: Continuation) -> None:
+    """Go on with the operators as they are now."""
+    attempt.apply(continuation.change(attempt.guard))
+    for edge in continuation.markers.edges:
+        why = continuation.why_void(edge)
+        if why is not None:
+            _logger.info("event=edge_void operator_id=%s epoch=%s reason=%s", edge.operator_id, edge.epoch, why)
 
 
 def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive, checkpointing: Checkpointing) -> Claim:

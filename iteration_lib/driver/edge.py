@@ -24,7 +24,7 @@ from iteration_lib.protocol import Event
 from iteration_lib.protocol.event import AlignmentTimedOut, FinishedPart, PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import UnalignedBy
-from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream, join_parts
+from iteration_lib.state.saved import SavedFile, SavedStream, join_parts, used_up
 from iteration_lib.store.record import PartRecord
 
 _logger = logging.getLogger(__name__)
@@ -121,8 +121,7 @@ class Edges:
     def note_consumed(self, operator: Operator, metrics: Mapping[str, float] | None) -> None:
         """Note that an operator's output needs no files where all who take it are marked (not in-flight, FLIP-76)."""
         self._used_up.add(operator.operator_id)
-        nothing = SavedStream(kind=operator.kind.value, format=FileFormat.ARROW, schema="", files=())
-        self.note(operator, nothing, metrics)
+        self.note(operator, used_up(operator.kind.value), metrics)
 
     def note(self, operator: Operator, saved: SavedStream, metrics: Mapping[str, float] | None = None) -> None:
         """Note that files of an operator's output are complete; mark them, if it is time. Safe in any thread."""
@@ -143,10 +142,11 @@ class Edges:
         return self._context.clock.monotonic_seconds() - self._started_seconds >= timeout
 
     @contextmanager
-    def capturing(self, leave_what_is_computed: Callable[[], None]) -> Iterator[None]:
+    def capturing(self, what: str, leave_what_is_computed: Callable[[], None]) -> Iterator[None]:
         """Make the most of the grace period, should the process be told to end meanwhile.
 
         What is noted is marked, and from then on each part as it is noted: also what was computed and has no files yet.
+        `what` is for the log.
         """
         try:
             yield
@@ -155,7 +155,7 @@ class Edges:
                 self._hear_of_end()
                 leave_what_is_computed()
             except (IterationError, OSError) as err:  # the process ends in any case; nothing durable is lost
-                _logger.warning("event=not_captured epoch=%s error=%s", self._epoch, err)
+                _logger.warning("event=not_captured %s error=%s", what, err)
             raise
 
     def _hear_of_end(self) -> None:

@@ -141,7 +141,8 @@ class EpochRunner:
 
         That goes for as long as the epoch is open, also while its alignment is held.
         """
-        with self._edges.capturing(self._leave_what_is_computed), self._edges.timed():
+        what = f"epoch={self._epoch}"
+        with self._edges.capturing(what, self._leave_what_is_computed), self._edges.timed():
             yield
 
     def _leave_what_is_computed(self) -> None:
@@ -162,10 +163,8 @@ class EpochRunner:
     def _may_be_used_up(self, operator: Operator) -> bool:
         """Tell whether an operator left no files and others alone take it: with all of them marked it is used up."""
         graph = self._context.graph
-        consumers = graph.consumers(operator.name)
-        is_asked_later = graph.uses(operator.name) > len(consumers)  # a tail, the criteria, an output
         is_left = self._edges.is_noted(operator) or self._edges.is_begun(operator)
-        return bool(consumers) and not (is_asked_later or is_left)
+        return bool(graph.consumers(operator.name)) and not (graph.is_asked_later(operator.name) or is_left)
 
     def _compute(self, operator: Operator) -> Stream:
         metrics = Metrics(operator_id=operator.operator_id)

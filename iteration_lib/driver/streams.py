@@ -109,7 +109,8 @@ class Streams:
         if saved is not None:
             _logger.info("event=operator_skipped operator_id=%s reason=finished", operator.operator_id)
             return self._context.runner.restore(saved)
-        with self._edges.capturing(lambda: self._leave_what_is_computed(operator)):
+        what = f"operator_id={operator.operator_id}"
+        with self._edges.capturing(what, lambda: self._leave_what_is_computed(operator)):
             stream, written = self._finished_stream(operator)
             self._context.crash_plan.reach(CrashPoint.OPERATOR_WRITTEN)
             self._attempt.apply(

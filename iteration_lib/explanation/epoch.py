@@ -102,6 +102,24 @@ def _skipping(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
         what = "was not run" if edge.status is OperatorStatus.FINISHED else "went on"
         share = show_share(edge.finished, edge.total)
         yield f"operator {edge.operator_id!r} {what}: attempt {token} had left a durable edge of it, {share}"
+    for edge in edges_of(_unfit_parts(history, epoch)):
+        share = show_share(edge.finished, edge.total)
+        yield f"a durable edge of {edge.operator_id!r}, {share}, is void: it does not fit the operators as they are now"
+
+
+def _unfit_parts(history: RunHistory, epoch: EpochRecord) -> list[PartRecord]:
+    """Return what an attempt voided before it opened an epoch because the operators are others."""
+    attempt = history.attempt(epoch.fencing_token)
+    if attempt is None or not attempt.definition_changes:
+        return []
+    return [
+        part
+        for part in history.parts
+        if part.epoch == epoch.epoch
+        and part.fencing_token < epoch.fencing_token
+        and part.voided_at is not None
+        and attempt.started_at <= part.voided_at <= epoch.opened_at
+    ]
 
 
 def _switching(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:

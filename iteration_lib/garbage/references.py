@@ -15,8 +15,8 @@ names files of others only where it has them from rows: a part of the open epoch
 completed checkpoint. Each such row holds until the one that takes its place is committed, in the same transaction or
 before: a part is in force until its epoch is durable, which is when the manifest that names its files is completed; a
 part of an operator that finishes for good stays in force. So at every moment from 2 on, a row names f; if it moved on
-meanwhile, then to a kind that is read later. What is voided (edges at a takeover, operators that are dropped) is voided
-before its attempt has read it.
+meanwhile, then to a kind that is read later. What is voided (edges at a takeover, those of other operators, operators
+that are dropped) is voided before its attempt has read it.
 
 A live attempt's own files go only when a row has named them and let go: a discarded checkpoint, which was subsumed or
 given up, so that no attempt computes from it any more; parts of an epoch that is durable, whose tails the manifest

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from iteration_lib.model.definition import DefinedOperator, Definition, describe, format_of, read_definition
 from iteration_lib.model.graph import Graph
-from iteration_lib.model.operator import Operator
+from iteration_lib.model.operator import Operator, Role
 
 _ELSE = "start another run, or branch this one"
 _FIXED = ("role", "kind", "finishes", "replays", "state", "code")
@@ -153,30 +153,47 @@ def kept_by_branch(evolution: Evolution, computed: Collection[str], *, takes_oth
     return kept
 
 
-def same_in_epoch(evolution: Evolution, graph: Graph, *, used_up: Collection[str]) -> frozenset[str]:
-    """Return the operators of a graph whose durable edges the open epoch can go on with (P1 of protocol.resume).
+def find_unfit_edges(
+    evolution: Evolution, graph: Graph, *, has_values: bool, used_up: Collection[str]
+) -> dict[str, str]:
+    """Return the operators of a graph whose durable edges the open epoch cannot go on with, and why.
 
-    These are the ones that are what they were, all of whose inputs are. One that is `used_up` left no files, for all
-    that took it had finished: it is among them only while nobody else asks for it.
+    These are the ones that are not what they were, and all that is computed from them: else two operators would see two
+    results of one input (P1 of protocol.resume). One that is `used_up` left no files, for all that took it had
+    finished: it is among them where anybody else asks for it. With `has_values` a checkpoint holds the variables.
     """
-    others, asked = {*evolution.added, *evolution.changed, *evolution.moved}, set[str]()
+    ids, unfit = {operator.name: operator.operator_id for operator in graph.operators}, dict[str, str]()
     while True:
-        same: set[str] = set()
+        known = len(unfit)
         for operator in graph.operators:  # in running order
-            inputs = [graph.operator(name).operator_id for name in operator.inputs]
-            is_same = (operator.part_of or operator.operator_id) not in others and operator.operator_id not in asked
-            if is_same and same.issuperset(inputs):
-                same.add(operator.operator_id)
-        new = {known.operator_id for known in graph.operators if _is_asked(graph, known, same)} & same & set(used_up)
-        if not new:
-            return frozenset(same)
-        asked |= new
+            is_restored = has_values and operator.role is Role.VARIABLE
+            why = None if is_restored or operator.operator_id in unfit else _why_other(evolution, operator, ids, unfit)
+            if why is None and operator.operator_id in used_up:
+                why = _who_asks(graph, operator, unfit)
+            if why is not None:
+                unfit.setdefault(operator.operator_id, why)
+        if len(unfit) == known:
+            return unfit
 
 
-def _is_asked(graph: Graph, operator: Operator, same: Collection[str]) -> bool:
-    """Tell whether anybody asks for an operator's output, beside operators whose own can be used."""
-    consumers = graph.consumers(operator.name)
-    return graph.uses(operator.name) > len(consumers) or any(user.operator_id not in same for user in consumers)
+def _why_other(evolution: Evolution, operator: Operator, ids: Mapping[str, str], unfit: Collection[str]) -> str | None:
+    if operator.operator_id in evolution.added:
+        return "it is new"
+    if operator.operator_id in evolution.changed:
+        return "it has changed"
+    if operator.operator_id in evolution.moved:
+        return f"its inputs are {_shown(evolution.moved[operator.operator_id][1])} now"
+    source = next((ids[name] for name in operator.inputs if ids[name] in unfit), None)
+    return f"its input {source!r} runs again" if source is not None else None
+
+
+def _who_asks(graph: Graph, operator: Operator, unfit: Collection[str]) -> str | None:
+    """Say who asks for an output beside operators whose own is durable, None if nobody does."""
+    if graph.is_asked_later(operator.name):
+        return "it left no files, and its result is asked for now"
+    users = (user.operator_id for user in graph.consumers(operator.name) if user.operator_id in unfit)
+    user = next(users, None)
+    return f"it left no files, and {user!r} asks for them" if user is not None else None
 
 
 def _unfit_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str]:

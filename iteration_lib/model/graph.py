@@ -94,6 +94,10 @@ class Graph:
         published = [*self.outputs.values()].count(name) if name not in tails else 0  # a tail is written in any case
         return len(self.consumers(name)) + tails.count(name) + published
 
+    def is_asked_later(self, name: str) -> bool:
+        """Tell whether more than operators use the stream `name`: the next epoch, the criteria or an output."""
+        return self.uses(name) > len(self.consumers(name))
+
     def is_published_each_epoch(self, output: str) -> bool:
         """Tell whether an output goes to its sink after every epoch, not the last one alone."""
         return output in self.sinks and self.sinks[output].each_epoch

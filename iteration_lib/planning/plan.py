@@ -190,15 +190,11 @@ def _resume(continuation: Continuation, rows: PlanRows) -> ResumePlan:
     """Return what becomes of the operators, and of the edges that other operators have left, or that are ignored."""
     topology = topology_of(continuation.graph, max_buckets=continuation.run.max_buckets)
     plan = plan_resume(topology, continuation.kept)
-    others = [edge for edge in continuation.markers.edges if edge not in continuation.kept.edges]
+    unfit = [(edge, why) for edge in continuation.markers.edges if (why := continuation.why_void(edge)) is not None]
     ignored = edges_of(parts_in_force(rows.run, rows.operators, rows.ignored))
     voided = tuple(
         UnusedEdge(operator_id=edge.operator_id, buckets=edge.finished, reason=reason)
-        for edges, reason in (
-            (others, "the operators have changed, and it does not fit them"),
-            (ignored, "edges are ignored"),
-        )
-        for edge in edges
+        for edge, reason in (*unfit, *((edge, "edges are ignored") for edge in ignored))
     )
     reasons = {edge.operator_id: f"its edge is not used: {edge.reason}" for edge in voided}
     steps = tuple(

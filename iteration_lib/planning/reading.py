@@ -81,10 +81,9 @@ def _is_read(graph: Graph, resume: ResumePlan, operator: Operator) -> bool:
     """
     running = {step.vertex.operator_id for step in resume.steps if step.running}
     consumers = graph.consumers(operator.name)
-    is_asked_later = graph.uses(operator.name) > len(consumers)  # a tail, the criteria, an output
     return (
         operator.role is Role.VARIABLE
-        or is_asked_later
+        or graph.is_asked_later(operator.name)
         or any(taker.operator_id in running or (operator.finishes and not taker.finishes) for taker in consumers)
     )
 

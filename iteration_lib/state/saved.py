@@ -55,6 +55,11 @@ class SavedStream:
         """The stream's records."""
         return sum(file.rows for file in self.files)
 
+    @property
+    def is_used_up(self) -> bool:
+        """Whether this stands for an output that was never written, since all that took it are durable."""
+        return not self.files and not self.schema
+
     def to_json(self) -> dict[str, object]:
         """Return the JSON that a manifest holds."""
         return {
@@ -77,6 +82,11 @@ class SavedStream:
                 for file in cast("list[dict[str, Any]]", found["files"])  # Any: JSON, checked by the dataclass's use
             ),
         )
+
+
+def used_up(kind: str) -> SavedStream:
+    """Return what stands for an output that was never written; see `is_used_up`."""
+    return SavedStream(kind=kind, format=FileFormat.ARROW, schema="", files=())
 
 
 def join_parts(parts: Sequence[SavedStream]) -> SavedStream:

@@ -76,9 +76,11 @@ def open_stage(store_url: str) -> Iterator[Stage]:
     gate.thread = threads[0].submit(threading.get_ident).result()
     with stops_at(gate), closing(onlooker), threads[0], threads[1]:
         stores = (PostgresStore(f"{store_url}&{NO_SYNC}"), PostgresStore(f"{store_url}&{NO_SYNC}"))
-        yield Stage(stores, threads, gate, onlooker)
-        for store in stores:
-            store.close()
+        try:
+            yield Stage(stores, threads, gate, onlooker)
+        finally:
+            for store in stores:
+                store.close()
 
 
 @contextmanager
@@ -106,8 +108,10 @@ def stops_at(gate: Gate) -> Iterator[None]:
         connection.cursor_factory = Stopping
 
     event.listen(Engine, "connect", let_stop)
-    yield
-    event.remove(Engine, "connect", let_stop)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", let_stop)
 
 
 def until(holds: Callable[[], bool], future: Future[Any]) -> None:

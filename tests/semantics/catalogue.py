@@ -710,7 +710,7 @@ GUARDS = (
         "what nobody takes passes for used up",
         f"{_PREEMPTION}::test_what_was_fused_is_not_passed_over_for_a_user_that_could_not_be_marked",
         "iteration_lib/driver/epoch.py",
-        "return bool(consumers) and not",
+        "return bool(graph.consumers(operator.name)) and not",
         "return not",
     ),
     _guard(
@@ -742,16 +742,16 @@ GUARDS = (
         "an edge of what takes others now is kept",
         f"unit/model/test_evolution.py::{_AS_IT_WAS}[one takes another]",
         _EVOLUTION,
-        "{*evolution.added, *evolution.changed, *evolution.moved}, set[str]()",
-        "{*evolution.added, *evolution.changed}, set[str]()",
+        "    if operator.operator_id in evolution.moved:\n        return f",
+        "    if operator.operator_id in evolution.added:\n        return f",
     ),
     _guard(
         "B5.8",
         "an edge behind it is kept",
-        f"unit/model/test_evolution.py::{_AS_IT_WAS}[one takes less]",
+        f"unit/model/test_evolution.py::{_AS_IT_WAS}[one is another]",
         _EVOLUTION,
-        "            if is_same and same.issuperset(inputs):\n",
-        "            if is_same:\n",
+        "    source = next((ids[name] for name in operator.inputs if ids[name] in unfit), None)\n",
+        "    source = next((ids[name] for name in operator.inputs if ids[name] not in ids.values()), None)\n",
     ),
     _guard(
         "B5.8",
@@ -759,8 +759,8 @@ GUARDS = (
         "unit/model/test_evolution.py::"
         "test_operator_without_files_is_kept_while_nobody_asks_for_them[another user comes]",
         _EVOLUTION,
-        "        if not new:\n",
-        "        if True:\n",
+        "            if why is None and operator.operator_id in used_up:\n",
+        "            if why is None and operator.operator_id not in ids.values():\n",
     ),
     _guard(
         "B5.8",

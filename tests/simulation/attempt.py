@@ -5,6 +5,7 @@ What iteration_lib/launch.py puts together for a real process, this puts togethe
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, cast
 
 from iteration_lib.continuation import Continuation, check_continuation, read_continuation
@@ -26,6 +27,7 @@ from tests.simulation.background import SimulatedBackground
 from tests.simulation.change import Row, of_status
 from tests.simulation.claims import LEASE_SECONDS, Right
 from tests.simulation.fiber import Fiber, Killed
+from tests.simulation.planned import Run, runs_by
 from tests.simulation.ports import Said, SimulatedCoordinator, SimulatedCrashPlan, SimulatedHeartbeat
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.runner import SimulatedRunner
@@ -62,6 +64,7 @@ class SimulatedAttempt(SimulatedProcess):
         self.allows_drop = allows_drop
         self.program = run.program
         self.asked_at = 0  # the run's revision when it was asked whether it may go on with the program
+        self.foreseen: tuple[int, Collection[Run]] = (-1, ())  # at which revision, and what it would run
         self.damages_before = 0  # of files, when it began to verify some
         self.verifies = False
         self.refusal: FallbackRefusedError | None = None  # of a fallback
@@ -132,7 +135,8 @@ class SimulatedAttempt(SimulatedProcess):
             return
         if world.file is not None:
             self.program = world.file.program
-            self._continuation(store, run)  # a refusal must not supersede a live attempt
+            continuation = self._continuation(store, run)  # a refusal must not supersede a live attempt
+            self.foreseen = self.asked_at, runs_by(self.program, continuation.kept)
         self.claim = self._claim(store)
         with open_attempt(store, self.coordinator, run_id, self.claim, heartbeat_class=SimulatedHeartbeat) as attempt:
             self.run.oracle.attempt_opened(self, attempt)
@@ -188,6 +192,8 @@ class SimulatedAttempt(SimulatedProcess):
         continuation = self._continuation(store, cast("RunRecord", store.find_run(self.run.run_id)))
         if continuation.has_changed and context.attempt.opened.status is RunStatus.RUNNING:
             context.attempt.apply(continuation.change(context.attempt.guard))
+        if context.attempt.opened.status is RunStatus.RUNNING:
+            self.run.oracle.went_on(self)
 
     def _claim(self, store: StoreWithHistory) -> Claim:
         """Claim the run, naming its live attempt as gone where that is this attempt's right."""

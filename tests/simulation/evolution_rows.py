@@ -16,7 +16,7 @@ from iteration_lib.errors import RunMismatchError
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.change import TABLES, Change, Checks, Violate
 from tests.simulation.edge_rows import FOR_GOOD
-from tests.simulation.evolution_rules import Left, left_of, refused, staying
+from tests.simulation.evolution_rules import Left, edges_to_stay, left_of, refused
 from tests.simulation.versions import SLOTS, Declared, EvolvingProgram
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class EvolutionOracle(Checks):
         live = [part for part in change.before.parts if part["voided_at"] is None]
         left = [part for part in live if part["epoch"] > durable]
         without_files = {part["operator_id"] for part in left if not part["output"]["files"]}
-        stays = staying(old, new, without_files=without_files)
+        stays = edges_to_stay(old, new, epoch=durable + 1, without_files=without_files)
         going = [part for part in left if part["operator_id"] not in stays]
         going += [part for part in live if part["epoch"] == FOR_GOOD and part["operator_id"] in gone]
         wanted = [{**part, "voided_at": change.now} if part in going else part for part in change.before.parts]

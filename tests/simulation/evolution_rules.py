@@ -1,7 +1,8 @@
 """May a run go on with another version of its file, or a branch start with one? By the rules as the docs have them.
 
 docs/verbs.md, "What may change between two attempts" and "branch", and rows B3.5, B4.8, B4.9 and B5.8 of
-docs/semantics.md. Worked out here from the versions and from the rows; nothing of iteration_lib is asked.
+docs/semantics.md. Worked out here from the versions and from the rows; of iteration_lib only the graph of a version is
+asked, what takes what in it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from iteration_lib.model.operator import Operator
+from iteration_lib.model.operator import Operator, Role
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.edge_rows import FOR_GOOD
 from tests.simulation.versions import SLOTS, EvolvingProgram
@@ -72,18 +73,28 @@ def _refused(before: EvolvingProgram, after: EvolvingProgram, left: Left, *, all
             yield operator_id
 
 
-def staying(before: EvolvingProgram, after: EvolvingProgram, *, without_files: Collection[str]) -> frozenset[str]:
-    """Return the operators of whose edges in the open epoch a run goes on with, under another version.
+def edges_to_stay(
+    before: EvolvingProgram, after: EvolvingProgram, *, epoch: int, without_files: Collection[str]
+) -> frozenset[str]:
+    """Return the operators of whose edges in the open `epoch` a run goes on with, under another version.
 
-    Each is what it was and takes only such ones; of one without files nobody asks for any.
+    Each is what it was and takes only such ones; of one without files nobody asks for any. Behind epoch 0 the
+    variables are in a checkpoint, whatever they would be computed from.
     """
     graph = after.graph
-    left = {known.operator_id: known for known in graph.operators if _is_same(before, after, known)}
+    left = {
+        known.operator_id: known
+        for known in graph.operators
+        if _is_same(before, after, known) or (epoch > 0 and known.role is Role.VARIABLE)
+    }
     while True:
         going = {
             operator_id
             for operator_id, known in left.items()
-            if any(graph.operator(name).operator_id not in left for name in known.inputs)
+            if (
+                not (epoch > 0 and known.role is Role.VARIABLE)
+                and any(graph.operator(name).operator_id not in left for name in known.inputs)
+            )
             or (operator_id in without_files and _is_asked_for(after, known, left))
         }
         if not going:
@@ -98,8 +109,10 @@ def _is_same(before: EvolvingProgram, after: EvolvingProgram, operator: Operator
 
 
 def _is_asked_for(program: EvolvingProgram, operator: Operator, left: Collection[str]) -> bool:
-    users = [user.operator_id for user in program.graph.operators if operator.name in user.inputs]
-    return program.graph.uses(operator.name) != len(users) or not set(users) <= set(left)
+    graph = program.graph
+    is_for_more = operator.name in (*graph.feedback.values(), *graph.states.values(), *graph.outputs.values())
+    users = {user.operator_id for user in graph.operators if operator.name in user.inputs}
+    return is_for_more or not users <= set(left)
 
 
 def refused_to_branch(

@@ -59,6 +59,7 @@ class Life:
     pinned: frozenset[str]
     kept: frozenset[Run]
     planned: Mapping[Run, Vertex]
+    opened_at: int  # the run's revision before
     ran: set[Run]
 
 
@@ -89,6 +90,7 @@ class Oracle:
         self.evolution = EvolutionOracle(run, self.violate)
         self._known: MemoryRun = run.rows
         self.lives: dict[SimulatedAttempt, Life] = {}
+        self._opened_at: dict[int, int] = {}  # by token
         self._origin = OriginOracle(run, self.violate)
         self._pinned = dict.fromkeys(self._origin.kept, 0)  # data streams, by the token that pinned them
         run.disk.on_write = self._file_written
@@ -279,14 +281,28 @@ class Oracle:
             pinned=frozenset(name for name, token in self._pinned.items() if token < mine),
             kept=frozenset(self._kept(rows, durable + 1, mine)),
             planned=self._planned(rows, durable + 1, mine, finished),
+            opened_at=self._opened_at.get(mine, -1),
             ran=set(),
         )
+
+    def went_on(self, attempt: SimulatedAttempt) -> None:
+        """See that an attempt begins as was foreseen before it opened, unless anything else came between."""
+        life, (revision, runs) = self.lives[attempt], attempt.foreseen
+        is_last = life.token == self.rows.run["fencing_token"]
+        if not is_last or revision != life.opened_at or attempt.allows_fallback:
+            return
+        self.counters["foreseen before it opened"] += 1
+        if set(runs) != set(life.planned):
+            text = f"attempt {attempt.number} begins with {sorted(life.planned, key=str)}, not {sorted(runs, key=str)}"
+            self.violate("plan", text)
 
     def _planned(self, rows: MemoryRun, epoch: int, token: int, finished: frozenset[str]) -> Mapping[Run, Vertex]:
         return planned_runs(self._run.program, rows, epoch=epoch, token=token, finished=finished)
 
     def _check_planned(self, change: Change) -> None:
         """See that a first epoch that has aligned left out nothing that the dry run says would be run."""
+        if change.is_takeover:
+            self._opened_at[change.token] = change.before.run["revision"]
         attempt = change.attempt
         life = self.lives.get(attempt) if attempt is not None else None
         if attempt is None or life is None or attempt.pace.alignment_timeout_seconds is None:

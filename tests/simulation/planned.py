@@ -2,7 +2,8 @@
 
 `iteration plan` asks a pure function (protocol.resume), the driver looks for each edge as it comes to the operator:
 here the one is held against the other, in the first epoch of an attempt and before it. Where the attempt computes each
-operator into files, it has run all of it when that epoch aligns; else some of it may be computed later, or never.
+operator into files, it has run all of it when that epoch aligns; else some of it may be computed later, or never. Where
+the file may change, what was foreseen before the attempt opened is what comes of it, if nobody came between.
 """
 
 from __future__ import annotations
@@ -38,10 +39,14 @@ def planned_runs(
             ranges = merge_ranges((bucket, bucket + 1) for bucket in sorted(buckets))
             total = total_buckets(operator)
             edges.append(EdgeState(epoch=of, operator_id=operator.operator_id, total=total, finished=ranges))
-    markers = Markers(epoch=epoch, finished=frozenset(finished), edges=tuple(edges))
+    return runs_by(program, Markers(epoch=epoch, finished=frozenset(finished), edges=tuple(edges)))
+
+
+def runs_by(program: Program, markers: Markers) -> dict[Run, Vertex]:
+    """Return what the dry run says that an attempt will run that begins with some markers."""
     plan = plan_resume(topology_of(program.graph, max_buckets=BUCKETS), markers)
     return {
-        (step.vertex.operator_id, epoch if step.vertex.is_per_epoch else None, bucket): step.vertex
+        (step.vertex.operator_id, markers.epoch if step.vertex.is_per_epoch else None, bucket): step.vertex
         for step in plan.steps
         for first, end in step.running
         for bucket in range(first, end)

@@ -187,6 +187,8 @@ def program_of(version: Version) -> EvolvingProgram:
     fed = ((SLOTS[operator_id].feeds, function) for operator_id, function in functions.items())
     iteration.feedback(**{names[head]: tail for head, tail in fed if head is not None})
     published = {key: known for key, known in functions.items() if key not in (*FIXED, *_GIVEN)}
+    if "extra" in functions:  # which comes and goes: so what others alone took is asked for once more
+        published["doubled"] = functions["doubled"]
     iteration.output(model=functions["moved"], **published)  # type: ignore[arg-type]  # none is called as its options
     graph = iteration.graph()
     return EvolvingProgram(

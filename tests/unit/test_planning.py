@@ -25,10 +25,10 @@ from iteration_lib.planning import RunPlan, plan_run
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.bucket_range import Ranges
 from iteration_lib.protocol.command import RecordCommittables
-from iteration_lib.protocol.event import Committable
+from iteration_lib.protocol.event import Committable, FinishedPart
 from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.status import RunStatus, StopKind
-from iteration_lib.state.saved import FileFormat, SavedStream
+from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
 from tests.overtaken_store import Overtaken
 from tests.protocol_script import FIRST, Sender, claim, part, stops
@@ -485,11 +485,64 @@ def test_operator_that_comes_before_what_the_epoch_had_left_voids_it(bench: InMe
     assert "operator 'shares' is new" in planned.changes
     assert ["SKIPPED", "RUN"] == [actions(planned)[name][0].value for name in ("scaled", "sums")]
     assert planned.resume is not None
-    assert [("sums", ALL, "the operators have changed, and it does not fit them")] == [
+    assert [("sums", ALL, "its inputs are shares, centre now")] == [
         (edge.operator_id, edge.buckets, edge.reason) for edge in planned.resume.unused
     ]
-    assert "its edge is not used: the operators have changed, and it does not fit them" == reason(planned, "sums")
+    assert "its edge is not used: its inputs are shares, centre now" == reason(planned, "sums")
     assert "it had not finished" == reason(planned, "moved")
+
+
+# `shares` takes `sums` beside `moved`, whose result it is no part of.
+BESIDE = SOURCE.replace(
+    "planned.feedback(",
+    "@planned.map_buckets\ndef shares(sums):\n    return sums\n\n\nplanned.output(shares=shares)\nplanned.feedback(",
+)
+WRITTEN = SavedFile(path="sums.arrow", size_bytes=1, sha256="ab", rows=1, first_bucket=0, end_bucket=4)
+
+
+def of_sums(*files: SavedFile, schema: str) -> FinishedPart:
+    """Return the whole output of `sums`, as it is marked."""
+    output = SavedStream(kind="buckets", format=FileFormat.ARROW, schema=schema, files=files).to_json()
+    return dataclasses.replace(part("sums", 0, 4, total=4), output=output)
+
+
+def test_edge_without_files_is_void_where_another_operator_asks_for_them(bench: InMemory) -> None:
+    bench.drive(until_epoch=1)
+    driver = Sender(2, 2)
+    Coordinator(bench.store).apply(bench.run.run_id, claim(2), driver.opens(1, centre=1), driver.switches(1))
+    Coordinator(bench.store).apply(bench.run.run_id, driver.marks(1, of_sums(schema="")))
+    bench.write_iteration(BESIDE)
+
+    assert "its edge is not used: it left no files, and 'shares' asks for them" == reason(plan(bench), "sums")
+
+
+def test_edge_of_a_result_without_rows_is_as_good_as_any(bench: InMemory) -> None:
+    """A DataFrame without rows leaves no files."""
+    bench.drive(until_epoch=1)
+    driver = Sender(2, 2)
+    Coordinator(bench.store).apply(bench.run.run_id, claim(2), driver.opens(1, centre=1), driver.switches(1))
+    Coordinator(bench.store).apply(bench.run.run_id, driver.marks(1, of_sums(schema="00")))
+    bench.write_iteration(BESIDE)
+
+    assert (Action.RESTORED, ()) == actions(plan(bench))["sums"]
+
+
+def test_what_a_later_epoch_left_without_files_says_nothing_of_the_one_that_comes_next(bench: InMemory) -> None:
+    """Its edges go when the next attempt opens."""
+    bench.drive(until_epoch=1)
+    driver, coordinator = Sender(2, 2), Coordinator(bench.store)
+    coordinator.apply(bench.run.run_id, claim(2), driver.opens(1, centre=1), driver.switches(1))
+    coordinator.apply(
+        bench.run.run_id, driver.marks(1, of_sums(WRITTEN, schema="00")), driver.reports(1, {"centre": {0: 1}})
+    )
+    coordinator.apply(bench.run.run_id, driver.triggers(1, centre=1), driver.opens(2, centre=1), driver.switches(2))
+    coordinator.apply(bench.run.run_id, driver.marks(2, of_sums(schema="")))
+    bench.write_iteration(BESIDE)
+
+    before = actions(plan(bench))["sums"]
+    coordinator.apply(bench.run.run_id, claim(3, takeover=True))
+
+    assert (Action.RESTORED, ()) == before == actions(plan(bench))["sums"]
 
 
 def test_other_code_is_a_refusal(bench: InMemory) -> None:

@@ -225,8 +225,8 @@ EDGES = (
         name="attempt that is told to end leaves no files",
         rule="preemption",
         file=_EPOCH,
-        old="self._edges.capturing(self._leave_what_is_computed)",
-        new="self._edges.capturing(lambda: None)",
+        old="self._edges.capturing(what, self._leave_what_is_computed)",
+        new="self._edges.capturing(what, lambda: None)",
     ),
     Mutant(
         name="attempt that is told to end computes what is left",
@@ -317,7 +317,7 @@ EDGES = (
         name="what the next epoch asks for is passed over",
         rule="I15",
         file=_EPOCH,
-        old="not (is_asked_later or is_left)",
+        old="not (graph.is_asked_later(operator.name) or is_left)",
         new="not is_left",
     ),
 )

@@ -106,7 +106,7 @@ def test_part_is_captured_with_its_metrics_though_the_end_comes_as_it_is_noted(
         def note() -> None:
             edges.note(graph.operator("scaled"), saved, metrics)
 
-        with pytest.raises(ToldToEnd), edges.capturing(note):
+        with pytest.raises(ToldToEnd), edges.capturing("a test", note):
             note()
 
     (found,) = bench.store.list_live_parts(bench.run.run_id)

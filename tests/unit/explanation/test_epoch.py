@@ -194,6 +194,21 @@ def test_epoch_that_switched_says_why_and_what_it_left() -> None:
     ] == because(history, 0)[1:4]
 
 
+def test_epoch_says_which_edges_did_not_fit_other_operators() -> None:
+    history = told(
+        (claim(), FIRST.opens(0), FIRST.switches(0)),
+        (FIRST.marks(0, part("x"), part("y", 0, 2, total=4)),),
+        (claim(2, takeover=True),),
+        (SECOND.changes("x", "y", kept=("x",)),),
+        (SECOND.opens(0),),
+    )
+
+    assert [
+        "operator 'x' was not run: attempt 1 had left a durable edge of it, all of it",
+        "a durable edge of 'y', buckets 0 to 1 of 4, is void: it does not fit the operators as they are now",
+    ] == [said for said in explained(history, 0, token=2)["because"] if "edge" in said]
+
+
 def test_epoch_says_what_was_skipped_in_it_and_by_whose_marker() -> None:
     """Edges of a later epoch were voided at the takeover: nobody skips anything for them."""
     history = told(

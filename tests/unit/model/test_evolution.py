@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from iteration_lib.model.definition import describe
-from iteration_lib.model.evolution import Evolution, check_evolution, compare_definitions, evolution_of, same_in_epoch
+from iteration_lib.model.evolution import (
+    Evolution,
+    check_evolution,
+    compare_definitions,
+    evolution_of,
+    find_unfit_edges,
+)
 from iteration_lib.model.graph import Graph
 from tests.unit.model.conftest import Write
 
@@ -107,64 +113,105 @@ IDLE = (
     "@km.operator\n    def idle(weights): return 7\n\n    "
     "@km.operator\n    def idler(idle): return 8\n\n    km.feedback"
 )
-EVERYTHING = {"summed", "summed.result", "summed.state-next", "moved", "still_moving", "weighed"}
+
+
+BEHIND_SUMS = {
+    "summed.result": "its input 'summed' runs again",
+    "summed.state-next": "its input 'summed' runs again",
+    "moved": "its input 'summed.result' runs again",
+    "still_moving": "its input 'moved' runs again",
+    "weighed": "its input 'summed.result' runs again",
+}
 
 
 @pytest.mark.parametrize(
-    ("replaced", "names", "lost"),
+    ("replaced", "names", "unfit"),
     [
-        ((), NAMES | {"points": "rows", "sums": "totals", "centroids": "centres"}, set()),
-        ((("km.criteria(still_moving)", ""), ("model=moved", "model=moved, sums=$sums")), {}, set()),
-        ((("km.feedback", HEARD),), {}, set()),
-        ((("def still_moving(moved)", "def still_moving(weighed)"),), {}, {"still_moving"}),
-        ((("def moved($sums, table, weights)", "def moved($sums, table)"),), {}, {"moved", "still_moving"}),
+        ((), NAMES | {"points": "rows", "sums": "totals", "centroids": "centres"}, {}),
+        ((("km.criteria(still_moving)", ""), ("model=moved", "model=moved, sums=$sums")), {}, {}),
+        ((("km.feedback", HEARD),), {}, {"heard": "it is new"}),
         (
-            (
-                (
-                    "@km.operator\n    def still_moving(moved)",
-                    "@km.operator(operator_id='s')\n    def still_moving(moved)",
-                ),
-            ),
+            (("def still_moving(moved)", "def still_moving(weighed)"),),
             {},
-            {"still_moving"},
+            {"still_moving": "its inputs are weighed now"},
         ),
-        ((("def $sums($scaled, $centroids, state)", "def $sums($scaled, weights, state)"),), {}, EVERYTHING),
+        (
+            (("def moved($sums, table, weights)", "def moved($sums, table)"),),
+            {},
+            {"moved": "it has changed", "still_moving": "its input 'moved' runs again"},
+        ),
+        (
+            (("@km.operator\n    def still_moving", "@km.operator(operator_id='s')\n    def still_moving"),),
+            {},
+            {"s": "it is new"},
+        ),
+        (
+            (("def $sums($scaled, $centroids, state)", "def $sums($scaled, weights, state)"),),
+            {},
+            {"summed": "its inputs are scaled, weights now", **BEHIND_SUMS},
+        ),
+        ((("def $centroids($scaled)", "def $centroids(table)"),), {}, {}),
     ],
     ids=[
         "others' names",
         "other outputs",
         "one is added behind",
         "one takes another",
-        "one takes less",
+        "one is another",
         "one has another id",
-        "one with state",
+        "one with state takes another",
+        "a first value, long ago",
     ],
 )
 def test_open_epoch_goes_on_with_edges_of_what_and_of_what_is_before_it_is_as_it_was(
-    write: Write, replaced: tuple[tuple[str, str], ...], names: dict[str, str], lost: set[str]
+    write: Write, replaced: tuple[tuple[str, str], ...], names: dict[str, str], unfit: dict[str, str]
 ) -> None:
     evolution, graph = changed(write, BODY, *replaced, **names)
 
-    assert EVERYTHING - lost == same_in_epoch(evolution, graph, used_up=()) & EVERYTHING
+    found = find_unfit_edges(evolution, graph, has_values=True, used_up=())
+
+    assert unfit == found
+
+
+def test_first_value_that_is_computed_from_something_else_is_before_epoch_0_alone(write: Write) -> None:
+    evolution, graph = changed(write, BODY, ("def $centroids($scaled)", "def $centroids(table)"))
+
+    found = find_unfit_edges(evolution, graph, has_values=False, used_up=())
+
+    expected = {"first": "its inputs are table now", "summed": "its input 'first' runs again", **BEHIND_SUMS}
+    assert expected == found
 
 
 @pytest.mark.parametrize(
-    ("replaced", "lost"),
+    ("replaced", "unfit"),
     [
-        ((), set()),
-        ((("def idler(idle)", "def idler(weights)"),), {"idler"}),
-        ((("km.output(", "@km.operator\n    def other(idle): return 9\n\n    km.output("),), {"idle", "idler"}),
-        ((("model=moved", "model=moved, idle=idle"),), {"idle", "idler"}),
+        ((), {}),
+        ((("def idler(idle)", "def idler(weights)"),), {"idler": "its inputs are weights now"}),
+        (
+            (("km.output(", "@km.operator\n    def other(idle): return 9\n\n    km.output("),),
+            {
+                "other": "it is new",
+                "idle": "it left no files, and 'other' asks for them",
+                "idler": "its input 'idle' runs again",
+            },
+        ),
+        (
+            (("model=moved", "model=moved, idle=idle"),),
+            {
+                "idle": "it left no files, and its result is asked for now",
+                "idler": "its input 'idle' runs again",
+            },
+        ),
     ],
     ids=["nothing else", "its user takes another", "another user comes", "it is an output"],
 )
 def test_operator_without_files_is_kept_while_nobody_asks_for_them(
-    write: Write, replaced: tuple[tuple[str, str], ...], lost: set[str]
+    write: Write, replaced: tuple[tuple[str, str], ...], unfit: dict[str, str]
 ) -> None:
     """Its user has finished, and would see another result of it, were that computed again (P1)."""
     evolution, graph = changed(write, BODY.replace("km.feedback", IDLE), *replaced)
 
-    assert {"idle", "idler"} - lost == same_in_epoch(evolution, graph, used_up={"idle"}) & {"idle", "idler"}
+    assert unfit == find_unfit_edges(evolution, graph, has_values=True, used_up={"idle"})
 
 
 def changed(write: Write, before: str, *replaced: tuple[str, str], **names: str) -> tuple[Evolution, Graph]:
