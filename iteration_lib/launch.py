@@ -379,7 +379,7 @@ def _change_definition(attempt: Attempt, continuation: Continuation) -> None:
     for edge in continuation.markers.edges:
         why = continuation.why_void(edge)
         if why is not None:
-            _logger.info("event=edge_void operator_id=%s epoch=%s reason=%s", edge.operator_id, edge.epoch, why)
+            _logger.info("event=edge_voided operator_id=%s epoch=%s reason=%s", edge.operator_id, edge.epoch, why)
 
 
 def _claim(store: StoreWithHistory, run: RunRecord, drive: Drive, checkpointing: Checkpointing) -> Claim:

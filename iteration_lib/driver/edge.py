@@ -24,7 +24,7 @@ from iteration_lib.protocol import Event
 from iteration_lib.protocol.event import AlignmentTimedOut, FinishedPart, PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import UnalignedBy
-from iteration_lib.state.saved import SavedFile, SavedStream, join_parts, used_up
+from iteration_lib.state.saved import SavedFile, SavedStream, join_parts
 from iteration_lib.store.record import PartRecord
 
 _logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Edges:
     def note_consumed(self, operator: Operator, metrics: Mapping[str, float] | None) -> None:
         """Note that an operator's output needs no files where all who take it are marked (not in-flight, FLIP-76)."""
         self._used_up.add(operator.operator_id)
-        self.note(operator, used_up(operator.kind.value), metrics)
+        self.note(operator, SavedStream.of_nothing(operator.kind.value), metrics)
 
     def note(self, operator: Operator, saved: SavedStream, metrics: Mapping[str, float] | None = None) -> None:
         """Note that files of an operator's output are complete; mark them, if it is time. Safe in any thread."""

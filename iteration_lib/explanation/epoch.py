@@ -18,7 +18,7 @@ from iteration_lib.protocol.status import (
     TerminatedBy,
     UnalignedBy,
 )
-from iteration_lib.store.record import CheckpointRecord, EpochRecord, PartRecord
+from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, PartRecord
 from iteration_lib.view import Json, epoch_json, instant
 
 
@@ -102,23 +102,27 @@ def _skipping(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
         what = "was not run" if edge.status is OperatorStatus.FINISHED else "went on"
         share = show_share(edge.finished, edge.total)
         yield f"operator {edge.operator_id!r} {what}: attempt {token} had left a durable edge of it, {share}"
-    for edge in edges_of(_unfit_parts(history, epoch)):
-        share = show_share(edge.finished, edge.total)
-        yield f"a durable edge of {edge.operator_id!r}, {share}, is void: it does not fit the operators as they are now"
+    for attempt in history.attempts:
+        for edge in edges_of(_parts_voided_by(history, attempt, epoch)):
+            what = f"a durable edge of {edge.operator_id!r}, {show_share(edge.finished, edge.total)}"
+            yield f"{what}, was voided when attempt {attempt.fencing_token} went on with other operators"
 
 
-def _unfit_parts(history: RunHistory, epoch: EpochRecord) -> list[PartRecord]:
-    """Return what an attempt voided before it opened an epoch because the operators are others."""
-    attempt = history.attempt(epoch.fencing_token)
-    if attempt is None or not attempt.definition_changes:
+def _parts_voided_by(history: RunHistory, attempt: AttemptRecord, epoch: EpochRecord) -> list[PartRecord]:
+    """Return what an attempt found of an epoch, and voided as the operators were others; a fallback leaves nothing."""
+    fell_back = any(known.fencing_token == attempt.fencing_token for known in history.fallbacks)
+    is_first = history.first_epoch_of(attempt) == epoch.epoch
+    if not attempt.definition_changes or fell_back or not is_first or attempt.fencing_token > epoch.fencing_token:
         return []
+    after = history.attempt_after(attempt.fencing_token)
+    until = epoch.opened_at if after is None else min(epoch.opened_at, after.started_at)
     return [
         part
         for part in history.parts
         if part.epoch == epoch.epoch
-        and part.fencing_token < epoch.fencing_token
+        and part.fencing_token < attempt.fencing_token
         and part.voided_at is not None
-        and attempt.started_at <= part.voided_at <= epoch.opened_at
+        and attempt.started_at <= part.voided_at <= until
     ]
 
 

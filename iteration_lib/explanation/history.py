@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import CheckpointStatus, StopKind
 from iteration_lib.store.record import (
     AttemptRecord,
@@ -49,6 +50,12 @@ class RunHistory:
     def attempt_after(self, fencing_token: int) -> AttemptRecord | None:
         """Return the attempt that came after the one with a token."""
         return next((known for known in self.attempts if known.fencing_token > fencing_token), None)
+
+    def first_epoch_of(self, attempt: AttemptRecord) -> int:
+        """Return the epoch behind the last one that was durable when an attempt began."""
+        found = [(known.epoch, known.durable_at) for known in self.epochs if known.durable_at is not None]
+        last = max((epoch for epoch, at in found if at <= attempt.started_at), default=NO_EPOCH)
+        return 1 + max(last, self.branch.epoch if self.branch is not None else NO_EPOCH)
 
     def stop_between(self, epoch: EpochRecord, after: AttemptRecord | None) -> StopRecord | None:
         """Return the stop that came over an epoch before the next attempt did."""

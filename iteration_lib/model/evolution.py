@@ -166,12 +166,13 @@ def find_unfit_edges(
     while True:
         known = len(unfit)
         for operator in graph.operators:  # in running order
-            is_restored = has_values and operator.role is Role.VARIABLE
-            why = None if is_restored or operator.operator_id in unfit else _why_other(evolution, operator, ids, unfit)
+            if operator.operator_id in unfit or (has_values and operator.role is Role.VARIABLE):
+                continue
+            why = _why_other(evolution, operator, ids, unfit)
             if why is None and operator.operator_id in used_up:
                 why = _who_asks(graph, operator, unfit)
             if why is not None:
-                unfit.setdefault(operator.operator_id, why)
+                unfit[operator.operator_id] = why
         if len(unfit) == known:
             return unfit
 

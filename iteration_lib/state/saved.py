@@ -55,6 +55,11 @@ class SavedStream:
         """The stream's records."""
         return sum(file.rows for file in self.files)
 
+    @classmethod
+    def of_nothing(cls, kind: str) -> SavedStream:
+        """Return what stands for an output that was never written; see `is_used_up`."""
+        return cls(kind=kind, format=FileFormat.ARROW, schema="", files=())
+
     @property
     def is_used_up(self) -> bool:
         """Whether this stands for an output that was never written, since all that took it are durable."""
@@ -82,11 +87,6 @@ class SavedStream:
                 for file in cast("list[dict[str, Any]]", found["files"])  # Any: JSON, checked by the dataclass's use
             ),
         )
-
-
-def used_up(kind: str) -> SavedStream:
-    """Return what stands for an output that was never written; see `is_used_up`."""
-    return SavedStream(kind=kind, format=FileFormat.ARROW, schema="", files=())
 
 
 def join_parts(parts: Sequence[SavedStream]) -> SavedStream:

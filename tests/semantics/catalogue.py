@@ -755,6 +755,14 @@ GUARDS = (
     ),
     _guard(
         "B5.8",
+        "a first value, long ago, voids what follows it",
+        f"unit/model/test_evolution.py::{_AS_IT_WAS}[a first value, long ago]",
+        _EVOLUTION,
+        "            if operator.operator_id in unfit or (has_values and operator.role is Role.VARIABLE):\n",
+        "            if operator.operator_id in unfit:\n",
+    ),
+    _guard(
+        "B5.8",
         "one without files is kept though others ask for it",
         "unit/model/test_evolution.py::"
         "test_operator_without_files_is_kept_while_nobody_asks_for_them[another user comes]",

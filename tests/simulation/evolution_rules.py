@@ -82,20 +82,21 @@ def edges_to_stay(
     variables are in a checkpoint, whatever they would be computed from.
     """
     graph = after.graph
+    restored = {known.operator_id for known in graph.operators if epoch > 0 and known.role is Role.VARIABLE}
     left = {
         known.operator_id: known
         for known in graph.operators
-        if _is_same(before, after, known) or (epoch > 0 and known.role is Role.VARIABLE)
+        if known.operator_id in restored or _is_same(before, after, known)
     }
     while True:
         going = {
             operator_id
             for operator_id, known in left.items()
-            if (
-                not (epoch > 0 and known.role is Role.VARIABLE)
-                and any(graph.operator(name).operator_id not in left for name in known.inputs)
+            if operator_id not in restored
+            and (
+                any(graph.operator(name).operator_id not in left for name in known.inputs)
+                or (operator_id in without_files and _is_asked_for(after, known, left))
             )
-            or (operator_id in without_files and _is_asked_for(after, known, left))
         }
         if not going:
             return frozenset(left)
@@ -110,7 +111,8 @@ def _is_same(before: EvolvingProgram, after: EvolvingProgram, operator: Operator
 
 def _is_asked_for(program: EvolvingProgram, operator: Operator, left: Collection[str]) -> bool:
     graph = program.graph
-    is_for_more = operator.name in (*graph.feedback.values(), *graph.states.values(), *graph.outputs.values())
+    tails = (*graph.feedback.values(), *graph.states.values(), graph.criteria)
+    is_for_more = operator.name in (*tails, *graph.outputs.values())
     users = {user.operator_id for user in graph.operators if operator.name in user.inputs}
     return is_for_more or not users <= set(left)
 

@@ -59,7 +59,7 @@ class Life:
     pinned: frozenset[str]
     kept: frozenset[Run]
     planned: Mapping[Run, Vertex]
-    opened_at: int  # the run's revision before
+    opened_at: int | None  # the run's revision before
     ran: set[Run]
 
 
@@ -281,7 +281,7 @@ class Oracle:
             pinned=frozenset(name for name, token in self._pinned.items() if token < mine),
             kept=frozenset(self._kept(rows, durable + 1, mine)),
             planned=self._planned(rows, durable + 1, mine, finished),
-            opened_at=self._opened_at.get(mine, -1),
+            opened_at=self._opened_at.get(mine),
             ran=set(),
         )
 
@@ -300,7 +300,7 @@ class Oracle:
         return planned_runs(self._run.program, rows, epoch=epoch, token=token, finished=finished)
 
     def _check_planned(self, change: Change) -> None:
-        """See that a first epoch that has aligned left out nothing that the dry run says would be run."""
+        """Keep when a takeover came, and see that a first epoch that has aligned left out nothing of its dry run."""
         if change.is_takeover:
             self._opened_at[change.token] = change.before.run["revision"]
         attempt = change.attempt

@@ -68,7 +68,7 @@ SLOTS: Mapping[str, Slot] = {
     "moved": Slot(decorator="operator", inputs=("weight", "shards"), injected=("metrics", "epoch"), feeds="weight"),
     "doubled": Slot(decorator="map_buckets", inputs=("shards",), options=_TWO),
     "shifted": Slot(decorator="map_buckets", inputs=("doubled", "moved"), options=_TWO, feeds="shards"),
-    "drift": Slot(decorator="variable", inputs=("points",)),
+    "drift": Slot(decorator="variable", inputs=("points",), others=("prices",)),
     "drifted": Slot(decorator="operator", inputs=("drift",), injected=("epoch",), feeds="drift", comes_with="drift"),
     "count": Slot(decorator="operator", inputs=("moved",), others=("weight",), options={"state": "carry"}),
     "visits": Slot(

@@ -149,7 +149,7 @@ EVOLUTIONS = (
         new="            if why is None and operator.operator_id not in ids.values():\n",
     ),
     _Mutant(
-        name="edge without files is asked for by one that is no operator's input alone",
+        name="edge without files is kept though it is an output now",
         rule="evolution",
         file=_EVOLUTION,
         old="    if graph.is_asked_later(operator.name):\n        return",
@@ -159,8 +159,8 @@ EVOLUTIONS = (
         name="variable that a checkpoint holds voids what was computed from it",
         rule="evolution",
         file=_EVOLUTION,
-        old="            is_restored = has_values and operator.role is Role.VARIABLE\n",
-        new="            is_restored = has_values and operator.role is Role.DATA\n",
+        old="            if operator.operator_id in unfit or (has_values and operator.role is Role.VARIABLE):\n",
+        new="            if operator.operator_id in unfit:\n",
     ),
     _Mutant(
         name="dry run asks for files that only a later epoch left out",

@@ -194,19 +194,50 @@ def test_epoch_that_switched_says_why_and_what_it_left() -> None:
     ] == because(history, 0)[1:4]
 
 
+LEFT = (
+    (claim(max_pending=2), FIRST.opens(0), FIRST.switches(0)),
+    (FIRST.marks(0, part("x"), part("y", 0, 2, total=4)),),
+)
+VOIDED = "a durable edge of 'y', buckets 0 to 1 of 4, was voided when attempt 2 went on with other operators"
+
+
+def of_edges(history: RunHistory, epoch: int, *, token: int) -> list[str]:
+    return [said for said in explained(history, epoch, token=token)["because"] if "durable edge" in said]
+
+
 def test_epoch_says_which_edges_did_not_fit_other_operators() -> None:
-    history = told(
-        (claim(), FIRST.opens(0), FIRST.switches(0)),
-        (FIRST.marks(0, part("x"), part("y", 0, 2, total=4)),),
-        (claim(2, takeover=True),),
-        (SECOND.changes("x", "y", kept=("x",)),),
-        (SECOND.opens(0),),
-    )
+    history = told(*LEFT, (claim(2, takeover=True),), (SECOND.changes("x", "y", kept=("x",)),), (SECOND.opens(0),))
 
     assert [
         "operator 'x' was not run: attempt 1 had left a durable edge of it, all of it",
-        "a durable edge of 'y', buckets 0 to 1 of 4, is void: it does not fit the operators as they are now",
-    ] == [said for said in explained(history, 0, token=2)["because"] if "edge" in said]
+        VOIDED,
+    ] == of_edges(history, 0, token=2)
+
+
+def test_epoch_says_so_also_where_the_attempt_with_other_operators_opened_none() -> None:
+    third = Sender(3, 3)
+    history = told(
+        *LEFT,
+        (claim(2, takeover=True),),
+        (SECOND.changes("x", "y", kept=("x",)),),
+        (claim(3, takeover=True),),
+        (third.opens(0),),
+    )
+
+    assert VOIDED == of_edges(history, 0, token=3)[-1]
+
+
+def test_edge_of_a_later_epoch_was_not_voided_for_other_operators() -> None:
+    """But because its attempt had ended, and its variables were not durable."""
+    history = told(
+        *LEFT,
+        (FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1), FIRST.switches(1), FIRST.marks(1, part("x"))),
+        (claim(2, takeover=True, max_pending=2),),
+        (SECOND.changes("x", "y", kept=("x", "y")),),
+        (SECOND.opens(0), SECOND.reports(0), SECOND.triggers(0), SECOND.opens(1)),
+    )
+
+    assert [] == of_edges(history, 1, token=2)
 
 
 def test_epoch_says_what_was_skipped_in_it_and_by_whose_marker() -> None:
