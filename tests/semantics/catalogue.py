@@ -755,6 +755,22 @@ GUARDS = (
     ),
     _guard(
         "B5.8",
+        "files that only a later epoch left out are asked for",
+        "unit/test_planning.py::test_what_a_later_epoch_left_without_files_says_nothing_of_the_one_that_comes_next",
+        "iteration_lib/continuation.py",
+        "unfit=_unfit(run, evolution, graph, parts_in_force(run, operators, parts)),",
+        "unfit=_unfit(run, evolution, graph, parts),",
+    ),
+    _guard(
+        "B5.8",
+        "a result without rows passes for one that nobody asks for",
+        "unit/test_planning.py::test_edge_of_a_result_without_rows_is_as_good_as_any",
+        "iteration_lib/state/saved.py",
+        "return not self.files and not self.schema",
+        "return not self.files",
+    ),
+    _guard(
+        "B5.8",
         "a first value, long ago, voids what follows it",
         f"unit/model/test_evolution.py::{_AS_IT_WAS}[a first value, long ago]",
         _EVOLUTION,

@@ -163,13 +163,6 @@ EVOLUTIONS = (
         new="            if operator.operator_id in unfit:\n",
     ),
     _Mutant(
-        name="dry run asks for files that only a later epoch left out",
-        rule="plan",
-        file="continuation.py",
-        old="unfit=_unfit(run, evolution, graph, parts_in_force(run, operators, parts)),",
-        new="unfit=_unfit(run, evolution, graph, parts),",
-    ),
-    _Mutant(
         name="edges that another version keeps are voided in the rows",
         rule="evolution",
         file="store/memory_epochs.py",
