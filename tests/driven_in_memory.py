@@ -15,12 +15,14 @@ import pyarrow.parquet as pq
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
+from iteration_lib.coordinator import Coordinator
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import OperatorFailedError
 from iteration_lib.launch import Drive, Request, drive_run, find_run, open_run, read_outputs
 from iteration_lib.process import this_holder
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import RunRecord
+from tests.protocol_script import claim
 
 MODULE = "planned_by_a_test"
 KEY = "planned"
@@ -148,6 +150,11 @@ class InMemory:
         except OperatorFailedError:
             return
         raise AssertionError("nothing failed")
+
+    def be_killed(self) -> None:
+        """Have an attempt open whose process is gone."""
+        gone = dataclasses.replace(this_holder(), process_started=this_holder().process_started + "0")
+        Coordinator(self.store).apply(self.run.run_id, dataclasses.replace(claim(), holder=gone))
 
     def mend(self) -> None:
         """Let `moved` fail no more."""

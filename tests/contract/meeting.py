@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg2
 from sqlalchemy import Engine, event
-from sqlalchemy.engine import make_url
 
 from iteration_lib.store.postgres import PostgresStore
 from tests.fixture.store import NO_SYNC
+from tests.sink_reader import dsn
 
 DEADLINE_SECONDS = 30
 
@@ -63,14 +63,7 @@ class Stage:
 @contextmanager
 def open_stage(store_url: str) -> Iterator[Stage]:
     """Open a stage on a database."""
-    address, gate = make_url(store_url), Gate()
-    onlooker = psycopg2.connect(
-        host=address.query["host"],
-        port=address.query["port"],
-        dbname=address.database,
-        user=address.username,
-        password=address.password,
-    )
+    gate, onlooker = Gate(), psycopg2.connect(dsn(store_url))
     onlooker.autocommit = True
     threads = (ThreadPoolExecutor(max_workers=1), ThreadPoolExecutor(max_workers=1))
     gate.thread = threads[0].submit(threading.get_ident).result()

@@ -16,7 +16,6 @@ from typing import TypeVar
 import psutil
 import psycopg2
 import pytest
-from sqlalchemy.engine import make_url
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import SupersededError
@@ -29,6 +28,7 @@ from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from tests.cutting_proxy import Cut, CuttingProxy
 from tests.protocol_script import Sender, claim, part
+from tests.sink_reader import dsn
 from tests.size import IS_NIGHTLY
 from tests.store_script import a_run, added, an_origin, history, new_family, read_state
 
@@ -401,14 +401,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def execute(url: str, statement: str) -> list[tuple[object, ...]]:
-    address = make_url(url)
-    connection = psycopg2.connect(
-        host=address.query["host"],
-        port=address.query["port"],
-        dbname=address.database,
-        user=address.username,
-        password=address.password,
-    )
+    connection = psycopg2.connect(dsn(url))
     with closing(connection), connection, connection.cursor() as cursor:
         cursor.execute(statement)
         return cursor.fetchall() if cursor.description is not None else []

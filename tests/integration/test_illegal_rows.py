@@ -15,7 +15,6 @@ from itertools import product
 import psycopg2
 import psycopg2.errors
 import pytest
-from sqlalchemy.engine import make_url
 
 from iteration_lib import protocol
 from iteration_lib.coordinator import Coordinator
@@ -39,6 +38,7 @@ from tests.illegal_row import (
     set_run,
 )
 from tests.protocol_script import Sender, asks, attempt_id, claim, keeps, part, stop_id, stops
+from tests.sink_reader import dsn
 from tests.store_script import a_run, added, new_family, origin_of
 
 pytestmark = pytest.mark.postgres
@@ -144,14 +144,7 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
     Coordinator(store).apply(RunId(names["older"]), keeps(1))
     Coordinator(store).fall_back(RunId(names["fallen"]), *guard, checkpoint_id=2, reason="a file is missing")
     store.close()
-    address = make_url(store_url)
-    connection = psycopg2.connect(
-        host=address.query["host"],
-        port=address.query["port"],
-        dbname=address.database,
-        user=address.username,
-        password=address.password,
-    )
+    connection = psycopg2.connect(dsn(store_url))
     yield Rows(connection, names)
     connection.close()
 

@@ -21,6 +21,7 @@ from iteration_lib.store.migrate import Migration, migrations, upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.reader import open_reader
 from tests.protocol_script import claim
+from tests.sink_reader import dsn
 from tests.store_script import a_run, added, history, new_family, whole_story
 
 pytestmark = pytest.mark.postgres
@@ -65,14 +66,7 @@ def login(store_url: str) -> Iterator[Login]:
 
 
 def execute(url: str, statement: str) -> list[tuple[object, ...]]:
-    address = make_url(url)
-    connection = psycopg2.connect(
-        host=address.query["host"],
-        port=address.query["port"],
-        dbname=address.database,
-        user=address.username,
-        password=address.password,
-    )
+    connection = psycopg2.connect(dsn(url))
     with closing(connection), connection, connection.cursor() as cursor:
         cursor.execute(statement)
         return cursor.fetchall() if cursor.description is not None else []

@@ -18,7 +18,6 @@ from iteration_lib.explanation import explain_run, read_history
 from iteration_lib.fallback import advise, problem_of
 from iteration_lib.garbage import collect_garbage
 from iteration_lib.model.definition import load_iteration
-from iteration_lib.process import this_holder
 from iteration_lib.protocol.command import RecordCommittables, RecordNotice
 from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.policy import CheckpointPolicy
@@ -28,7 +27,6 @@ from iteration_lib.store.record import CheckpointRecord
 from iteration_lib.verification import verify_run
 from tests.driven_in_memory import MODULE, SOURCE, InMemory
 from tests.overtaken_store import Overtaken
-from tests.protocol_script import claim
 from tests.store_script import history
 from tests.unit.test_ids_that_come_back import COUNT
 
@@ -145,12 +143,6 @@ def test_run_of_which_a_sink_has_published_more_is_refused_though_its_output_has
     assert ["SUBSUMED", "COMPLETED"] == statuses(bench)
 
 
-def be_killed(bench: InMemory) -> None:
-    """Die behind the last epoch that was asked for: the next attempt has at least listeners to tell."""
-    gone = replace(this_holder(), process_started=this_holder().process_started + "0")
-    Coordinator(bench.store).apply(bench.run.run_id, replace(claim(), holder=gone))
-
-
 class Opened(Engine):
     """Counts the runners that it opens."""
 
@@ -173,7 +165,7 @@ def test_epochs_that_are_given_up_are_computed_again_on_the_engine_that_was_aske
     bench: InMemory, engine: Opened
 ) -> None:
     """Not on the one of an attempt that has come far enough, and has only listeners to tell."""
-    be_killed(bench)
+    bench.be_killed()
     state_file(bench, 2).unlink()
 
     run = bench.drive(until_epoch=2, allow_fallback=True, open_runner=engine.open_runner)
@@ -184,7 +176,7 @@ def test_epochs_that_are_given_up_are_computed_again_on_the_engine_that_was_aske
 def test_epochs_that_another_attempt_gives_up_meanwhile_are_computed_on_the_engine_that_was_asked_for(
     bench: InMemory, engine: Opened
 ) -> None:
-    be_killed(bench)
+    bench.be_killed()
     state_file(bench, 2).unlink()
 
     def fall_back() -> None:

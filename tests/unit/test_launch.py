@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from iteration_lib.stopping import wait_for_stop
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import AttemptRecord
 from tests.driven_in_memory import SOURCE, InMemory
-from tests.protocol_script import FIRST, claim, resumes, stops
+from tests.protocol_script import FIRST, resumes, stops
 
 MOVED = SOURCE.replace(
     "@planned.map_buckets(finishes=True)\ndef scaled(points, made):",
@@ -109,8 +108,7 @@ def test_what_the_attempt_before_finished_until_it_was_superseded_is_checked(
     bench.write_input()
     bench.write_iteration()
     run, coordinator = bench.open(), Coordinator(store)
-    gone = replace(this_holder(), process_started=this_holder().process_started + "0")
-    coordinator.apply(run.run_id, replace(claim(), holder=gone))
+    bench.be_killed()
     bench.write_iteration(MOVED)
     store.meanwhile = lambda: coordinator.apply(run.run_id, FIRST.finishes("scaled"))
 
@@ -227,8 +225,7 @@ def test_attempt_that_was_killed_behind_its_last_epoch_is_ended_by_the_next_and_
     bench.open()
     asked: dict[str, Any] = {"until_epoch": 1, "publish": False}
     bench.drive(**asked)
-    gone = replace(this_holder(), process_started=this_holder().process_started + "0")
-    Coordinator(bench.store).apply(bench.run.run_id, replace(claim(), holder=gone))
+    bench.be_killed()
     bench.write_iteration(TOLD)
 
     again = bench.drive(**asked, open_runner=None)
@@ -244,8 +241,7 @@ def be_killed_and_stopped(bench: InMemory) -> None:
     bench.write_iteration()
     run, coordinator = bench.open(), Coordinator(bench.store)
     bench.drive(until_epoch=1)
-    gone = replace(this_holder(), process_started=this_holder().process_started + "0")
-    coordinator.apply(run.run_id, replace(claim(), holder=gone))
+    bench.be_killed()
     coordinator.apply(run.run_id, stops(gone=1))
 
 

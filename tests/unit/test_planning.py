@@ -506,11 +506,16 @@ def of_sums(*files: SavedFile, schema: str) -> FinishedPart:
     return dataclasses.replace(part("sums", 0, 4, total=4), output=output)
 
 
-def test_edge_without_files_is_void_where_another_operator_asks_for_them(bench: InMemory) -> None:
+def leave_of_sums(bench: InMemory, *, schema: str) -> None:
+    """Leave an edge of `sums` without files in epoch 1."""
     bench.drive(until_epoch=1)
     driver = Sender(2, 2)
     Coordinator(bench.store).apply(bench.run.run_id, claim(2), driver.opens(1, centre=1), driver.switches(1))
-    Coordinator(bench.store).apply(bench.run.run_id, driver.marks(1, of_sums(schema="")))
+    Coordinator(bench.store).apply(bench.run.run_id, driver.marks(1, of_sums(schema=schema)))
+
+
+def test_edge_without_files_is_void_where_another_operator_asks_for_them(bench: InMemory) -> None:
+    leave_of_sums(bench, schema="")
     bench.write_iteration(BESIDE)
 
     assert "its edge is not used: it left no files, and 'shares' asks for them" == reason(plan(bench), "sums")
@@ -518,10 +523,7 @@ def test_edge_without_files_is_void_where_another_operator_asks_for_them(bench: 
 
 def test_edge_of_a_result_without_rows_is_as_good_as_any(bench: InMemory) -> None:
     """A DataFrame without rows leaves no files."""
-    bench.drive(until_epoch=1)
-    driver = Sender(2, 2)
-    Coordinator(bench.store).apply(bench.run.run_id, claim(2), driver.opens(1, centre=1), driver.switches(1))
-    Coordinator(bench.store).apply(bench.run.run_id, driver.marks(1, of_sums(schema="00")))
+    leave_of_sums(bench, schema="00")
     bench.write_iteration(BESIDE)
 
     assert (Action.RESTORED, ()) == actions(plan(bench))["sums"]
