@@ -362,13 +362,16 @@ class CheckpointFailedError(IterationError):
 
 
 class RunFinishedError(IterationError):
-    """The run has finished: there is nothing left to drive."""
+    """No epoch of the run comes any more: it has finished, or its outputs alone are to be published."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, *, is_published: bool = True) -> None:
         self.run_id = run_id
         super().__init__(
             f"run {run_id} is finished; nothing is left to drive or to stop, "
             f"`iteration show {run_id}` says how it ended"
+            if is_published
+            else f"run {run_id} terminates: no epoch of it comes any more, and nothing is left to stop; whoever drives "
+            "it publishes its outputs"
         )
 
 
@@ -412,15 +415,16 @@ class StopRefusedError(UsageError):
 class FallbackRefusedError(UsageError):
     """The run cannot go on from an older checkpoint, or not before what a person has pinned is released."""
 
-    def __init__(self, run_id: str, reason: str, *, pinned_by_hand: Sequence[int] = ()) -> None:
+    def __init__(
+        self, run_id: str, reason: str, *, pinned_by_hand: Sequence[int] = (), may_branch: bool = True
+    ) -> None:
         self.run_id = run_id
         self.reason = reason
         self.release = " and ".join(f"`iteration release {run_id} {known}`" for known in pinned_by_hand) or None
-        first = f"{self.release}, or " if self.release else ""
-        super().__init__(
-            f"run {run_id} cannot fall back to an older checkpoint: {reason}; {first}restore the files, or start "
-            "another run from one (iteration branch)"
-        )
+        ways = [*([self.release] if self.release else []), "restore the files"]
+        if may_branch:
+            ways.append("start another run from an older checkpoint (iteration branch, unless its epochs are a loop)")
+        super().__init__(f"run {run_id} cannot fall back to an older checkpoint: {reason}; {', or '.join(ways)}")
 
 
 class LeaseHeldError(IterationError):

@@ -91,7 +91,7 @@ def _older_than(
     check_lasting(store, run, graph)
     older = newest_verified(store, run, graph, newest)
     if older is None:
-        raise FallbackRefusedError(run.run_id, f"{problem}, and no older checkpoint is there whole")
+        raise FallbackRefusedError(run.run_id, f"{problem}, and no older checkpoint is there whole", may_branch=False)
     published = [known for known in store.list_committables(run.run_id) if known.epoch > older.epoch]
     if published:  # also through a sink that its output has no more, which the run's state does not know
         shown = ", ".join(sorted({repr(known.output) for known in published}))

@@ -6,7 +6,6 @@ The command line, the Spark application and the Airflow operators all come throu
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 import uuid
@@ -70,7 +69,10 @@ _EMBEDDED_DATABASE = "iteration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A run as somebody asks for it. `params` are values or texts; what is None is the run's own, or the default."""
+    """A run as somebody asks for it. `params` are values or texts; what is None is the run's own, or the default.
+
+    `checkpointing` is as Drive has it, to be checked before anything is written.
+    """
 
     reference: str
     run_key: str
@@ -79,6 +81,7 @@ class Request:
     state_uri: str | None = None
     allow_dropped_state: bool = False
     ignore_edges: bool = False
+    checkpointing: Mapping[str, object] = field(default_factory=dict)
 
 
 # Opens a runner for a run whose files go to a location, with a scratch folder below it, and closes it afterwards.
@@ -118,6 +121,7 @@ def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> R
         _check_no_loop(found)
     iteration = load_iteration(request.reference)
     graph = iteration.graph()
+    graph.checkpointing.but(request.checkpointing)
     params_of_run = parse_params(iteration.params, request.params)
     params = params_json(params_of_run)
     if found is None:
@@ -258,10 +262,6 @@ class Drive:
     observer: Observer = field(default_factory=Silent)
     when_superseded: Callable[[], None] = field(default=lambda: None)
 
-    def checkpointing_of(self, graph: Graph) -> Checkpointing:
-        """Return how checkpoints are taken; raises ParameterError that names a field that cannot be what it is."""
-        return dataclasses.replace(graph.checkpointing, **self.checkpointing)  # type: ignore[arg-type]  # it checks them
-
     def runner_for(self, opened: RunState) -> RunnerFactory:
         """Return what opens the runner of an attempt that found the run like this: no Spark where nothing is to do."""
         is_reached = self.until_epoch is not None and opened.last_durable_epoch + 1 >= self.until_epoch
@@ -335,7 +335,7 @@ def open_context(
     store: StoreWithHistory, settings: Settings, run: RunRecord, drive: Drive, *, graph: Graph, params: object
 ) -> Iterator[RunContext]:
     """Open an attempt of a run and a runner for it, and end both; see `open_attempt`."""
-    checkpointing = drive.checkpointing_of(graph)
+    checkpointing = graph.checkpointing.but(drive.checkpointing)
     location = StateLocation(run.state_uri).below(run.run_id)
     sinks = open_sinks(graph, params, store_url=store.url)  # first: a refusal must not supersede a live attempt
     with (

@@ -125,7 +125,7 @@ def _has_ended(store: History, run: RunRecord, asked: StopRecord) -> bool:
 
 def _where(store: History, run: RunRecord) -> str:
     """Say what a run that does not stop yet is waited for."""
-    live = live_attempt(store, run)
+    live = live_attempt(store, run) if is_driven(store, run) else None
     who = f"driven by {live.holder.describe()}" if live is not None else "and nobody drives it"
     if run.terminated_by is not None:
         return f"it terminates, and its outputs are to be published, {who}"

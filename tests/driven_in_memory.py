@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,10 +127,15 @@ class InMemory:
         sys.modules.pop(MODULE, None)
         importlib.invalidate_caches()
 
-    def open(self) -> RunRecord:
+    def open(self, *, checkpointing: Mapping[str, object] | None = None, **params: object) -> RunRecord:
         """Make the run, if it is not there yet."""
-        params = {"input": str(self.input), "broken": str(self.folder / "broken")}
-        request = Request(reference=f"{MODULE}:planned", run_key=KEY, params=params, max_buckets=4)
+        request = Request(
+            reference=f"{MODULE}:planned",
+            run_key=KEY,
+            params={"input": str(self.input), "broken": str(self.folder / "broken"), **params},
+            max_buckets=4,
+            checkpointing=checkpointing or {},
+        )
         return open_run(self.store, self._settings, request)
 
     def drive(self, *, alignment_timeout_seconds: float | None = 0.0, **options: Any) -> RunRecord:

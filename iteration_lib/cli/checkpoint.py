@@ -16,7 +16,7 @@ from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import CheckpointAborted
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.requesting import find_answer, request_checkpoint
-from iteration_lib.stopping import is_driven, live_attempt
+from iteration_lib.stopping import is_driven
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 
@@ -76,8 +76,7 @@ def checkpoint(run_name: str, store_url: str | None, *, wait_seconds: float | No
         found = find_run(store, run_name)
         request_id = request_checkpoint(store, found, by=this_person())
         if not as_json:
-            is_live = live_attempt(store, found) is not None
-            when = "" if is_live else ", once somebody drives the run"
+            when = "" if is_driven(store, found) else ", once somebody drives the run"
             click.echo(f"the next epoch of {found.run_key} that aligns gets a checkpoint{when}")
         taken = _waited(store, found, request_id, wait_seconds) if wait_seconds is not None else None
     answer = {"run_id": found.run_id, "run_key": found.run_key, "request_id": request_id}

@@ -129,7 +129,6 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
     """Run an iteration, or go on with the run of this key. It goes on from its last durable epoch."""
     if run_key == "":
         raise UsageError("--run-key is empty; give the run's name, or leave it out for a new run")
-    checkpointing = checkpointing_of(options)
     settings = read_settings(
         os.environ,
         store_url=store_url,
@@ -144,6 +143,7 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
         state_uri=options["state_uri"],
         allow_dropped_state=options["allow_dropped_state"],
         ignore_edges=options["ignore_edges"],
+        checkpointing=checkpointing_of(options),
     )
     engine = Engine(kind=EngineKind(options["runner"]), master=options["master"], parallelism=options["parallelism"])
     with open_store(settings) as store:
@@ -151,7 +151,7 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
         if found.status is RunStatus.FINISHED:
             click.echo(f"run {found.run_key} is finished; nothing to run", err=True)
         else:
-            found = _drive(store, settings, found, engine, {**options, "checkpointing": checkpointing})
+            found = _drive(store, settings, found, engine, options)
     if found.status is RunStatus.STOPPED:
         said = f"run {found.run_key} is stopped; `iteration resume {found.run_key}`, then the same command, goes on"
         click.echo(said, err=True)
@@ -173,7 +173,7 @@ def _drive(
             allow_dropped_state=options["allow_dropped_state"],
             ignore_edges=options["ignore_edges"],
             allow_fallback=options["allow_fallback"],
-            checkpointing=options["checkpointing"],
+            checkpointing=checkpointing_of(options),
             observer=observer,
         )
         try:

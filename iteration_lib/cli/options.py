@@ -17,7 +17,6 @@ from iteration_lib.config import (
     read_settings,
 )
 from iteration_lib.errors import ParameterError
-from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.store.record import RunRecord
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -62,11 +61,9 @@ _CHECKPOINTING = (
 
 
 def checkpointing_of(options: Mapping[str, Any]) -> dict[str, Any]:  # Any: click's options, by their fields' types
-    """Return the fields of Checkpointing that were given; raises ParameterError for one that cannot be so."""
+    """Return the fields of Checkpointing that were given; the others are as the iteration declares them."""
     fields = [field for _, field, _, _ in _CHECKPOINTING]
-    given = {field: options[field] for field in fields if options[field] is not None}
-    Checkpointing(**given)
-    return given
+    return {field: options[field] for field in fields if options[field] is not None}
 
 
 def grace_option(command: F) -> F:
@@ -97,6 +94,6 @@ def params_of(params: tuple[str, ...]) -> dict[str, object]:
 
 def command_to_drive(run: RunRecord) -> str:
     """Return the command that drives a run of an iteration."""
-    given = {"--run-key": [run.run_key], "--param": [f"{k}={v}" for k, v in run.params.items() if v is not None]}
+    given = {"--run-key": [run.run_key], "--param": [f"{k}={'' if v is None else v}" for k, v in run.params.items()]}
     said = (f"{option} {shlex.quote(value)}" for option, values in given.items() for value in values)
     return f"iteration run {run.reference} {' '.join(said)}"

@@ -17,7 +17,7 @@ from iteration_lib.launch import find_run, open_store
 from iteration_lib.model.loop import LOOP_REFERENCE
 from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.saving import checkpoints_with_files, save_run
-from iteration_lib.stopping import live_attempt, request_stop, resume_run, wait_for_stop
+from iteration_lib.stopping import is_driven, request_stop, resume_run, wait_for_stop
 from iteration_lib.store.record import RunRecord, StopRecord
 from iteration_lib.store.seam import History, StoreWithHistory
 
@@ -50,7 +50,7 @@ def stop(run_name: str, store_url: str | None, *, drain: bool, as_json: bool, **
         run = find_run(store, run_name)
         was_stopped = run.status is RunStatus.STOPPED
         asked = request_stop(store, run, kind=kind, by=this_person())
-        waits = not drain or is_saved or timeout_seconds is not None or live_attempt(store, run) is not None
+        waits = not drain or is_saved or timeout_seconds is not None or is_driven(store, run)
         found = _waited(store, run, asked, timeout_seconds) if waits else run
         saved = _saved(store, found, options["uri"]) if is_saved else None
         waiting = waiting_outputs(store, found)

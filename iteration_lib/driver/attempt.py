@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypedDict
 
 from iteration_lib.coordinator import Coordinator, Publish
+from iteration_lib.driver.keepable import printable
 from iteration_lib.errors import IterationError, OperatorError, RunStoppedError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
@@ -19,8 +21,6 @@ from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.store.seam import Store
 
 _logger = logging.getLogger(__name__)
-
-_MAX_REASON = 10_000
 
 
 class Guard(TypedDict):
@@ -53,6 +53,7 @@ class Attempt:
     opened: RunState
     coordinator: Coordinator
     heartbeat: Heartbeat
+    _ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def guard(self) -> Guard:
@@ -67,6 +68,21 @@ class Attempt:
     def apply(self, *events: Event, publish: Publish | None = None) -> RunState:
         """Apply events in one transaction; see Coordinator."""
         return self.coordinator.apply(self.run_id, *events, publish=publish)
+
+    def end(
+        self, outcome: AttemptOutcome, *, reason: str | None = None, failed: FailedOperator | None = None
+    ) -> RunState:
+        """Say the attempt's last word; what becomes of the run after that is none of its business."""
+        self.heartbeat.stop()
+        said = printable(reason) if reason is not None else None
+        state = self.apply(AttemptEnded(**self.guard, outcome=outcome, reason=said, failed=failed))
+        self._ended.set()
+        return state
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether the last word was said; no matter by which copy of this."""
+        return self._ended.is_set()
 
     def look(self) -> RunState:
         """Return the run as it is now; raises SupersededError when this attempt does not drive it any more."""
@@ -139,10 +155,11 @@ def open_attempt(
         except BaseException as err:
             if heartbeat.is_superseded:
                 raise SupersededError(run_id=run_id, held=attempt.fencing_token, current=None) from err
-            heartbeat.stop()
-            _end_after(attempt, err)
+            if not attempt.has_ended:
+                _end_after(attempt, err)
             raise
-    attempt.apply(AttemptEnded(**attempt.guard, outcome=AttemptOutcome.RELEASED))
+    if not attempt.has_ended:
+        attempt.end(AttemptOutcome.RELEASED)
 
 
 def _end_after(attempt: Attempt, err: BaseException) -> None:
@@ -155,12 +172,12 @@ def _end_after(attempt: Attempt, err: BaseException) -> None:
     if is_interrupt:
         outcome, reason = AttemptOutcome.RELEASED, "interrupted"
     else:
-        outcome, reason = AttemptOutcome.FAILED, printable(str(err)) or type(err).__name__
+        outcome, reason = AttemptOutcome.FAILED, str(err) or type(err).__name__
         if isinstance(err, OperatorError):
             failed = FailedOperator(operator_id=err.operator_id, epoch=NO_EPOCH if err.epoch is None else err.epoch)
     is_lost = False
     try:
-        state = attempt.apply(AttemptEnded(**attempt.guard, outcome=outcome, reason=reason, failed=failed))
+        state = attempt.end(outcome, reason=reason, failed=failed)
         is_lost = state.status is RunStatus.DELETED  # which ended the attempt: this is taken for its last word again
     except SupersededError:
         is_lost = True
@@ -168,8 +185,3 @@ def _end_after(attempt: Attempt, err: BaseException) -> None:
         _logger.warning("event=attempt_not_ended run_id=%s error=%s", attempt.run_id, second)
     if is_lost and not is_interrupt:
         raise SupersededError(run_id=attempt.run_id, held=attempt.fencing_token, current=None) from err
-
-
-def printable(text: str) -> str:
-    """Return a text that every database can keep: no NUL, no half of a surrogate pair, no novel."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")[:_MAX_REASON]

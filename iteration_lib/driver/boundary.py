@@ -108,9 +108,20 @@ class Boundary:
         """
         epoch, terminates = result.epoch, _terminates(self._aligned(result.epoch))
         self._context.crash_plan.reach(CrashPoint.EPOCH_ALIGNED, epoch)
-        written = write(terminates)
+        with self._uploads.noting_errors():
+            self._pin(result, terminates=terminates, finished=finished, written=write(terminates))
+        return self.state.last_epoch == epoch
+
+    def _pin(
+        self,
+        result: EpochResult,
+        *,
+        terminates: bool,
+        finished: Mapping[str, SavedStream],
+        written: Mapping[str, SavedStream],
+    ) -> None:
+        epoch, durable = result.epoch, self.state.last_durable_epoch
         self._context.crash_plan.reach(CrashPoint.OUTPUTS_WRITTEN, epoch)
-        durable = self.state.last_durable_epoch
         self._written = {key: saved for key, saved in self._written.items() if key[0] > durable}
         self._written |= {(epoch, output): saved for output, saved in written.items() if output in self._context.sinks}
         pending = next((known for known in self.state.pending if known.epoch == epoch), None)
@@ -124,7 +135,6 @@ class Boundary:
                 written=self._written,
             )
             self._uploads.start(snapshot)
-        return self.state.last_epoch == epoch
 
     def end(self, epoch: int) -> RunState:
         """Wait until the attempt's last epoch is durable, and return the run as it is then."""

@@ -7,13 +7,13 @@ listener does elsewhere is made repeatable by its `effect_id`, which is the same
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.blame import in_epoch
+from iteration_lib.driver.keepable import as_json
 from iteration_lib.errors import OperatorFailedError, OperatorResultError
 from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.model.listener import Listener, ListenerEvent
@@ -105,12 +105,11 @@ def _checked(listener: Listener, effect: object) -> Mapping[str, object] | None:
     """Return what a listener returned, if a database can keep it; raises OperatorResultError."""
     if effect is None:
         return None
-    try:
-        text = json.dumps(effect, allow_nan=False)
-    except (TypeError, ValueError) as err:
-        problem = f"returned what no JSON holds ({err}); return a mapping of plain values, or nothing"
-        raise OperatorResultError(operator_id=listener.listener_id, problem=problem) from err
-    if not isinstance(effect, Mapping) or "\\u0000" in text:
-        problem = f"returned a {type(effect).__name__}; return a mapping of plain values without NUL, or nothing"
+    if not isinstance(effect, Mapping):
+        problem = f"returned a {type(effect).__name__}; return a mapping of plain values, or nothing"
         raise OperatorResultError(operator_id=listener.listener_id, problem=problem)
-    return effect
+    try:
+        return cast("Mapping[str, object]", as_json(dict(effect)))
+    except (TypeError, ValueError) as err:
+        problem = f"returned what cannot be kept ({err}); return a mapping of plain values, or nothing"
+        raise OperatorResultError(operator_id=listener.listener_id, problem=problem) from err

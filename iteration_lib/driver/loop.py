@@ -15,7 +15,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from iteration_lib.driver.attempt import printable
 from iteration_lib.driver.boundary import Boundary
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.epoch import EpochResult, spread
@@ -26,7 +25,6 @@ from iteration_lib.driver.sweep import sweep_scratch
 from iteration_lib.errors import IterationError, OperatorError, RunStoppedError, SupersededError
 from iteration_lib.model.loop import BODY
 from iteration_lib.model.operator import Kind
-from iteration_lib.protocol.event import AttemptEnded
 from iteration_lib.protocol.state import CRITERIA
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.runner.seam import Runner, Stream
@@ -63,7 +61,7 @@ def loop_epochs(context: RunContext, boundary: Boundary, start: Mapping[str, obj
         streams, number = result.variables, number + 1
     boundary.end(number - 1)
     if boundary.state.status is RunStatus.RUNNING:  # a person asked it to stop
-        _end(context, AttemptOutcome.RELEASED, None)
+        context.attempt.end(AttemptOutcome.RELEASED)
         raise RunStoppedError(boundary.state.run_id)
 
 
@@ -80,13 +78,14 @@ def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
             yield
             if boundary.state.status is RunStatus.RUNNING:
                 boundary.leave()
-                _end(context, AttemptOutcome.RELEASED, "its loop was left")
+                context.attempt.end(AttemptOutcome.RELEASED, reason="its loop was left")
     except Exception as err:  # the border to the user's code: whatever the body raises
         if isinstance(err, IterationError) and not _is_of_another_run(err, context, boundary):
             raise
         if not context.attempt.heartbeat.is_superseded:
             with suppress(IterationError):  # the script's error is the one to show
-                _end(context, AttemptOutcome.FAILED, f"{type(err).__name__}: {err}".removesuffix(": "))
+                reason = f"{type(err).__name__}: {err}".removesuffix(": ")
+                context.attempt.end(AttemptOutcome.FAILED, reason=reason)
         raise
 
 
@@ -98,12 +97,6 @@ def _is_of_another_run(err: IterationError, context: RunContext, boundary: Bound
         return False
     operator_ids = [operator.operator_id for operator in context.graph.operators]
     return err.operator_id not in operator_ids or err.epoch not in (None, boundary.entered)
-
-
-def _end(context: RunContext, outcome: AttemptOutcome, reason: str | None) -> None:
-    context.attempt.heartbeat.stop()
-    said = printable(reason) if reason is not None else None
-    context.attempt.apply(AttemptEnded(**context.attempt.guard, outcome=outcome, reason=said))
 
 
 def restore_values(store: History, run: RunRecord, runner: Runner) -> dict[str, object]:

@@ -8,7 +8,6 @@ aborts whatever was prepared of epochs that are void now.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from iteration_lib.crash_point import CrashPoint
+from iteration_lib.driver.keepable import as_json
 from iteration_lib.errors import (
     CheckpointFailedError,
     ProtocolViolationError,
@@ -200,7 +200,7 @@ class Sinks:
                 epoch=epoch,
                 output=output,
                 target=describe_sink(found.sink),
-                content=json.loads(json.dumps(dict(content), allow_nan=False)),  # as the store will give it back
+                content=as_json(dict(content)),  # as the store will give it back
                 in_store=found.in_store,
             )
 

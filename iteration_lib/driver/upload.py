@@ -8,13 +8,15 @@ raised where the driver next looks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.background import Job
 from iteration_lib.driver.checkpoint import Snapshot, write_manifest
 from iteration_lib.driver.context import RunContext
+from iteration_lib.driver.keepable import printable
 from iteration_lib.driver.retention import Retention
 from iteration_lib.driver.sinks import Sinks
 from iteration_lib.errors import (
@@ -58,7 +60,16 @@ class Uploads:
         self._uploads: list[_Upload] = []
         self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
         self._failure: Exception | None = None  # of the checkpoint that was declined last
-        self._error: BaseException | None = None  # the first that ended a job in disorder, its checkpoint pending
+        self._error: BaseException | None = None  # the first that left a checkpoint pending
+
+    @contextmanager
+    def noting_errors(self) -> Iterator[None]:
+        """Note what ends the synchronous part of a checkpoint: nobody completes that one any more."""
+        try:
+            yield
+        except Exception as err:
+            self._error = self._error or err
+            raise
 
     def start(self, snapshot: Snapshot) -> None:
         """Write a pending checkpoint beside what comes next; it expires on time, however long that takes."""
@@ -83,19 +94,19 @@ class Uploads:
         return self._attempt.apply(*expired) if expired else self._attempt.look()
 
     def wait_for_all(self, state: RunState) -> RunState:
-        """Wait until nothing is pending, and what became durable is committed.
+        """Wait until what is being written is, and what became durable is committed.
 
         Raises as `check` does, also what was raised before: a script may have swallowed it, and nobody completes that
         checkpoint any more.
         """
         if self._error is not None:
             raise self._error
-        while state.pending or (state.uncommitted and self._uploads):
+        while self._uploads and (state.pending or state.uncommitted):
             state = self.wait()
             self.check(state)
-        self.check(state)
-        if state.uncommitted:  # as it was before the last job ended, which may have committed them
+        if state.pending or state.uncommitted:  # as it was before the last job ended
             state = self._attempt.look()
+        self.check(state)
         if state.uncommitted:
             reason = f"its outputs were not committed within {self._context.policy.timeout_seconds:g} seconds"
             raise CheckpointFailedError(state.run_id, state.last_durable_epoch, reason)
@@ -235,12 +246,12 @@ class Uploads:
         return state
 
     def _decline(self, snapshot: Snapshot, err: Exception) -> RunState:
+        reason = printable(str(err)) or type(err).__name__
         _logger.warning(
             "event=checkpoint_declined run_id=%s checkpoint_id=%s error=%s",
             self._attempt.run_id,
             snapshot.checkpoint_id,
-            err,
+            reason,
         )
-        reason = str(err) or type(err).__name__
         declined = CheckpointDeclined(**self._attempt.guard, checkpoint_id=snapshot.checkpoint_id, reason=reason)
         return self._attempt.apply(declined)

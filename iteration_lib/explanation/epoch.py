@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from iteration_lib.explanation.history import RunHistory
@@ -102,25 +102,26 @@ def _skipping(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
         what = "was not run" if edge.status is OperatorStatus.FINISHED else "went on"
         share = show_share(edge.finished, edge.total)
         yield f"operator {edge.operator_id!r} {what}: attempt {token} had left a durable edge of it, {share}"
-    for attempt in history.attempts:
-        for edge in edges_of(_parts_voided_by(history, attempt, epoch)):
+    voided = [known for known in history.parts if known.epoch == epoch.epoch and known.voided_at is not None]
+    for attempt in history.attempts if voided else ():
+        why = "with other operators, or by --ignore-edges" if attempt.definition_changes else "by --ignore-edges"
+        for edge in edges_of(_voided_by(history, attempt, epoch, voided)):
             what = f"a durable edge of {edge.operator_id!r}, {show_share(edge.finished, edge.total)}"
-            yield f"{what}, was voided when attempt {attempt.fencing_token} went on with other operators"
+            yield f"{what}, was voided when attempt {attempt.fencing_token} took the run, {why}"
 
 
-def _parts_voided_by(history: RunHistory, attempt: AttemptRecord, epoch: EpochRecord) -> list[PartRecord]:
-    """Return what an attempt found of an epoch, and voided as the operators were others; a fallback leaves nothing."""
-    fell_back = any(known.fencing_token == attempt.fencing_token for known in history.fallbacks)
-    is_first = history.first_epoch_of(attempt) == epoch.epoch
-    if not attempt.definition_changes or fell_back or not is_first or attempt.fencing_token > epoch.fencing_token:
+def _voided_by(
+    history: RunHistory, attempt: AttemptRecord, epoch: EpochRecord, voided: Sequence[PartRecord]
+) -> list[PartRecord]:
+    """Return what an attempt found of the first epoch that it was to run, and voided before it opened that."""
+    if attempt.fencing_token > epoch.fencing_token or history.first_epoch_of(attempt) != epoch.epoch:
         return []
     after = history.attempt_after(attempt.fencing_token)
     until = epoch.opened_at if after is None else min(epoch.opened_at, after.started_at)
     return [
         part
-        for part in history.parts
-        if part.epoch == epoch.epoch
-        and part.fencing_token < attempt.fencing_token
+        for part in voided
+        if part.fencing_token < attempt.fencing_token
         and part.voided_at is not None
         and attempt.started_at <= part.voided_at <= until
     ]

@@ -52,10 +52,16 @@ class RunHistory:
         return next((known for known in self.attempts if known.fencing_token > fencing_token), None)
 
     def first_epoch_of(self, attempt: AttemptRecord) -> int:
-        """Return the epoch behind the last one that was durable when an attempt began."""
-        found = [(known.epoch, known.durable_at) for known in self.epochs if known.durable_at is not None]
-        last = max((epoch for epoch, at in found if at <= attempt.started_at), default=NO_EPOCH)
-        return 1 + max(last, self.branch.epoch if self.branch is not None else NO_EPOCH)
+        """Return the epoch behind the last one that was durable when an attempt began, or that it fell back to."""
+        token, origin = attempt.fencing_token, self.branch.epoch if self.branch is not None else NO_EPOCH
+        covered = (
+            known.epoch
+            for known in self.checkpoints
+            if known.fencing_token < token
+            and known.status not in _NEVER_COMPLETED
+            and not self.is_given_up_before(known, token)
+        )
+        return 1 + max(covered, default=origin)
 
     def stop_between(self, epoch: EpochRecord, after: AttemptRecord | None) -> StopRecord | None:
         """Return the stop that came over an epoch before the next attempt did."""
@@ -92,10 +98,10 @@ class RunHistory:
             None,
         )
 
-    def is_given_up_before(self, checkpoint: CheckpointRecord, other: CheckpointRecord) -> bool:
-        """Tell whether a fallback gave up a checkpoint before another one began: each comes before its attempt's."""
+    def is_given_up_before(self, checkpoint: CheckpointRecord, fencing_token: int) -> bool:
+        """Tell whether a fallback gave up a checkpoint before an attempt took any: its own fallback comes first."""
         fell = self.fallback_behind(checkpoint)
-        return fell is not None and fell.fencing_token <= other.fencing_token
+        return fell is not None and fell.fencing_token <= fencing_token
 
     def in_force_before(self, begun: CheckpointRecord) -> tuple[CheckpointRecord, ...]:
         """Return the checkpoints that were pending or completed, and not given up, when another one began."""
@@ -103,7 +109,7 @@ class RunHistory:
             known
             for known in self.checkpoints
             if known.checkpoint_id < begun.checkpoint_id
-            and not self.is_given_up_before(known, begun)
+            and not self.is_given_up_before(known, begun.fencing_token)
             and (
                 known.status is not CheckpointStatus.ABORTED
                 or known.ended_at is None
@@ -127,7 +133,7 @@ class RunHistory:
             and known.ended_at is not None
             and all(known.ended_at > at for at in restored_at)
             and known.status not in _NEVER_COMPLETED
-            and not self.is_given_up_before(known, checkpoint)
+            and not self.is_given_up_before(known, checkpoint.fencing_token)
         ]
         return min(newer)[2] if newer else None
 

@@ -6,6 +6,7 @@ None of it changes what a run computes: it is no part of the definition, and may
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from iteration_lib.protocol.policy import CheckpointPolicy, check_seconds
@@ -33,6 +34,10 @@ class Checkpointing(CheckpointPolicy):
         CheckpointPolicy.__post_init__(self)
         if self.alignment_timeout_seconds is not None:
             check_seconds("alignment_timeout_seconds", self.alignment_timeout_seconds)
+
+    def but(self, given: Mapping[str, object]) -> Checkpointing:
+        """Return it with some fields as they are given; raises ParameterError that names one that cannot be so."""
+        return dataclasses.replace(self, **given)  # type: ignore[arg-type]  # it checks them
 
     @property
     def policy(self) -> CheckpointPolicy:

@@ -62,7 +62,7 @@ def check_goes_on(state: RunState) -> None:
     if state.status is RunStatus.STOPPED:
         raise RunStoppedError(state.run_id)
     if state.terminated_by is not None:
-        raise RunFinishedError(state.run_id)
+        raise RunFinishedError(state.run_id, is_published=state.status is RunStatus.FINISHED)
 
 
 def abort_checkpoints(

@@ -66,14 +66,20 @@ def shown(here: Here) -> list[object]:
     return [*read_lines(here.desk / "shown")]
 
 
-def test_error_of_a_users_sink_declines_the_checkpoint_and_the_next_one_publishes_the_epoch(here: Here) -> None:
-    here.order("fail", "prepare 1")
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [("fail", "RuntimeError: told to fail: prepare 1"), ("garble", r"ValueError: no such file: caf\udce9\0")],
+)
+def test_error_of_a_users_sink_declines_the_checkpoint_and_the_next_one_publishes_the_epoch(
+    here: Here, order: str, said: str
+) -> None:
+    here.order(order, "prepare 1")
 
-    run = here.drive(script={"epoch_aligned@2": lambda: here.clear("fail")}, tolerable_failures=1)
+    run = here.drive(script={"epoch_aligned@2": lambda: here.clear(order)}, tolerable_failures=1)
 
     assert (RunStatus.FINISHED, WHOLE) == (run.status, shown(here))
     declined = [known for known in here.checkpoints if known.status is CheckpointStatus.ABORTED]
-    assert ["the SteeredSink of output 'levels' failed in prepare (RuntimeError: told to fail: prepare 1)"] == [
+    assert [f"the SteeredSink of output 'levels' failed in prepare ({said})"] == [
         known.reason.split(";")[0] for known in declined
     ]
 

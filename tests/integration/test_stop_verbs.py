@@ -153,6 +153,26 @@ def test_drain_of_a_run_that_nobody_drives_says_when_it_comes(shell: CommandLine
     assert ("FINISHED", 1, "drained") == tuple(driven.json[name] for name in ("status", "epochs", "terminated_by"))
 
 
+@pytest.mark.parametrize("drain", [(), ("--drain",)], ids=["stop", "drain"])
+def test_run_that_terminates_is_not_said_to_be_finished(shell: CommandLine, drain: tuple[str, ...]) -> None:
+    key = f"ending{len(drain)}"
+    shell.run(COUNTED, key, *params(shell), ITERATION_CRASH_POINT=f"checkpoint_completed@{EPOCHS - 1}:kill")
+
+    answer = shell.call("stop", key, *drain)
+
+    said = "terminates: no epoch of it comes any more, and nothing is left to stop; whoever drives it publishes"
+    assert (1, True) == (answer.code, said in answer.err)
+
+
+def test_drain_of_a_run_whose_driver_was_killed_waits_for_nobody(shell: CommandLine) -> None:
+    shell.run(COUNTED, "dead", *params(shell), ITERATION_CRASH_POINT="epoch_written@1:kill")
+
+    answer = shell.call("stop", "dead", "--drain")
+
+    said = "run dead is to drain, and nobody drives it: the next epoch that somebody runs is its last\n"
+    assert (0, said, "") == (answer.code, answer.out, answer.err)
+
+
 def test_run_whose_driver_was_killed_is_stopped_at_once_where_it_is_durable(shell: CommandLine) -> None:
     killed = shell.run(COUNTED, "killed", *params(shell), ITERATION_CRASH_POINT="epoch_written@2:kill")
     assert -signal.SIGKILL == killed.code
@@ -197,7 +217,7 @@ def test_checkpoint_that_waits_ends_where_the_run_is_stopped(shell: CommandLine)
 
     answer = answer_of(waiting)
 
-    assert "the next epoch of idle that aligns gets a checkpoint\n" == said
+    assert "the next epoch of idle that aligns gets a checkpoint, once somebody drives the run\n" == said
     run_id = shell.call("show", "idle", "--json").json["run"]["run_id"]
     sentence = "error: run idle is STOPPED without the checkpoint that was asked for, see: iteration show "
     assert (1, f"{sentence}{run_id}\n") == (answer.code, answer.err)

@@ -32,7 +32,7 @@ class DeliveringParams:
 
 
 class SteeredSink(JsonLinesSink):
-    """JSON lines, in a folder on the desk; told to `forget`, it returns no JSON."""
+    """JSON lines, in a folder on the desk; told to `forget`, it returns no JSON, and to `garble`, fails in no text."""
 
     def __init__(self, params: DeliveringParams) -> None:
         super().__init__(Path(params.desk) / params.name)
@@ -43,6 +43,8 @@ class SteeredSink(JsonLinesSink):
 
     def prepare(self, transaction: SinkTransaction, publication: Publication) -> Mapping[str, object]:
         obey(self.desk, f"prepare {transaction.epoch}")
+        if is_asked(Path(self.desk) / "garble", f"prepare {transaction.epoch}"):
+            raise ValueError("no such file: caf\udce9\0")  # half a surrogate pair, as Python has file names, and a NUL
         prepared = super().prepare(transaction, publication)
         is_forgotten = is_asked(Path(self.desk) / "forget", f"prepare {transaction.epoch}")
         return {**prepared, "of": {transaction.output}} if is_forgotten else prepared  # a set is no JSON

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from iteration_lib.cli.options import command_to_drive, params_of
 from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
@@ -29,7 +32,7 @@ from iteration_lib.protocol.status import AttemptOutcome, RunStatus
 from iteration_lib.stopping import wait_for_stop
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import AttemptRecord
-from tests.driven_in_memory import SOURCE, InMemory
+from tests.driven_in_memory import KEY, SOURCE, InMemory
 from tests.protocol_script import FIRST, resumes, stops
 
 MOVED = SOURCE.replace(
@@ -325,3 +328,44 @@ def test_state_location_with_a_password_is_refused_and_the_password_told_to_nobo
 def test_number_of_epochs_that_is_none_is_refused_by_its_name(epochs: object) -> None:
     with pytest.raises(ParameterError, match=r"'max_epochs' is .*; it is a whole number from 1 to 2147483647"):
         max_epochs_of({"max_epochs": epochs})
+
+
+KEEPING_BEST = SOURCE.replace(
+    "params=Params)", 'params=Params, checkpointing=Checkpointing(retain_best=3, retain_metric="loss"))'
+).replace("from iteration_lib import Iteration,", "from iteration_lib import Checkpointing, Iteration,")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"retain_best": 5}, None), ({"retain_metric": None}, "retain_metric"), ({"every_epochs": 0}, "every_epochs")],
+    ids=["fits what is declared", "does not", "never does"],
+)
+def test_checkpointing_is_checked_with_what_the_iteration_declares_before_the_run_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, object], said: str | None
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration(KEEPING_BEST)
+
+    refused = pytest.raises(ParameterError, match=said) if said is not None else nullcontext()
+    with refused:
+        bench.open(checkpointing=given)
+
+    assert (said is None) == (bench.store.find_run(KEY) is not None)
+
+
+def test_command_that_drives_a_run_says_which_parameters_it_has_none_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would be what the iteration declares, and the run another one."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory(tmp_path)
+    bench.write_input()
+    bench.write_iteration(SOURCE.replace("max_epochs: int = 3", "max_epochs: int | None = 3"))
+    bench.open(max_epochs=None)
+
+    params = params_of(tuple(shlex.split(command_to_drive(bench.run))[6::2]))
+
+    assert {"input": str(bench.input), "broken": str(tmp_path / "broken"), "max_epochs": ""} == params
+    assert bench.run == bench.open(**params)

@@ -47,18 +47,23 @@ def test_run_whose_attempt_has_ended_is_not_driven() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "where"),
+    ("events", "late_seconds", "where"),
     [
-        (IN_PROGRESS, "epoch 0 is in progress, driven by "),
-        (HELD, "epoch 1 waits for checkpoint 1, driven by "),
-        ((*HELD, FIRST.ends()), "epoch 1 is in progress, and nobody drives it"),
+        (IN_PROGRESS, 0.0, "epoch 0 is in progress, driven by "),
+        (IN_PROGRESS, LEASE_SECONDS, "epoch 0 is in progress, and nobody drives it"),
+        (HELD, 0.0, "epoch 1 waits for checkpoint 1, driven by "),
+        ((*HELD, FIRST.ends()), 0.0, "epoch 1 is in progress, and nobody drives it"),
     ],
-    ids=["in progress", "held", "held, and left"],
+    ids=["in progress", "its lease is over", "held", "held, and left"],
 )
-def test_who_waits_for_a_run_to_drain_is_told_where_it_is(events: tuple[Event, ...], where: str) -> None:
-    store = MemoryStore(ToldClock())
+def test_who_waits_for_a_run_to_drain_is_told_where_it_is(
+    events: tuple[Event, ...], late_seconds: float, where: str
+) -> None:
+    clock = ToldClock()
+    store = MemoryStore(clock)
     run_id = added(store)
     Coordinator(store).apply(run_id, *events, drains())
+    clock.seconds += late_seconds
     run, (asked,) = find_run(store, run_id), store.list_stops(run_id)
     told: list[str] = []
 

@@ -39,15 +39,27 @@ def test_two_effects_have_two_ids() -> None:
     assert 12 == len(ids)
 
 
-@pytest.mark.parametrize("effect", [None, {}, {"loss": 0.5, "files": ["a"], "nested": {"x": None}}], ids=str)
+@pytest.mark.parametrize(
+    "effect", [None, {}, {"loss": 0.5, "files": ["a"], "nested": {"x": None}}, {r"\u0000": r"\\u0000"}], ids=str
+)
 def test_mapping_of_plain_values_or_nothing_is_kept_as_it_is(effect: object) -> None:
     assert effect == _checked(LISTENER, effect)
 
 
 @pytest.mark.parametrize(
     "effect",
-    [3, "text", ["list"], {"x": object()}, {"x": math.nan}, {"x": math.inf}, {"x": "NUL \0"}],
-    ids=["a number", "a text", "a list", "an object", "NaN", "infinity", "NUL"],
+    [
+        3,
+        "text",
+        ["list"],
+        {"x": object()},
+        {"x": math.nan},
+        {"x": math.inf},
+        {"x": "NUL \0"},
+        {"\\\0": 1},
+        {"x": "caf\udce9"},
+    ],
+    ids=["a number", "a text", "a list", "an object", "NaN", "infinity", "NUL", "NUL in a name", "half of a pair"],
 )
 def test_what_no_database_keeps_is_refused_with_the_listeners_name(effect: object) -> None:
     with pytest.raises(OperatorResultError, match="'heard' returned"):

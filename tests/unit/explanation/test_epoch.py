@@ -11,7 +11,7 @@ from iteration_lib.explanation.epoch import explain_epoch
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.status import UnalignedBy
 from tests.protocol_script import FIRST, SECOND, Sender, aborts, claim, deletes, part, prepared, resumes, stops
-from tests.told_history import FELL_BACK, at, told
+from tests.told_history import FELL_BACK, at, older, told
 
 WHO = "process 7 on here"
 
@@ -198,7 +198,8 @@ LEFT = (
     (claim(max_pending=2), FIRST.opens(0), FIRST.switches(0)),
     (FIRST.marks(0, part("x"), part("y", 0, 2, total=4)),),
 )
-VOIDED = "a durable edge of 'y', buckets 0 to 1 of 4, was voided when attempt 2 went on with other operators"
+VOIDED = "a durable edge of 'y', buckets 0 to 1 of 4, was voided when attempt 2 took the run, "
+OF_OTHERS = f"{VOIDED}with other operators, or by --ignore-edges"
 
 
 def of_edges(history: RunHistory, epoch: int, *, token: int) -> list[str]:
@@ -210,7 +211,7 @@ def test_epoch_says_which_edges_did_not_fit_other_operators() -> None:
 
     assert [
         "operator 'x' was not run: attempt 1 had left a durable edge of it, all of it",
-        VOIDED,
+        OF_OTHERS,
     ] == of_edges(history, 0, token=2)
 
 
@@ -224,7 +225,27 @@ def test_epoch_says_so_also_where_the_attempt_with_other_operators_opened_none()
         (third.opens(0),),
     )
 
-    assert VOIDED == of_edges(history, 0, token=3)[-1]
+    assert OF_OTHERS == of_edges(history, 0, token=3)[-1]
+
+
+def test_epoch_says_which_edges_a_person_ignored() -> None:
+    history = told(*LEFT, (claim(2, takeover=True, ignore_edges=True),), (SECOND.opens(0),))
+
+    x = VOIDED.replace("'y', buckets 0 to 1 of 4", "'x', all of it")
+    assert [f"{x}by --ignore-edges", f"{VOIDED}by --ignore-edges"] == of_edges(history, 0, token=2)
+
+
+def test_epoch_says_which_edges_were_voided_also_when_a_fallback_gave_up_what_was_before_it() -> None:
+    history = told(
+        (claim(max_pending=2), *FIRST.passes(0, 1), *FIRST.passes(1, 2), FIRST.opens(2), FIRST.switches(2)),
+        (FIRST.marks(2, part("x"), part("y", 0, 2, total=4)),),
+        (claim(2, takeover=True),),
+        (SECOND.changes("x", "y", kept=("x",)),),
+        (SECOND.opens(2),),
+        (claim(3, takeover=True), Sender(3, 3).falls_back(older(1, 0))),
+    )
+
+    assert OF_OTHERS == of_edges(history, 2, token=2)[-1]
 
 
 def test_edge_of_a_later_epoch_was_not_voided_for_other_operators() -> None:

@@ -138,9 +138,16 @@ def test_abort_of_a_checkpoint_that_is_neither_there_nor_next_is_refused(checkpo
 TERMINATING = started(*FIRST.passes(0, 1, records=0))
 
 
-@pytest.mark.parametrize("state", [TERMINATING, play(TERMINATING, FIRST.publishes())], ids=["terminating", "finished"])
-def test_run_that_takes_no_checkpoint_any_more_has_no_next_one_to_abort(state: RunState) -> None:
-    assert isinstance(refusal(state, aborts(2)), RunFinishedError)
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [(TERMINATING, "terminates: no epoch"), (play(TERMINATING, FIRST.publishes()), "is finished; nothing is left")],
+    ids=["terminating", "finished"],
+)
+def test_run_that_takes_no_checkpoint_any_more_has_no_next_one_to_abort(state: RunState, said: str) -> None:
+    error = refusal(state, aborts(2))
+
+    assert isinstance(error, RunFinishedError)
+    assert f"run {state.run_id} {said}" in str(error)
     assert () == commands_of(state, aborts(1))
 
 
