@@ -62,6 +62,15 @@ def without_user(text: str) -> str:
     return _USER.sub("***", text)
 
 
+def say(error: BaseException) -> str:
+    """Return what kind of an error it is and what it says: a user's may fail even in that."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - the border to the user's code
+        said = ""
+    return f"{type(error).__name__}: {said}".removesuffix(": ")
+
+
 class IterationError(Exception):
     """Root of every error that this project raises.
 

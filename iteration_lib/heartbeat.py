@@ -16,6 +16,8 @@ from iteration_lib.errors import IterationError
 
 _logger = logging.getLogger(__name__)
 
+_JOIN_SECONDS = 10.0
+
 
 class Heartbeat:
     """Calls `renew` at an interval until it answers False; then calls what was asked for, once."""
@@ -45,15 +47,19 @@ class Heartbeat:
 
     def __enter__(self) -> Self:
         """Start beating."""
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # an interrupt: nobody would stop it
+            self.stop()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop, and wait for a beat under way."""
+        """Stop, and wait a moment for a beat under way: what it calls may hang with what ran the operators."""
         self.stop()
-        self._thread.join()
+        self._thread.join(_JOIN_SECONDS)
 
     def stop(self) -> None:
         """Conclude nothing more: whoever says its last word must not take its own end for a takeover."""

@@ -1,15 +1,19 @@
-"""How is a program told to end in order, so that it hears a signal and not a `sys.exit` in a user's code?
+"""How is a program told to end in order, so that it hears a signal and not what a user's own code raises?
 
 Executors import this as well: it needs no other library.
 """
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from typing import NoReturn
 
 from iteration_lib.clock import SystemClock
 
 TERMINATED_EXIT_CODE = 143  # of a program that SIGTERM ends
+
+# What a user's function may raise; all else (an interrupt, a task's timeout) comes from outside, but for ToldToEnd.
+RAISED_BY_USERS = (Exception, SystemExit, CancelledError)
 
 
 class ToldToEnd(SystemExit):

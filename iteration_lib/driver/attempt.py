@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from iteration_lib.coordinator import Coordinator, Publish
 from iteration_lib.driver.keepable import printable
-from iteration_lib.errors import IterationError, OperatorError, RunStoppedError, SupersededError
+from iteration_lib.errors import IterationError, OperatorError, RunStoppedError, SupersededError, say
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import AttemptEnded, AttemptOpened
@@ -147,17 +147,17 @@ def open_attempt(
         heartbeat=heartbeat,
     )
     _logger.info("event=attempt_opened run_id=%s token=%s", run_id, attempt.fencing_token)
-    with heartbeat:
-        try:
+    try:
+        with heartbeat:
             yield attempt
-        except SupersededError:
-            raise
-        except BaseException as err:
-            if heartbeat.is_superseded:
-                raise SupersededError(run_id=run_id, held=attempt.fencing_token, current=None) from err
-            if not attempt.has_ended:
-                _end_after(attempt, err)
-            raise
+    except SupersededError:
+        raise
+    except BaseException as err:
+        if heartbeat.is_superseded:
+            raise SupersededError(run_id=run_id, held=attempt.fencing_token, current=None) from err
+        if not attempt.has_ended:
+            _end_after(attempt, err)
+        raise
     if not attempt.has_ended:
         attempt.end(AttemptOutcome.RELEASED)
 
@@ -172,7 +172,7 @@ def _end_after(attempt: Attempt, err: BaseException) -> None:
     if is_interrupt:
         outcome, reason = AttemptOutcome.RELEASED, "interrupted"
     else:
-        outcome, reason = AttemptOutcome.FAILED, str(err) or type(err).__name__
+        outcome, reason = AttemptOutcome.FAILED, str(err) if isinstance(err, IterationError) else say(err)
         if isinstance(err, OperatorError):
             failed = FailedOperator(operator_id=err.operator_id, epoch=NO_EPOCH if err.epoch is None else err.epoch)
     is_lost = False

@@ -27,7 +27,7 @@ from iteration_lib.driver.epoch import EpochResult
 from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.sinks import Key, Sinks
 from iteration_lib.driver.upload import Uploads
-from iteration_lib.errors import CheckpointFailedError, ProtocolViolationError, SupersededError
+from iteration_lib.errors import ProtocolViolationError, SupersededError
 from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointTriggered, EpochOpened, SubtasksAligned
@@ -91,7 +91,8 @@ class Boundary:
         aligned = SubtasksAligned(
             **self._attempt.guard, epoch=epoch, reports=result.reports, metrics=result.metrics, seconds=result.seconds
         )
-        self.state = self._attempt.apply(*self._uploads.expired(), aligned, *follow)
+        with self._uploads.expiring() as expired:
+            self.state = self._attempt.apply(*expired, aligned, *follow)
         self._uploads.check(self.state)
         while (held := self.state.epoch_state(epoch)) is not None and held.is_held:
             self.state = self._uploads.wait()
@@ -141,8 +142,7 @@ class Boundary:
         self.state = self._uploads.wait_for_all(self.state)
         self._announce()
         if self.state.last_durable_epoch < epoch:
-            reason = "its checkpoint was aborted"
-            raise CheckpointFailedError(self.state.run_id, epoch, reason)
+            raise self._uploads.error_of(self.state, self._last_checkpoint_id)
         if self.state.asked_to is StopKind.STOP:
             self._context.crash_plan.reach(CrashPoint.STOP_REACHED, epoch)
         return self.state
@@ -175,9 +175,9 @@ class Boundary:
         """Note when the process is told to end; from then on its grace period runs."""
         try:
             yield
-        except SystemExit as told:
+        except ToldToEnd as told:
             if self._told_seconds is None:
-                known = told.told_seconds if isinstance(told, ToldToEnd) else None
+                known = told.told_seconds
                 self._told_seconds = self._context.clock.monotonic_seconds() if known is None else known
             raise
 
@@ -186,7 +186,9 @@ class Boundary:
         """Wait for what is pending when an error passes: the error of one epoch takes nothing from those before it."""
         try:
             yield
-        except Exception:
+        except (ToldToEnd, KeyboardInterrupt):
+            raise
+        except BaseException:
             self._uploads.wait_for_pending()
             raise
 

@@ -150,7 +150,9 @@ class Edges:
         """
         try:
             yield
-        except (SystemExit, KeyboardInterrupt):
+        except Exception:
+            raise
+        except BaseException:  # nobody's error: a signal, an interrupt, the timeout of a task
             try:
                 self._hear_of_end()
                 leave_what_is_computed()

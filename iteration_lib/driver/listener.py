@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, cast
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.blame import in_epoch
 from iteration_lib.driver.keepable import as_json
-from iteration_lib.errors import OperatorFailedError, OperatorResultError
-from iteration_lib.interrupt import ToldToEnd
+from iteration_lib.errors import OperatorFailedError, OperatorResultError, say
+from iteration_lib.interrupt import RAISED_BY_USERS, ToldToEnd
 from iteration_lib.model.listener import Listener, ListenerEvent
 from iteration_lib.protocol.event import ListenerNotified
 from iteration_lib.protocol.state import NO_EPOCH
@@ -78,9 +78,8 @@ class Listeners:
             effect = listener.function(**{name: known[name] for name in listener.injected})
         except ToldToEnd:
             raise
-        except (Exception, SystemExit) as err:  # the border to the user's code: whatever it raises
-            cause = f"{type(err).__name__}: {err}".strip(": ")
-            raise OperatorFailedError(operator_id=listener.listener_id, epoch=epoch, cause=cause) from err
+        except RAISED_BY_USERS as err:  # the border to the user's code: whatever it raises
+            raise OperatorFailedError(operator_id=listener.listener_id, epoch=epoch, cause=say(err)) from err
         self._context.crash_plan.reach(CrashPoint.LISTENER_CALLED, epoch)
         return ListenerNotified(
             **self._context.attempt.guard,
@@ -110,6 +109,6 @@ def _checked(listener: Listener, effect: object) -> Mapping[str, object] | None:
         raise OperatorResultError(operator_id=listener.listener_id, problem=problem)
     try:
         return cast("Mapping[str, object]", as_json(dict(effect)))
-    except (TypeError, ValueError) as err:
+    except (TypeError, ValueError, RecursionError) as err:
         problem = f"returned what cannot be kept ({err}); return a mapping of plain values, or nothing"
         raise OperatorResultError(operator_id=listener.listener_id, problem=problem) from err

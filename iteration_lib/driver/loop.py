@@ -22,7 +22,7 @@ from iteration_lib.driver.loop_epoch import LoopEpoch, Pass
 from iteration_lib.driver.publish import write_output
 from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.driver.sweep import sweep_scratch
-from iteration_lib.errors import IterationError, OperatorError, RunStoppedError, SupersededError
+from iteration_lib.errors import IterationError, OperatorError, RunStoppedError, SupersededError, say
 from iteration_lib.model.loop import BODY
 from iteration_lib.model.operator import Kind
 from iteration_lib.protocol.state import CRITERIA
@@ -75,18 +75,25 @@ def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
     """
     try:
         with boundary.settling():
-            yield
-            if boundary.state.status is RunStatus.RUNNING:
-                boundary.leave()
-                context.attempt.end(AttemptOutcome.RELEASED, reason="its loop was left")
+            try:
+                yield
+            except GeneratorExit:  # the block is in a generator of the script's, which was closed: left as by `break`
+                _leave(context, boundary)
+                raise
+            _leave(context, boundary)
     except Exception as err:  # the border to the user's code: whatever the body raises
         if isinstance(err, IterationError) and not _is_of_another_run(err, context, boundary):
             raise
         if not context.attempt.heartbeat.is_superseded:
             with suppress(IterationError):  # the script's error is the one to show
-                reason = f"{type(err).__name__}: {err}".removesuffix(": ")
-                context.attempt.end(AttemptOutcome.FAILED, reason=reason)
+                context.attempt.end(AttemptOutcome.FAILED, reason=say(err))
         raise
+
+
+def _leave(context: RunContext, boundary: Boundary) -> None:
+    if boundary.state.status is RunStatus.RUNNING:
+        boundary.leave()
+        context.attempt.end(AttemptOutcome.RELEASED, reason="its loop was left")
 
 
 def _is_of_another_run(err: IterationError, context: RunContext, boundary: Boundary) -> bool:

@@ -24,8 +24,9 @@ from iteration_lib.errors import (
     StateCorruptedError,
     StateLocationError,
     UsageError,
+    say,
 )
-from iteration_lib.interrupt import ToldToEnd
+from iteration_lib.interrupt import RAISED_BY_USERS, ToldToEnd
 from iteration_lib.protocol.event import Committable, CommittablesCommitted
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus
@@ -84,7 +85,7 @@ def names_of(sink: Sink, output: str) -> tuple[str, ...]:
         return (describe_sink(sink), *older)
     except (SinkTargetError, ToldToEnd):
         raise
-    except (Exception, SystemExit) as err:  # the border to the user's code: whatever a sink raises
+    except RAISED_BY_USERS as err:  # the border to the user's code: whatever a sink raises
         raise _failure(sink, output, "describe", err) from err
 
 
@@ -262,7 +263,7 @@ def _named(sink: object, output: str, method: str) -> Iterator[None]:
         yield
     except (SinkTargetError, StateLocationError, StateCorruptedError, ProtocolViolationError, ToldToEnd):
         raise
-    except (Exception, SystemExit) as err:  # the border to the user's code: whatever a sink raises
+    except RAISED_BY_USERS as err:  # the border to the user's code: whatever a sink raises
         if type(err) is UsageError:  # of the target too, in the sink's own words
             raise
         raise _failure(sink, output, method, err) from err
@@ -270,4 +271,4 @@ def _named(sink: object, output: str, method: str) -> Iterator[None]:
 
 def _failure(sink: object, output: str, method: str, err: BaseException) -> SinkTargetError:
     target, problem = f"the {type(sink).__name__} of output {output!r}", f"failed in {method}"
-    return SinkTargetError(target, f"{problem} ({type(err).__name__}: {err})")
+    return SinkTargetError(target, f"{problem} ({say(err)})")

@@ -26,6 +26,7 @@ from iteration_lib.errors import (
     ProtocolViolationError,
     SinkTargetError,
     SupersededError,
+    say,
 )
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.alignment import has_failed
@@ -59,7 +60,7 @@ class Uploads:
         self._attempt = context.attempt
         self._uploads: list[_Upload] = []
         self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
-        self._failure: Exception | None = None  # of the checkpoint that was declined last
+        self._failures: dict[int, Exception] = {}  # why checkpoints were declined here
         self._error: BaseException | None = None  # the first that left a checkpoint pending
 
     @contextmanager
@@ -90,8 +91,8 @@ class Uploads:
         jobs = [upload.job for upload in self._uploads]
         self._context.background.wait(jobs, timeout_seconds=_POLL_SECONDS)
         self._raise_errors()
-        expired = self.expired()
-        return self._attempt.apply(*expired) if expired else self._attempt.look()
+        with self.expiring() as expired:
+            return self._attempt.apply(*expired) if expired else self._attempt.look()
 
     def wait_for_all(self, state: RunState) -> RunState:
         """Wait until what is being written is, and what became durable is committed.
@@ -161,11 +162,17 @@ class Uploads:
         ]
         self._forget(given_up)
         if has_failed(state):
-            failure = self._failure
-            if isinstance(failure, IterationError):
-                raise failure
-            reason = str(failure) if failure is not None else "its checkpoint took too long"
-            raise CheckpointFailedError(state.run_id, state.last_durable_epoch + 1, reason) from failure
+            raise self.error_of(state, max(self._failures, default=None))
+
+    def error_of(self, state: RunState, checkpoint_id: int | None) -> IterationError:
+        """Return what tells why a checkpoint failed; one that nothing befell here was aborted by somebody else."""
+        failure = self._failures.get(checkpoint_id) if checkpoint_id is not None else None
+        if isinstance(failure, IterationError):
+            return failure
+        reason = say(failure) if failure is not None else "its checkpoint was aborted"
+        error = CheckpointFailedError(state.run_id, state.last_durable_epoch + 1, reason)
+        error.__cause__ = failure
+        return error
 
     def _raise_errors(self) -> None:
         ended = [upload for upload in self._uploads if upload.job.done()]
@@ -174,18 +181,18 @@ class Uploads:
             self._error = self._error or upload.job.exception()
             upload.job.result()
 
-    def expired(self) -> list[CheckpointDeclined]:
-        """Return what declines the checkpoints that have taken too long; a job that hangs is left to itself.
+    @contextmanager
+    def expiring(self) -> Iterator[list[CheckpointDeclined]]:
+        """Give what declines the checkpoints that have taken too long; then a job that hangs is left to itself.
 
         To let the sinks commit may take as long again.
         """
         writing = [upload for upload in self._uploads if not upload.job.done()]
         late = [upload for upload in writing if self._is_late(self._since(upload))]
+        yield [
+            self._expiry(upload.snapshot) for upload in late if upload.snapshot.checkpoint_id not in self._committing
+        ]
         self._forget(late)
-        declined = [upload for upload in late if upload.snapshot.checkpoint_id not in self._committing]
-        if declined:
-            self._failure = None  # of an earlier one, which was tolerated
-        return [self._expiry(upload.snapshot) for upload in declined]
 
     def forget_all(self) -> None:
         """Leave what is being written to itself, and time it no more: the attempt's epochs are over."""
@@ -200,7 +207,6 @@ class Uploads:
         """Decline a checkpoint whose time is over, also while the driver looks at nothing: in a long operator, say."""
         if snapshot.checkpoint_id in self._committing:
             return
-        self._failure = None  # of an earlier one, which was tolerated
         try:
             self._attempt.apply(self._expiry(snapshot))
         except IterationError as err:  # the driver declines it, or hears of it, at its own next step
@@ -213,6 +219,8 @@ class Uploads:
         return self._context.clock.monotonic_seconds() - started_seconds >= self._context.policy.timeout_seconds
 
     def _expiry(self, snapshot: Snapshot) -> CheckpointDeclined:
+        late = CheckpointFailedError(self._attempt.run_id, snapshot.epoch, "its checkpoint took too long")
+        self._failures[snapshot.checkpoint_id] = late
         return CheckpointDeclined(
             **self._attempt.guard,
             checkpoint_id=snapshot.checkpoint_id,
@@ -228,16 +236,13 @@ class Uploads:
         except _ENDS_THE_ATTEMPT:
             raise
         except (IterationError, OSError) as err:
-            self._failure = err
             return self._decline(snapshot, err)
         self._context.crash_plan.reach(CrashPoint.MANIFEST_WRITTEN, snapshot.epoch)
         if self._is_late(started_seconds):
-            self._failure = None
             return self._attempt.apply(self._expiry(snapshot))
         try:
             state = self._attempt.apply(acknowledged, publish=self._sinks.publish)
         except SinkTargetError as refused:  # of a table in the store's database: nothing was stored, nothing shows
-            self._failure = refused
             return self._decline(snapshot, refused)
         self._committing[snapshot.checkpoint_id] = self._context.clock.monotonic_seconds()
         self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
@@ -246,7 +251,8 @@ class Uploads:
         return state
 
     def _decline(self, snapshot: Snapshot, err: Exception) -> RunState:
-        reason = printable(str(err)) or type(err).__name__
+        self._failures[snapshot.checkpoint_id] = err
+        reason = printable(str(err) if isinstance(err, IterationError) else say(err))
         _logger.warning(
             "event=checkpoint_declined run_id=%s checkpoint_id=%s error=%s",
             self._attempt.run_id,

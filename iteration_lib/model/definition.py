@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from iteration_lib.errors import IterationNotFoundError
-from iteration_lib.interrupt import ToldToEnd
+from iteration_lib.errors import IterationNotFoundError, say
+from iteration_lib.interrupt import RAISED_BY_USERS, ToldToEnd
 from iteration_lib.model.carry import user_name
 from iteration_lib.model.code import code_digest, code_digest_with_names
 from iteration_lib.model.graph import Graph
@@ -82,10 +82,8 @@ def load_iteration(reference: str) -> Iteration:
         raise IterationNotFoundError(reference, f"its module needs {err.name!r}, which is not installed") from err
     except ToldToEnd:  # by a signal, while the module was imported
         raise
-    except (Exception, SystemExit) as err:  # the module is the user's, and may raise anything while it is imported
-        raise IterationNotFoundError(
-            reference, f"its module cannot be imported: {type(err).__name__}: {err}; mend it first"
-        ) from err
+    except RAISED_BY_USERS as err:  # the module is the user's, and may raise anything while it is imported
+        raise IterationNotFoundError(reference, f"its module cannot be imported: {say(err)}; mend it first") from err
     found = getattr(module, object_name, None)
     if found is None:
         names = [name for name, value in vars(module).items() if isinstance(value, Iteration)]

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # it has no annotations
 
-from iteration_lib.errors import InputError, OperatorError, OperatorFailedError, OperatorResultError
-from iteration_lib.interrupt import ToldToEnd
+from iteration_lib.errors import InputError, OperatorError, OperatorFailedError, OperatorResultError, say
+from iteration_lib.interrupt import RAISED_BY_USERS, ToldToEnd
 from iteration_lib.model.bucket import Bucket
 from iteration_lib.model.operator import Operator, Pair
 from iteration_lib.runner.pair import STATE, describe_result, half_of, pair_of, split_inputs, state_block
@@ -91,12 +91,11 @@ def user_errors(
         yield
     except (InputError, ToldToEnd):
         raise
-    except (Exception, SystemExit) as err:  # the border to the user's code: whatever it raises
+    except RAISED_BY_USERS as err:  # the border to the user's code: whatever it raises
         if _is_verdict(err, operator) or passes(err):
             raise
-        cause = f"{type(err).__name__}: {err}".strip(": ")
         number = epoch if isinstance(epoch, int) else None
-        raise OperatorFailedError(operator_id=operator.operator_id, epoch=number, cause=cause) from err
+        raise OperatorFailedError(operator_id=operator.operator_id, epoch=number, cause=say(err)) from err
 
 
 def _is_verdict(err: BaseException, operator: Operator) -> bool:

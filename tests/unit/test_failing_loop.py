@@ -6,6 +6,7 @@ A body may drive or read other runs itself, whose operators may be called as its
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -98,7 +99,7 @@ class Script:
     """A loop on a store in memory, whose body raises an error, reports a metric or breaks a variable in epoch 2."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = BuggyStore(SystemClock())
+        self.store = MemoryStore(SystemClock())
         self._settings = Settings(store_url=None, state_uri=str(folder / "state"))
         self.runner_class: type[LateRunner] = LateRunner
         self.when_closed: Callable[[], object] = lambda: None
@@ -106,7 +107,7 @@ class Script:
     def run(
         self,
         *,
-        error: Exception | None = None,
+        error: BaseException | None = None,
         shift: float = 0.0,
         level: float = 1.0,
         max_epochs: int = 9,
@@ -192,6 +193,7 @@ def test_variable_that_cannot_be_computed_is_the_operator_that_failed(script: Sc
 
 def test_bug_that_left_a_checkpoint_pending_comes_again_where_the_script_swallows_it(script: Script) -> None:
     """Else the block would wait for ever for a checkpoint that nobody writes."""
+    script.store = BuggyStore(SystemClock())
     script.store.has_bug = True
 
     with pytest.raises(ZeroDivisionError, match="a bug"):
@@ -235,3 +237,27 @@ def test_run_that_another_attempt_takes_while_the_runner_is_closed_was_left_in_o
 
     assert (AttemptOutcome.RELEASED if error is None else AttemptOutcome.FAILED) is script.attempt.outcome
     assert 2 == len(script.store.list_attempts(script.record.run_id))
+
+
+class SlowStore(MemoryStore):
+    """Takes longer over a checkpoint than an attempt has that was interrupted."""
+
+    def transaction(self, run_id: RunId) -> AbstractContextManager[MemoryTransaction]:
+        """See Store."""
+        if threading.current_thread().name.startswith("checkpoint-"):
+            time.sleep(2.5)
+        return super().transaction(run_id)
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), GeneratorExit()], ids=["exits", "is closed as a generator"])
+def test_script_that_exits_or_is_closed_loses_no_epoch_that_it_has_finished(
+    script: Script, error: BaseException
+) -> None:
+    """Nobody told its process to end, which would have little time."""
+    script.store = SlowStore(SystemClock())
+
+    with pytest.raises(type(error)):
+        script.run(error=error)
+
+    assert (RunStatus.RUNNING, 2) == (script.record.status, script.record.epochs)
+    assert AttemptOutcome.RELEASED is script.attempt.outcome

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from iteration_lib.errors import OutcomeUnknownError
 from iteration_lib.heartbeat import Heartbeat
 
@@ -62,3 +64,37 @@ def test_thread_beats_until_it_is_refused() -> None:
         assert refused.wait(_DEADLINE_SECONDS)
 
     assert ([], True) == (list(answers), heartbeat.is_superseded)
+
+
+def test_interrupt_while_the_thread_starts_leaves_none_that_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would renew the lease of an attempt that has ended, for as long as the process lives."""
+    begin = threading.Thread.start
+
+    def be_interrupted(thread: threading.Thread) -> None:
+        begin(thread)
+        raise KeyboardInterrupt
+
+    heartbeat = Heartbeat(renew=lambda: True, interval_seconds=0.001)
+    monkeypatch.setattr(threading.Thread, "start", be_interrupted)
+
+    with pytest.raises(KeyboardInterrupt), heartbeat:
+        pass
+
+    heartbeat._thread.join(_DEADLINE_SECONDS)
+    assert not heartbeat._thread.is_alive()
+
+
+def test_beat_that_hangs_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it calls may wait for a Spark that does not answer."""
+    monkeypatch.setattr("iteration_lib.heartbeat._JOIN_SECONDS", 0.01)
+    begun, answered = threading.Event(), threading.Event()
+
+    def hang() -> bool:
+        begun.set()
+        return answered.wait(_DEADLINE_SECONDS)
+
+    with Heartbeat(renew=hang, interval_seconds=0.001):
+        begun.wait(_DEADLINE_SECONDS)
+
+    assert not answered.is_set()
+    answered.set()

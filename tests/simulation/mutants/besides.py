@@ -97,7 +97,7 @@ BESIDES = (
         name="attempt does not wait for its last checkpoint",
         rule="I6",
         file=_UPLOAD,
-        old="        while state.pending or (state.uncommitted and self._uploads):\n",
+        old="        while self._uploads and (state.pending or state.uncommitted):\n",
         new="        while state.pending and state.epochs and state.epochs[-1].decision is None:\n",
     ),
     Mutant(

@@ -130,8 +130,8 @@ SINKS = (
             ("driver/publish.py", "    state = Sinks(context).commit(state)\n", ""),
             (
                 _UPLOAD,
-                "        while state.pending or (state.uncommitted and self._uploads):\n",
-                "        while state.pending:\n",
+                "        while self._uploads and (state.pending or state.uncommitted):\n",
+                "        while self._uploads and state.pending:\n",
             ),
             (_UPLOAD, "        if state.uncommitted:\n", "        if not state.sinks:\n"),
             ("store/memory_write.py", 'refuse_if(None in [row["committed_at"]', 'refuse_if(1 in [row["committed_at"]'),
@@ -141,7 +141,7 @@ SINKS = (
         name="attempt ends before its sinks have committed",
         rule="I19",
         file=_UPLOAD,
-        old="        while state.pending or (state.uncommitted and self._uploads):\n",
-        new="        while state.pending:\n",
+        old="        while self._uploads and (state.pending or state.uncommitted):\n",
+        new="        while self._uploads and state.pending:\n",
     ),
 )
