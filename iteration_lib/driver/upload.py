@@ -162,14 +162,14 @@ class Uploads:
         ]
         self._forget(given_up)
         if has_failed(state):
-            raise self.error_of(state, max(self._failures, default=None))
+            raise self.error_of(state, max(self._failures, default=0), otherwise="too many of its checkpoints failed")
 
-    def error_of(self, state: RunState, checkpoint_id: int | None) -> IterationError:
-        """Return what tells why a checkpoint failed; one that nothing befell here was aborted by somebody else."""
-        failure = self._failures.get(checkpoint_id) if checkpoint_id is not None else None
+    def error_of(self, state: RunState, checkpoint_id: int, *, otherwise: str) -> IterationError:
+        """Return what tells why a checkpoint failed; `otherwise` is for one that nothing befell here."""
+        failure = self._failures.get(checkpoint_id)
         if isinstance(failure, IterationError):
             return failure
-        reason = say(failure) if failure is not None else "its checkpoint was aborted"
+        reason = say(failure) if failure is not None else otherwise
         error = CheckpointFailedError(state.run_id, state.last_durable_epoch + 1, reason)
         error.__cause__ = failure
         return error
