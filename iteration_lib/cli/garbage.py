@@ -13,7 +13,7 @@ from iteration_lib.cli.person import this_person
 from iteration_lib.cli.waiting import waiting_outputs
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError, UsageError
-from iteration_lib.garbage import Fate, collect_garbage
+from iteration_lib.garbage import Fate, check_whole, collect_garbage
 from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.policy import CheckpointPolicy
@@ -90,15 +90,15 @@ def _collect(store: StoreWithHistory, run: RunRecord, *, dry_run: bool) -> Json:
     policy = attempts[-1].policy if attempts else CheckpointPolicy()
     coordinator = Coordinator(store)
     answer: Json = {"run_id": run.run_id, "run_key": run.run_key, "status": run.status.value}
-    choose = coordinator.discardable if dry_run else coordinator.discard
+    is_deleted = run.status is RunStatus.DELETED
     try:
-        discarded = choose(run.run_id, policy)
+        discarded = coordinator.discardable(run.run_id, policy)
+        if discarded:
+            check_whole(store, run, is_deleted=is_deleted, as_discarded=frozenset(discarded))
+        if discarded and not dry_run:
+            discarded = coordinator.discard(run.run_id, policy)
         collected = collect_garbage(
-            store,
-            run,
-            dry_run=dry_run,
-            is_deleted=run.status is RunStatus.DELETED,
-            as_discarded=frozenset(discarded),
+            store, run, dry_run=dry_run, is_deleted=is_deleted, as_discarded=frozenset(discarded)
         )
     except IterationError as err:
         return {**answer, "problem": str(err)}

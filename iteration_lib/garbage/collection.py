@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from iteration_lib.driver.publish import POINTER
 from iteration_lib.driver.sweep import FRESH_STATE, RUNNER_SCRATCH
-from iteration_lib.errors import StateLocationError
+from iteration_lib.errors import StateCorruptedError, StateLocationError
 from iteration_lib.garbage.judgement import Fate, JudgedFile, References, judge_files, writer_of
 from iteration_lib.garbage.references import read_references
 from iteration_lib.state.location import StateLocation
@@ -22,9 +23,13 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """What lies below a run's folder, judged. `left` says by path which garbage could not be removed, and why."""
+    """What lies below a run's folder, judged. `left` says by path which garbage could not be removed, and why.
+
+    `missing` is what is needed and was not there when the files were listed; it may have been written since.
+    """
 
     files: tuple[JudgedFile, ...]
+    missing: frozenset[str] = frozenset()
     left: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -50,7 +55,9 @@ def collect_garbage(
     location = StateLocation(run.state_uri).below(run.run_id)
     listed = location.list_sizes()
     references = read_references(store, run, location, listed, is_deleted=is_deleted, as_discarded=as_discarded)
-    judged = Collection(files=judge_files(listed, references))
+    judged = Collection(
+        files=judge_files(listed, references), missing=references.needed.keys() - listed.keys() - {POINTER}
+    )
     if dry_run:
         return judged
     left = _remove(location, judged)
@@ -65,7 +72,23 @@ def collect_garbage(
         sum(file.size_bytes for file in removed),
         len(left),
     )
-    return Collection(files=judged.files, left=left)
+    return replace(judged, left=left)
+
+
+def check_whole(store: History, run: RunRecord, *, is_deleted: bool, as_discarded: Container[int]) -> None:
+    """Check that all is there that a run needs without some checkpoints, which are its way back as long as it is not.
+
+    Others write and remove meanwhile: what they do is missing in one of two looks at most. Raises as `collect_garbage`,
+    and StateCorruptedError for a file that is missing.
+    """
+    missing: frozenset[str] | None = None
+    for _ in range(2):
+        look = collect_garbage(store, run, dry_run=True, is_deleted=is_deleted, as_discarded=as_discarded)
+        missing = look.missing if missing is None else missing & look.missing
+        if not missing:
+            return
+    path = StateLocation(run.state_uri).below(run.run_id).path(min(missing or ()))
+    raise StateCorruptedError(path, "is missing", way_out="nothing was discarded")
 
 
 def _remove(location: StateLocation, judged: Collection) -> dict[str, str]:

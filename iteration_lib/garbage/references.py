@@ -90,10 +90,9 @@ def read_references(
     run = store.find_run(run.run_id) or run
     operators = store.list_operators(run.run_id)
     pins = store.list_pins(run.run_id)
-    checkpoints, manifests = _read_manifests(store, run, location, frozenset(listed))
     checkpoints = tuple(
         replace(known, status=CheckpointStatus.DISCARDED) if known.checkpoint_id in as_discarded else known
-        for known in checkpoints
+        for known in store.list_checkpoints(run.run_id)
     )
     rows = Rows(
         run=run,
@@ -102,7 +101,7 @@ def read_references(
         operators=operators,
         pins=pins,
         checkpoints=checkpoints,
-        manifests=manifests,
+        manifests=_read_manifests(store, run, location, checkpoints, frozenset(listed)),
     )
     return references_of(rows, is_deleted=is_deleted)
 
@@ -164,10 +163,13 @@ def _add_parts(rows: Rows, *, needed: dict[str, str], let_go: dict[str, str]) ->
 
 
 def _read_manifests(
-    store: History, run: RunRecord, location: StateLocation, listed: frozenset[str]
-) -> tuple[tuple[CheckpointRecord, ...], dict[int, Manifest]]:
+    store: History,
+    run: RunRecord,
+    location: StateLocation,
+    checkpoints: Iterable[CheckpointRecord],
+    listed: frozenset[str],
+) -> dict[int, Manifest]:
     """Read the manifests of all checkpoints that are not discarded, and of those that are as long as they are there."""
-    checkpoints = store.list_checkpoints(run.run_id)
     manifests: dict[int, Manifest] = {}
     for checkpoint in checkpoints:
         is_discarded = checkpoint.status is CheckpointStatus.DISCARDED
@@ -178,7 +180,7 @@ def _read_manifests(
         except StateCorruptedError:
             if not is_discarded and not _is_discarded_now(store, run, checkpoint):
                 raise
-    return checkpoints, manifests
+    return manifests
 
 
 def _is_discarded_now(store: History, run: RunRecord, checkpoint: CheckpointRecord) -> bool:
