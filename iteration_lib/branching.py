@@ -25,11 +25,11 @@ from iteration_lib.config import Settings
 from iteration_lib.driver.restore import read_origin_manifest
 from iteration_lib.errors import (
     IllegalBranchError,
-    IterationError,
     OriginGoneError,
     RunMismatchError,
     RunNotFoundError,
     StateCorruptedError,
+    StateLocationError,
     UsageError,
 )
 from iteration_lib.launch import find_run, max_epochs_of, new_run
@@ -47,7 +47,7 @@ from iteration_lib.protocol.status import CheckpointStatus, RestoreMode
 from iteration_lib.runner.calling import call_source
 from iteration_lib.savepoint import SAVEPOINT_FILE, open_savepoint
 from iteration_lib.saving import checkpoints_with_files, newest_of
-from iteration_lib.state.files import read_whole
+from iteration_lib.state.files import read_if_there, read_whole
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.record import BranchRecord, CheckpointRecord, NewRun, OperatorRecord, Origin, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
@@ -303,10 +303,11 @@ def _find_source(store: StoreWithHistory, request: BranchRequest) -> _Source:
 
 def _is_savepoint(uri: str) -> bool:
     try:
-        read_whole(StateLocation(uri), SAVEPOINT_FILE)
-    except IterationError:
+        return read_if_there(StateLocation(uri), SAVEPOINT_FILE) is not None
+    except StateLocationError as err:
+        if err.is_passing:  # it cannot be known
+            raise
         return False
-    return True
 
 
 def _of_run(store: StoreWithHistory, run: RunRecord, request: BranchRequest, *, checkpoint_id: int | None) -> _Source:

@@ -256,7 +256,7 @@ class StateLocationError(UsageError):
         self.uri = without_user(uri)
         self.problem = without_user(problem)
         self.is_passing = is_passing
-        way_out = "choose another with --state or ITERATION_STATE_URI"
+        way_out = "choose another with --state or ITERATION_STATE_URI, a savepoint's with --to"
         super().__init__(f"state location {self.uri!r} {self.problem}; {way_out}")
 
 
@@ -352,7 +352,7 @@ class CheckpointNotFoundError(UsageError):
         said = f"run {run_id} has no checkpoint {checkpoint_id}; {shown}"
         if 1 <= checkpoint_id <= last:
             said = f"checkpoint {checkpoint_id} of run {run_id} has no files, or none any more; choose another one"
-        super().__init__(f"{said} (see: iteration checkpoints)")
+        super().__init__(f"{said} (see: iteration checkpoints {run_id})")
         self.run_id = run_id
         self.checkpoint_id = checkpoint_id
 

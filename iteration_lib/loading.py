@@ -26,5 +26,5 @@ def load(run: str, *, store: str | None = None) -> Mapping[str, pa.Table]:
     with open_store(read_settings(os.environ, store_url=store)) as opened:
         found = find_run(opened, run)
         if found.outputs is None:
-            raise UsageError(f"run {run!r} is {found.status.value} and has no outputs yet; wait until it is FINISHED")
+            raise UsageError(f"run {run!r} is {found.status.value} and has no outputs before it is FINISHED")
         return read_outputs(opened, found)

@@ -79,7 +79,7 @@ def checkpoint_of(store: History, run: RunRecord, checkpoint: CheckpointRecord) 
     """
     if checkpoint.manifest_path is None or checkpoint.status is CheckpointStatus.DISCARDED:
         problem = f"checkpoint {checkpoint.checkpoint_id} of run {run.run_key!r} is {checkpoint.status.value}"
-        raise UsageError(f"{problem}: it has no files; choose another one (see: iteration checkpoints)")
+        raise UsageError(f"{problem}: it has no files; choose another one (see: iteration checkpoints {run.run_id})")
     location = StateLocation(run.state_uri).below(run.run_id)
     content = read_bytes(location, checkpoint.manifest_path, sha256=str(checkpoint.manifest_sha256))
     found = Manifest.from_bytes(content, path=location.path(checkpoint.manifest_path))

@@ -69,8 +69,9 @@ def newest_of(
 ) -> CheckpointRecord:
     """Return the newest of the checkpoints that are meant; raises UsageError that lists those that are there."""
     if not meant:
-        shown = ", ".join(f"{known.checkpoint_id} (epoch {known.epoch})" for known in there) or "none"
-        raise UsageError(f"run {run.run_key!r} {problem}; it has: {shown}")
+        shown = ", ".join(f"{known.checkpoint_id} (epoch {known.epoch})" for known in there)
+        said = f"{problem}; it has: {shown}" if there else "has no checkpoint with files yet, or none any more"
+        raise UsageError(f"run {run.run_key!r} {said}")
     return meant[-1]
 
 

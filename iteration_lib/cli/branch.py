@@ -76,7 +76,7 @@ def branch(*, checkpoint: str, run_key: str, store_url: str | None, as_json: boo
         print_json(answer)
     else:
         print_fields({**answer, "keeps": ", ".join(found.keeps) if found is not None else ""})
-        click.echo(f"drive it with: {command_to_drive(run)}")
+        click.echo(f"drive it with: {command_to_drive(run, store_url=store_url)}")
 
 
 @click.command()

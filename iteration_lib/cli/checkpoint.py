@@ -31,18 +31,21 @@ def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
     """List a run's checkpoints. It says what they failed of, who pins them, and whether they are safe to delete."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
-        both = [(view.checkpoint_json(known), known) for known in store.list_checkpoints(found.run_id)]
+        both = [
+            (view.checkpoint_json(known), ", ".join(_pinned_by(store, known)))
+            for known in store.list_checkpoints(found.run_id)
+        ]
     if as_json:
         print_json([row for row, _ in both])
     else:
-        shown = [{**row, "pinned_by": ", ".join(_pinned_by(known))} for row, known in both]
+        shown = [{**row, "pinned_by": pinned_by} for row, pinned_by in both]
         columns = [name for name in ("pinned_by", "failure", "reason") if any(row[name] for row in shown)]
         print_table(f"checkpoints of {found.run_key}", shown, (*CHECKPOINT_COLUMNS, "safe_to_delete", *columns))
 
 
-def _pinned_by(checkpoint: CheckpointRecord) -> list[str]:
+def _pinned_by(store: StoreWithHistory, checkpoint: CheckpointRecord) -> list[str]:
     persons = [checkpoint.by_person] if checkpoint.by_person is not None else []
-    return [*(run_id[:8] for run_id in checkpoint.by_branches), *persons]
+    return [*(find_run(store, run_id).run_key for run_id in checkpoint.by_branches), *persons]
 
 
 @click.command()
@@ -136,7 +139,7 @@ def wait_for(
             where = f"checkpoint {found.checkpoint_id} is pending" if found is not None else "none has begun since"
             raise IterationError(
                 f"the checkpoint that was asked for is not completed after {wait_seconds:g} s ({where}); the request "
-                "stays, see: iteration checkpoints"
+                f"stays, see: iteration checkpoints {run.run_id}"
             )
         time.sleep(_POLL_SECONDS)
 

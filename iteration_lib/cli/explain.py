@@ -27,7 +27,7 @@ def explain(run_name: str, store_url: str | None, *, epoch: int | None, as_json:
     print_sentences(f"run {answer['run_key']}: {answer['status']}", answer["because"])
     for known in _listed(answer, "attempts"):
         print_sentences(
-            f"attempt {known['attempt']}, {known['holder']}: {known['outcome'] or 'live'}", known["because"]
+            f"attempt {known['attempt']}, {known['holder']}: {known['outcome'] or 'not ended'}", known["because"]
         )
     for known in _listed(answer, "operators"):
         print_sentences(f"operator {known['operator_id']}: FINISHED", known["because"])

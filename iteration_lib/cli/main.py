@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import click
@@ -23,6 +24,7 @@ from iteration_lib.cli.options import (
     checkpointing_options,
     grace_option,
     params_of,
+    quoted,
     settings_of,
     store_options,
 )
@@ -62,7 +64,8 @@ _logger = logging.getLogger(__name__)
 
 def main() -> None:
     """Run the command line; never returns."""
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - modules of the current folder, as python -m finds them
+    with suppress(FileNotFoundError):  # a folder that is gone
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - modules of the current folder, as python -m finds them
     signal.signal(signal.SIGTERM, end_in_order)
     try:
         _log_as_asked(os.environ.get("ITERATION_LOG_LEVEL") or "WARNING")
@@ -71,16 +74,16 @@ def main() -> None:
         err.show()
         sys.exit(err.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; run the same command again to resume", err=True)
+        click.echo("interrupted", err=True)
         sys.exit(_INTERRUPTED)
-    except SystemExit as err:
-        if err.code == TERMINATED_EXIT_CODE:
-            click.echo("terminated; run the same command again to resume", err=True)
-        raise
     except IterationError as err:
         _logger.info("event=command_failed", exc_info=err)  # with the line of the user's code that raised
         click.echo(f"error: {err}", err=True)
         sys.exit(err.exit_code)
+    except OSError as err:  # of what it prints to, as a full disk
+        _logger.info("event=command_failed", exc_info=err)
+        click.echo(f"error: {err}", err=True)
+        sys.exit(IterationError.exit_code)
     sys.exit(0)
 
 
@@ -146,19 +149,34 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
         checkpointing=checkpointing_of(options),
     )
     engine = Engine(kind=EngineKind(options["runner"]), master=options["master"], parallelism=options["parallelism"])
-    with open_store(settings) as store:
+    with _telling_how_to_resume(), open_store(settings) as store:
         found = open_run(store, settings, request)
         if found.status is RunStatus.FINISHED:
             click.echo(f"run {found.run_key} is finished; nothing to run", err=True)
         else:
             found = _drive(store, settings, found, engine, options)
     if found.status is RunStatus.STOPPED:
-        said = f"run {found.run_key} is stopped; `iteration resume {found.run_key}`, then the same command, goes on"
+        resume = f"`iteration resume {quoted(found.run_key)}`"
+        said = f"run {found.run_key} is stopped; {resume}, then the same command, goes on"
         click.echo(said, err=True)
     if as_json:
         print_json(view.result_json(found))
     else:
         print_fields(view.result_json(found))
+
+
+@contextmanager
+def _telling_how_to_resume() -> Iterator[None]:
+    resume = "run the same command again to resume"
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"interrupted; {resume}", err=True)
+        sys.exit(_INTERRUPTED)
+    except SystemExit as err:
+        if err.code == TERMINATED_EXIT_CODE:
+            click.echo(f"terminated; {resume}", err=True)
+        raise
 
 
 def _drive(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 import click
 
+from iteration_lib.cli.output import answering_alone
 from iteration_lib.config import (
     DEFAULT_TERMINATION_GRACE_SECONDS,
     TERMINATION_GRACE_VARIABLE,
@@ -29,7 +31,8 @@ def store_options(command: F) -> F:
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @wraps(command)
     def decorated(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the command itself
-        command(**options)
+        with answering_alone() if options["as_json"] else nullcontext():
+            command(**options)
 
     return cast("F", decorated)
 
@@ -92,8 +95,14 @@ def params_of(params: tuple[str, ...]) -> dict[str, object]:
     return parsed
 
 
-def command_to_drive(run: RunRecord) -> str:
-    """Return the command that drives a run of an iteration."""
+def quoted(run_key: str) -> str:
+    """Return a run's key as a shell takes it for one word."""
+    return shlex.quote(run_key)
+
+
+def command_to_drive(run: RunRecord, *, store_url: str | None) -> str:
+    """Return the command that drives a run of an iteration; the address of a store may hold a password."""
     given = {"--run-key": [run.run_key], "--param": [f"{k}={'' if v is None else v}" for k, v in run.params.items()]}
     said = (f"{option} {shlex.quote(value)}" for option, values in given.items() for value in values)
-    return f"iteration run {run.reference} {' '.join(said)}"
+    same = "" if store_url is None else ", with the same --store"
+    return f"iteration run {run.reference} {' '.join(said)}{same}"

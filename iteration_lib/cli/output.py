@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 
 import click
 from rich.console import Console
@@ -12,12 +14,21 @@ from rich.text import Text
 
 from iteration_lib.view import Json
 
+_ANSWERS = f"{__name__}.answers"
 _UNFOLDED = 10_000  # characters, more than a row of ours has
+
+
+@contextmanager
+def answering_alone() -> Iterator[None]:
+    """Keep standard output to the answer: what a user's code prints goes to standard error."""
+    click.get_current_context().meta[_ANSWERS] = sys.stdout
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def print_json(answer: object) -> None:
     """Print JSON to standard output."""
-    click.echo(json.dumps(answer, indent=2))
+    click.echo(json.dumps(answer, indent=2), file=click.get_current_context().meta[_ANSWERS])
 
 
 def print_table(title: str, rows: Sequence[Json], columns: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from iteration_lib import view
-from iteration_lib.cli.options import command_to_drive, settings_of, store_options
+from iteration_lib.cli.options import command_to_drive, quoted, settings_of, store_options
 from iteration_lib.cli.output import print_fields, print_json
 from iteration_lib.cli.person import this_person
 from iteration_lib.cli.waiting import waiting_outputs
@@ -77,7 +77,7 @@ def resume(run_name: str, store_url: str | None, *, as_json: bool) -> None:
     """Let a RUN go on that was stopped, and say what drives it. Nothing is started here."""
     with open_store(settings_of(store_url)) as store:
         run = resume_run(store, find_run(store, run_name), by=this_person())
-        way = _way_on(store, run)
+        way = _way_on(store, run, store_url)
     if as_json:
         print_json({**view.result_json(run), "epoch": run.last_durable_epoch + 1, "way_on": way})
     else:
@@ -113,10 +113,10 @@ def _said(run: RunRecord, asked: StopRecord, *, was_stopped: bool) -> str:
         return f"run {run.run_key} is finished, {where}"
     if asked.kind is StopKind.DRAIN:
         return f"run {run.run_key} is to drain, and nobody drives it: the next epoch that somebody runs is its last"
-    return f"run {run.run_key} is stopped, {where}; `iteration resume {run.run_key}` lets it go on"
+    return f"run {run.run_key} is stopped, {where}; `iteration resume {quoted(run.run_key)}` lets it go on"
 
 
-def _way_on(store: History, run: RunRecord) -> str:
+def _way_on(store: History, run: RunRecord, store_url: str | None) -> str:
     """Say what drives a run, by what drove it last."""
     if run.reference == LOOP_REFERENCE:
         return "run its script again"
@@ -124,4 +124,4 @@ def _way_on(store: History, run: RunRecord) -> str:
     if tasks:
         dag, dag_run = tasks[-1].split("/", 1)[0], tasks[-1].split("/", 1)[1].rsplit("/", 2)[0]
         return f"in Airflow clear the skipped tasks of {dag}, Dag Run {dag_run}"
-    return f"drive it with: {command_to_drive(run)}"
+    return f"drive it with: {command_to_drive(run, store_url=store_url)}"

@@ -71,6 +71,11 @@ class RunHistory:
             None,
         )
 
+    def was_stopped(self, attempt: AttemptRecord, after: AttemptRecord) -> bool:
+        """Tell whether a run was stopped between two attempts: it was, then, before the second one came."""
+        stopped = (stop.stopped_at for stop in self.stops if stop.stopped_at is not None)
+        return any(attempt.started_at <= at <= after.started_at for at in stopped)
+
     def stop_at(self, at: datetime) -> StopRecord | None:
         """Return the request to stop that was in force at an instant."""
         stops = (stop for stop in self.stops if stop.kind is StopKind.STOP and stop.requested_at <= at)

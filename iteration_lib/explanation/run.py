@@ -157,7 +157,7 @@ def _attempt(history: RunHistory, attempt: AttemptRecord) -> Iterator[str]:
     if attempt.ended_at is not None:
         yield _outcome(attempt)
     after = history.attempt_after(attempt.fencing_token)
-    if attempt.outcome is AttemptOutcome.SUPERSEDED and after is not None:
+    if attempt.outcome is AttemptOutcome.SUPERSEDED and after is not None and not history.was_stopped(attempt, after):
         yield f"superseded by {history.describe_attempt(after.fencing_token)}"
 
 

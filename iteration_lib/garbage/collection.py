@@ -55,9 +55,8 @@ def collect_garbage(
     location = StateLocation(run.state_uri).below(run.run_id)
     listed = location.list_sizes()
     references = read_references(store, run, location, listed, is_deleted=is_deleted, as_discarded=as_discarded)
-    judged = Collection(
-        files=judge_files(listed, references), missing=references.needed.keys() - listed.keys() - {POINTER}
-    )
+    missing = frozenset(references.needed.keys() - listed.keys() - {POINTER})
+    judged = Collection(files=judge_files(listed, references), missing=missing)
     if dry_run:
         return judged
     left = _remove(location, judged)

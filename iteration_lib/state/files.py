@@ -123,7 +123,7 @@ def read_if_there(location: StateLocation, path: str) -> bytes | None:
     try:
         with only_os_errors():
             content: bytes = filesystem.cat_file(inner)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as err:
         raise StateLocationError(location.uri, f"cannot read {path} ({err})", is_passing=True) from err

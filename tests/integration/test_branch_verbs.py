@@ -61,6 +61,16 @@ def test_branch_says_where_it_starts_and_how_to_drive_it(shell: CommandLine) -> 
     assert "--param seed=9" in printed.out
 
 
+def test_command_that_drives_a_branch_is_of_the_same_store_and_one_word_is_one(shell: CommandLine) -> None:
+    """The store of the environment would begin another run under the key."""
+    branched = shell.call("branch", "night@1", "--run-key", "at noon", "--store", shell.store_url)
+    stopped = shell.call("stop", "at noon")
+
+    assert "drive it with: iteration run tests.iterations.counted:counted --run-key 'at noon' --param " in branched.out
+    assert branched.out.endswith(", with the same --store\n")
+    assert "`iteration resume 'at noon'` lets it go on" in stopped.out
+
+
 def test_branch_is_driven_by_run_with_its_own_parameters(shell: CommandLine) -> None:
     assert 0 == shell.call("branch", "night@3", "--run-key", "driven").code
 
@@ -77,6 +87,7 @@ def test_checkpoints_say_which_are_safe_to_delete_and_who_pins_the_others(shell:
 
     assert (True, []) == (listed[3]["safe_to_delete"], listed[3]["pinned_by"])
     assert (False, [morning]) == (listed[2]["safe_to_delete"], listed[2]["pinned_by"])
+    assert "morning" in shell.call("checkpoints", "night").out
     assert (False, []) == (listed[4]["safe_to_delete"], listed[4]["pinned_by"])
 
 
@@ -137,7 +148,7 @@ def test_checkpoint_that_has_been_let_go_is_said_to_be_so_and_not_pinned(shell: 
 
     run_id = shell.call("show", "brief", "--json").json["run"]["run_id"]
     said = f"checkpoint 1 of run {run_id} has no files, or none any more; choose another one"
-    assert (2, f"error: {said} (see: iteration checkpoints)\n") == (answer.code, answer.err)
+    assert (2, f"error: {said} (see: iteration checkpoints {run_id})\n") == (answer.code, answer.err)
 
 
 def test_run_keeps_the_best_checkpoint_by_the_metric_and_in_the_direction_that_it_is_told(shell: CommandLine) -> None:

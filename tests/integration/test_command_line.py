@@ -567,3 +567,51 @@ def read_all(terminal: int) -> str:
         found += chunk
     os.close(terminal)
     return found.decode()
+
+
+def test_answer_as_json_is_alone_on_standard_output_whatever_the_iteration_prints(shell: CommandLine) -> None:
+    """Else no program could read it, the run's page in Airflow among them."""
+    given = ["--param", f"log={shell.folder / 'bodies.log'}", "--param", "max_epochs=1"]
+    module = shell.folder / "talkative.py"
+    module.write_text("from tests.iterations.counted import counted\n\nprint('imported')\n")
+    shown = {"PYTHONPATH": f"{PROJECT}{os.pathsep}{shell.folder}"}
+
+    ran = shell.run("talkative:counted", "talkative", *given, **shown)
+    planned = shell.call("run", "talkative:counted", "--run-key", "aloud", "--runner", "local", *given, **shown)
+
+    assert ("FINISHED", True) == (ran.json["status"], "imported" in ran.err)
+    assert planned.out.startswith("imported\n")
+
+
+def test_command_is_called_in_a_folder_that_is_gone(shell: CommandLine) -> None:
+    gone = shell.folder / "gone"
+    gone.mkdir()
+
+    ended = subprocess.run(
+        ["/bin/sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", *COMMAND, "list"],
+        cwd=gone,
+        env=shell.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+
+    assert (0, "") == (ended.returncode, ended.stderr)
+
+
+def test_answer_that_finds_no_room_is_an_error_in_one_line(shell: CommandLine) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*COMMAND, "list", "--json"],
+            cwd=PROJECT,
+            env=shell.environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=PATIENCE_SECONDS,
+        )
+
+    assert (1, True) == (ended.returncode, ended.stderr.startswith("error: [Errno 28] No space left on device"))
+    assert "Traceback" not in ended.stderr

@@ -17,7 +17,7 @@ from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.restore import read_manifest
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.errors import IllegalBranchError, ParameterError, RunNotFoundError, UsageError
+from iteration_lib.errors import IllegalBranchError, ParameterError, RunNotFoundError, StateLocationError, UsageError
 from iteration_lib.launch import Drive, drive_run, read_outputs
 from iteration_lib.model.definition import describe
 from iteration_lib.model.iteration import Iteration
@@ -33,6 +33,7 @@ from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import BranchRecord, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 from iteration_lib.verification import verify_run
+from tests import locked_store
 from tests.driven_here import Here
 from tests.driven_in_memory import KEY, MODULE, SOURCE, InMemory
 from tests.iterations.drawn import by_spark, drawn
@@ -349,6 +350,19 @@ def test_folder_of_a_savepoint_may_be_called_as_a_checkpoint_of_a_run_would_be(t
     assert (uri, None, 2) == (branch.uri, branch.origin_run_id, branch.epoch)
     with pytest.raises(RunNotFoundError, match=r"no run has the id or the key 'kept';"):
         branch_run(store, settings, BranchRequest(checkpoint="kept@2", run_key="c", branched_by="ann"))
+
+
+def test_savepoint_that_cannot_be_read_is_not_taken_for_none(twice_added: InMemory) -> None:
+    """Whoever is asked for it may try again, and has to see to the credentials."""
+    request = BranchRequest(
+        checkpoint=f"{locked_store.LockedFileSystem.protocol[0]}://desk/kept", run_key="b", branched_by="ann"
+    )
+    settings = Settings(store_url=None, state_uri=str(twice_added.folder / "state"))
+
+    with pytest.raises(StateLocationError, match="unable to locate credentials") as caught:
+        branch_run(twice_added.store, settings, request)
+
+    assert caught.value.is_passing
 
 
 def test_branch_of_a_branch_names_its_copies_as_shortly_as_the_first_one(

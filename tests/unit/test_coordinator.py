@@ -110,5 +110,5 @@ def test_checkpoint_that_nobody_can_keep_is_not_pinned_and_said_to_be_so(checkpo
     with pytest.raises(CheckpointNotFoundError) as refused:
         coordinator.pin(run_id, checkpoint_id, pinned_by="ann")
 
-    assert f"{said.format(run_id)} (see: iteration checkpoints)" == str(refused.value)
+    assert f"{said.format(run_id)} (see: iteration checkpoints {run_id})" == str(refused.value)
     assert before == history(store, run_id)

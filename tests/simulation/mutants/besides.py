@@ -20,7 +20,7 @@ BESIDES = (
         name="checkpoint that cannot be written ends the attempt",
         rule="I13",
         file=_UPLOAD,
-        old="            self._failure = err\n            return self._decline(snapshot, err)\n",
+        old="            return self._decline(snapshot, err)\n",
         new="            raise\n",
     ),
     Mutant(

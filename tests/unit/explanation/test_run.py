@@ -210,6 +210,19 @@ def test_attempts_say_what_they_drove_how_they_pace_and_how_they_ended() -> None
     ] == [attempt["because"] for attempt in listed(history, "attempts")]
 
 
+def test_attempt_that_a_stop_ended_was_not_superseded_by_the_next_one() -> None:
+    """Its process was gone: whoever stopped the run found nobody who drives it."""
+    history = told(
+        (claim(), *FIRST.passes(0, 1)),
+        (stops(gone=1),),
+        (resumes(),),
+        (claim(2), *SECOND.passes(1, 2)),
+    )
+
+    first, _ = listed(history, "attempts")
+    assert f"attempt 1 ended {at(1)} as SUPERSEDED: its run was stopped by ann" == first["because"][-1]
+
+
 def test_operators_that_finished_for_good_say_whose_marker_it_is_and_who_skipped_them() -> None:
     """An attempt that opened no epoch read nothing."""
     third = Sender(3, 3)

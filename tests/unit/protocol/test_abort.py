@@ -129,10 +129,12 @@ def test_abort_of_the_next_checkpoint_outlives_the_attempt() -> None:
 
 @pytest.mark.parametrize("checkpoint_id", [-1, 0, 4, 99])
 def test_abort_of_a_checkpoint_that_is_neither_there_nor_next_is_refused(checkpoint_id: int) -> None:
-    error = refusal(pending(2), aborts(checkpoint_id))
+    state = pending(2)
+    error = refusal(state, aborts(checkpoint_id))
 
+    said = f"its checkpoints are 1 to 2 (see: iteration checkpoints {state.run_id})"
     assert isinstance(error, CheckpointNotFoundError)
-    assert f"has no checkpoint {checkpoint_id}; its checkpoints are 1 to 2 (see: iteration checkpoints)" in str(error)
+    assert f"has no checkpoint {checkpoint_id}; {said}" in str(error)
 
 
 TERMINATING = started(*FIRST.passes(0, 1, records=0))
