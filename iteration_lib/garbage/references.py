@@ -94,6 +94,7 @@ def read_references(
         replace(known, status=CheckpointStatus.DISCARDED) if known.checkpoint_id in as_discarded else known
         for known in store.list_checkpoints(run.run_id)
     )
+    manifests = _read_manifests(store, run, location, checkpoints, frozenset(listed))
     rows = Rows(
         run=run,
         attempts=attempts,
@@ -101,7 +102,7 @@ def read_references(
         operators=operators,
         pins=pins,
         checkpoints=checkpoints,
-        manifests=_read_manifests(store, run, location, checkpoints, frozenset(listed)),
+        manifests=manifests,
     )
     return references_of(rows, is_deleted=is_deleted)
 

@@ -15,7 +15,13 @@ _PARTS = "    parts = store.list_parts(run.run_id)\n"
 _RUN = "    run = store.find_run(run.run_id) or run\n"
 _OPERATORS = "    operators = store.list_operators(run.run_id)\n"
 _PINS = "    pins = store.list_pins(run.run_id)\n"
-_CHECKPOINTS = "    checkpoints, manifests = _read_manifests(store, run, location, frozenset(listed))\n"
+_CHECKPOINTS = """\
+    checkpoints = tuple(
+        replace(known, status=CheckpointStatus.DISCARDED) if known.checkpoint_id in as_discarded else known
+        for known in store.list_checkpoints(run.run_id)
+    )
+    manifests = _read_manifests(store, run, location, checkpoints, frozenset(listed))
+"""
 _READ = _ATTEMPTS + _PARTS + _RUN + _OPERATORS + _PINS + _CHECKPOINTS
 
 RETENTIONS = (
