@@ -64,6 +64,7 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
     """
     check_reference(reference)
     given = dict(params or {})
+    group = TaskGroup(group_id, **group_options)
     tasks = IterationTasks(
         reference=reference,
         slices=plan_slices(given, max_epochs=max_epochs, epochs_per_task=epochs_per_task),
@@ -77,10 +78,10 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
         spark_conf=spark_conf,
         store_conn_id=store_conn_id,
         state_uri=state_uri,
-        run_key=run_key or f"{RUN_KEY}/{group_id}",
+        run_key=run_key or f"{RUN_KEY}/{group.group_id}",
         epoch_options=epoch_options or {},
     )
-    with TaskGroup(group_id, **group_options) as group:
+    with group:
         tasks.draw()
     return group
 
