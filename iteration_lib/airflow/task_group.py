@@ -61,6 +61,7 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
     have several. What comes behind the group runs once the run's outputs are published. `start_from="previous"`
     looks past the DAG runs in which a branch has skipped the group, and fails where the one behind them has not ended:
     such a DAG needs `max_active_runs=1`, for a task does not wait for what lies behind a skipped one.
+    In a mapped task group it is refused (UsageError).
     """
     check_reference(reference)
     given = dict(params or {})
@@ -120,6 +121,7 @@ class IterationTasks:
             **self._shared,
             **({"wait_for_downstream": True} if self.waits_for_predecessor else {}),
         )
+        _check_unmapped(opening)
         driving = self._draw_part(EpochsOperator, self._whole) if self.run_epochs == "watch" else None
         epochs = self._draw_epochs(driving)
         finish = FinishRunOperator(
@@ -195,6 +197,14 @@ def _check_way(run_epochs: str, *, has_own_settings: bool) -> None:
         raise UsageError(
             'run_epochs="connect" runs on a Spark Connect server, which has its own settings; leave out runner= and '
             "spark_conf="
+        )
+
+
+def _check_unmapped(task: OpenRunOperator) -> None:
+    if task.get_closest_mapped_task_group() is not None:
+        raise UsageError(
+            f"{task.task_id!r} lies in a mapped task group, all of whose copies would drive one run; draw a group for "
+            "each value in a loop of the DAG file, or expand a TriggerDagRunOperator for a DAG of the iteration's own"
         )
 
 
