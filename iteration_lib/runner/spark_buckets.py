@@ -20,6 +20,7 @@ from iteration_lib.model.operator import Kind
 from iteration_lib.runner.part_header import PartHeader
 from iteration_lib.runner.parts import Ranges, Target, rows_of_subtasks
 from iteration_lib.runner.plan import Part, PartsNode
+from iteration_lib.runner.spark_broadcast import shipped
 from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_parts import SidecarWatch, Teller
 from iteration_lib.runner.spark_plan import StreamPlan
@@ -137,7 +138,8 @@ class BucketJobs:
     def _run_job(self, stream: BucketStream, task: BucketTask) -> _Results:
         def run() -> pa.Table:
             subtasks = self._spark.range(0, len(task.ranges), 1, len(task.ranges))
-            return subtasks.mapInArrow(in_tasks(task.run), RESULT_SCHEMA).toArrow()
+            with shipped(self._spark, in_tasks(task.run)) as run_task:
+                return subtasks.mapInArrow(run_task, RESULT_SCHEMA).toArrow()
 
         operator = stream.call.operator if stream.call is not None else None
         result = self._jobs.run(run, operator=operator, epoch=stream.epoch, description=stream.description)
