@@ -19,7 +19,7 @@ from iteration_lib.model.bucket import subtask_ranges
 from iteration_lib.model.operator import Kind
 from iteration_lib.runner.part_header import PartHeader
 from iteration_lib.runner.parts import Ranges, Target, rows_of_subtasks
-from iteration_lib.runner.plan import Part, PartsNode
+from iteration_lib.runner.plan import Part, PartsNode, PartsReader
 from iteration_lib.runner.spark_broadcast import shipped
 from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_parts import SidecarWatch, Teller
@@ -68,8 +68,8 @@ class BucketJobs:
 
     def whole(self, stream: BucketStream) -> pa.RecordBatch:
         """Return all rows of a stream, in bucket order."""
-        parts = self.compute(stream)
-        return concat_batches([parts.bucket(index) for index in range(self._max_buckets)])
+        reader = PartsReader(self.compute(stream))
+        return concat_batches([reader.bucket(index) for index in range(self._max_buckets)])
 
     def records(self, stream: BucketStream) -> tuple[int, ...]:
         """Return each subtask's rows."""
@@ -88,10 +88,10 @@ class BucketJobs:
     def _write_here(self, stream: BucketStream, known: PartsNode, ranges: Ranges, target: Target) -> PartsNode:
         """Write buckets that the driver holds."""
         target.check_columns(known.schema, bucket=ranges[0][0].start, operator_id=stream.operator_id)
-        parts = []
+        reader, parts = PartsReader(known), []
         for subtask, owned in enumerate(ranges):
             for buckets in owned:
-                batches = [known.bucket(index) for index in buckets]
+                batches = [reader.bucket(index) for index in buckets]
                 (file,) = target.write(Kind.BUCKETS, batches, subtask=subtask, buckets=buckets).files
                 rows = tuple(batch.num_rows for batch in batches)
                 parts.append(Part(buckets=buckets, rows=rows, batches=None, file=file))

@@ -20,7 +20,7 @@ from iteration_lib.errors import IterationError, StateLocationError
 from iteration_lib.runner.calling import one_thread
 from iteration_lib.runner.node_cache import remove_scope
 from iteration_lib.runner.part_header import PartHeader, write_sidecar
-from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode
+from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode, PartsReader
 from iteration_lib.runner.remote_error import dump_error, load_error
 from iteration_lib.runner.spark_broadcast import Batches, MapInArrow
 from iteration_lib.state.location import StateLocation
@@ -154,9 +154,9 @@ def read_parts(parts: Sequence[PartsNode]) -> MapInArrow:
     def read_rows(batches: Batches) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                node = parts[number]
-                for index in node.parts[0].buckets:
-                    yield listed(node.bucket(index))
+                reader = PartsReader(parts[number])
+                for index in parts[number].parts[0].buckets:
+                    yield listed(reader.bucket(index))
 
     return read_rows
 
