@@ -15,7 +15,7 @@
     │   ├── RunNotStoppedError    the run is not stopped, so nobody can resume it
     │   ├── StopRefusedError      the run cannot be stopped as it is
     │   ├── FallbackRefusedError  the run cannot go on from an older checkpoint
-    │   ├── InputError            input data missing, empty or changed
+    │   ├── InputError            input data missing, empty, changed or not readable
     │   ├── SchemaMismatchError   a feedback's schema is not its variable's
     │   ├── MetricError           a metric that is not a finite number
     │   ├── OperatorResultError   an operator returned what no stream can hold
@@ -174,7 +174,11 @@ class RunNotFoundError(UsageError):
 
 
 class InputError(UsageError):
-    """Input data is missing, empty, or not what was pinned when the run started."""
+    """Input data is missing, empty, or not what was pinned when the run started; or nobody can read it to tell."""
+
+    def __init__(self, problem: str, *, is_passing: bool = False) -> None:
+        self.is_passing = is_passing
+        super().__init__(problem)
 
 
 class SchemaMismatchError(UsageError, OperatorError):

@@ -225,6 +225,16 @@ def large(points: Block) -> Block:
     return {"x": np.repeat(points["number"].astype(float), 900).reshape(-1, 900), "number": points["number"]}
 
 
+def heavy() -> Block:
+    """Give a value that pyspark makes a broadcast of."""
+    return {"x": np.arange(200_000.0)}
+
+
+def widened(points: Block, heavy: Block) -> Block:
+    """Return as much as the subtasks may just send to the driver, and no task takes in a message."""
+    return {"x": points["number"][:, np.newaxis] + heavy["x"][:300], "number": points["number"]}
+
+
 def counted(given: Block) -> Block:
     """Count rows and add up everything."""
     return {"rows": np.array([len(given["number"])]), "x": np.array([given["x"].sum()])}

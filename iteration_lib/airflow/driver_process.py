@@ -29,7 +29,9 @@ from iteration_lib.errors import ConnectionNotFoundError, ExecutionLostError, Us
 from iteration_lib.interrupt import TERMINATED_EXIT_CODE
 from iteration_lib.runner.java import find_java_home
 
+_DEPLOY_MODE = "spark.submit.deployMode"
 _DEFAULT_CONF = {
+    _DEPLOY_MODE: "client",  # whatever spark-defaults.conf says
     "spark.log.level": "WARN",  # a task's log is for the driver's own lines
     "spark.ui.showConsoleProgress": "false",
 }
@@ -55,13 +57,15 @@ class DriverProcess(SparkSubmitHook):
                 "with conn_id="
             )
             raise ConnectionNotFoundError(submission.conn_id, way_out) from error
+        conf = {**_DEFAULT_CONF, **submission.conf}
         super().__init__(
             conn_id=submission.conn_id,
-            conf={**_DEFAULT_CONF, **submission.conf},
+            conf=conf,
             name=submission.name,
             application_args=list(submission.arguments),
         )
         self._submission = submission
+        self._deploy_modes = (self._connection["deploy_mode"], conf[_DEPLOY_MODE])
         self._when_started = when_started
         self._submit_sp: subprocess.Popen[str] | None = None
 
@@ -71,10 +75,10 @@ class DriverProcess(SparkSubmitHook):
         Raises UsageError when the driver calls it the user's mistake, ExecutionLostError for any other end. Whether
         its epochs are durable is for the store to say.
         """
-        if self._connection["deploy_mode"] == "cluster":
+        if "cluster" in self._deploy_modes:
             raise UsageError(
-                f"the connection {self._submission.conn_id!r} asks for deploy mode cluster, in which a driver gets no "
-                "environment and so no store; use client mode"
+                f"the connection {self._submission.conn_id!r}, or spark_conf, asks for deploy mode cluster, in which a "
+                "driver gets no environment and so no store; use client mode"
             )
         environment = {**environ, **spark_environment(environ), **self._submission.environment}
         try:

@@ -61,9 +61,11 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
     have several. What comes behind the group runs once the run's outputs are published. `start_from="previous"`
     looks past the DAG runs in which a branch has skipped the group, and fails where the one behind them has not ended:
     such a DAG needs `max_active_runs=1`, for a task does not wait for what lies behind a skipped one.
+    In a mapped task group it is refused (UsageError).
     """
     check_reference(reference)
     given = dict(params or {})
+    group = TaskGroup(group_id, **group_options)
     tasks = IterationTasks(
         reference=reference,
         slices=plan_slices(given, max_epochs=max_epochs, epochs_per_task=epochs_per_task),
@@ -77,10 +79,10 @@ def iteration_task_group(  # noqa: PLR0913  (what a DAG's author may choose, all
         spark_conf=spark_conf,
         store_conn_id=store_conn_id,
         state_uri=state_uri,
-        run_key=run_key or f"{RUN_KEY}/{group_id}",
+        run_key=run_key or f"{RUN_KEY}/{group.group_id}",
         epoch_options=epoch_options or {},
     )
-    with TaskGroup(group_id, **group_options) as group:
+    with group:
         tasks.draw()
     return group
 
@@ -119,6 +121,7 @@ class IterationTasks:
             **self._shared,
             **({"wait_for_downstream": True} if self.waits_for_predecessor else {}),
         )
+        _check_unmapped(opening)
         driving = self._draw_part(EpochsOperator, self._whole) if self.run_epochs == "watch" else None
         epochs = self._draw_epochs(driving)
         finish = FinishRunOperator(
@@ -194,6 +197,14 @@ def _check_way(run_epochs: str, *, has_own_settings: bool) -> None:
         raise UsageError(
             'run_epochs="connect" runs on a Spark Connect server, which has its own settings; leave out runner= and '
             "spark_conf="
+        )
+
+
+def _check_unmapped(task: OpenRunOperator) -> None:
+    if task.get_closest_mapped_task_group() is not None:
+        raise UsageError(
+            f"{task.task_id!r} lies in a mapped task group, all of whose copies would drive one run; draw a group for "
+            "each value in a loop of the DAG file, or expand a TriggerDagRunOperator for a DAG of the iteration's own"
         )
 
 

@@ -34,14 +34,17 @@ def open_input(path: str) -> tuple[FileSystem, str]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Raise InputError that names the path for what a file system raises inside the block."""
+    """Raise InputError that names the path for what a file system raises inside the block.
+
+    It is passing unless the file is not there: what else a store refuses, it may not refuse the next time.
+    """
     try:
         with only_os_errors():
             yield
     except FileNotFoundError as err:
         raise InputError(f"input {path} is not there; check the path") from err
     except OSError as err:
-        raise InputError(f"input {path} cannot be read ({err})") from err
+        raise InputError(f"input {path} cannot be read ({err})", is_passing=True) from err
 
 
 def describe_file(filesystem: FileSystem, path: str, *, rows: int) -> PinnedFile:

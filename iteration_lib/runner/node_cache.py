@@ -1,8 +1,10 @@
 """Where does a node keep the buckets of a data stream, so that an epoch maps them into memory instead of reading them?
 
-Each bucket is one Arrow file in a folder that only this user may enter; a missing or torn one is built again from the
-pinned source. Two processes that build the same bucket write the same bytes under temporary names. Nothing depends on
-the cache: where it cannot be used, rows are read from the source every time.
+Each bucket is one Arrow file, with its SHA-256 behind it, in a folder that only this user may enter; one that is
+missing, torn or holds other bytes than were written is built again from the pinned source. A file is digested once per
+process, for as long as its size, its time and its inode stay what they are. Two processes that build the same bucket
+write the same bytes under temporary names. Nothing depends on the cache: where it cannot be used, rows are read from
+the source every time.
 
 Folders are `<scope>-<pin>-<buckets>`. The scope of a runner on a local master is its own, and is removed when it
 closes; on a cluster it is shared by all runs of a user; on a Spark Connect server it is the run's, from process to
@@ -12,6 +14,8 @@ has used for IDLE_SECONDS.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import logging
 import os
 import secrets
@@ -28,10 +32,12 @@ import pyarrow as pa
 from iteration_lib.model.bucket import bucket_rows
 from iteration_lib.runner.rows import RowReader
 from iteration_lib.runner.seam import PinnedData
+from iteration_lib.state.files import NewFile
 from iteration_lib.state.location import StateLocation
 
 SHARED = "shared"
 IDLE_SECONDS = 7 * 24 * 3600
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 _logger = logging.getLogger(__name__)
 
@@ -67,8 +73,11 @@ class BucketCache:
 
     def _map(self, path: Path, index: int) -> pa.RecordBatch | None:
         try:
-            batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-        except (OSError, pa.ArrowInvalid):  # not there yet, or torn by a crash: it ends in Arrow's own mark
+            found = path.stat()
+            if not _is_whole(path, found.st_size, found.st_mtime_ns, found.st_ino):
+                return None
+            batch = pa.ipc.open_file(_map_file(path)[:-_DIGEST_BYTES]).get_batch(0)
+        except OSError:  # not there yet
             return None
         is_right = batch.num_rows == len(self._rows(index)) and batch.schema.equals(self._data.schema)
         return batch if is_right else None
@@ -77,8 +86,11 @@ class BucketCache:
         batch = self._read(index)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
-                writer.write_batch(batch)
+            with temporary.open("xb") as file:
+                new = NewFile(temporary.name, file)
+                with pa.ipc.new_file(new, batch.schema) as writer:
+                    writer.write_batch(batch)
+                file.write(bytes.fromhex(new.written.sha256))
             temporary.rename(path)
         except OSError as err:
             _logger.warning("event=cache_unusable path=%s reason=%s", path, err)
@@ -94,6 +106,17 @@ class BucketCache:
 
     def _rows(self, index: int) -> range:
         return bucket_rows(index, count=self._data.count, rows=self._data.pinned.rows)
+
+
+@functools.lru_cache(maxsize=65536)
+def _is_whole(path: Path, _size: int, _modified: int, _inode: int) -> bool:
+    content = _map_file(path)
+    written: bytes = content[-_DIGEST_BYTES:].to_pybytes()
+    return hashlib.sha256(content[:-_DIGEST_BYTES]).digest() == written
+
+
+def _map_file(path: Path) -> pa.Buffer:
+    return pa.memory_map(str(path)).read_buffer()
 
 
 def new_scope() -> str:

@@ -84,7 +84,7 @@ def check_pinned(location: StateLocation, pinned: PinnedData) -> None:
             try:
                 verify_file(location, file.path, size_bytes=file.size_bytes, sha256=file.version)
             except StateCorruptedError as err:
-                raise InputError(str(err)) from err
+                raise InputError(str(err), is_passing=err.is_passing) from err
         else:
             check_unchanged(file)
 

@@ -19,7 +19,7 @@ from iteration_lib.runner.node_cache import BucketCache, CachedData
 from iteration_lib.runner.scratch import Scratch, injected_scratch
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
-from iteration_lib.state.streams import load_bucket
+from iteration_lib.state.streams import BucketReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,13 +48,6 @@ class PartsNode:
     format: FileFormat
     parts: tuple[Part, ...]
 
-    def bucket(self, index: int) -> pa.RecordBatch:
-        """Return one bucket. Raises StateCorruptedError that names a part's file."""
-        part = next(part for part in self.parts if index < part.buckets.stop)
-        if part.batches is not None:
-            return part.batches[index - part.buckets.start]
-        return load_bucket(self.location, self.saved, index)
-
     @property
     def rows(self) -> list[int]:
         """The rows of every bucket."""
@@ -70,6 +63,20 @@ class PartsNode:
         """Return this stream with the parts that it lacks."""
         parts = sorted((*self.parts, *other.parts), key=lambda part: part.buckets.start)
         return replace(self, parts=tuple(parts))
+
+
+class PartsReader:
+    """Reads buckets of a computed stream, of which those in one file come one after the other."""
+
+    def __init__(self, node: PartsNode) -> None:
+        """Open nothing yet."""
+        self._parts = node.parts
+        self._files = BucketReader(node.location, node.saved)
+
+    def bucket(self, index: int) -> pa.RecordBatch:
+        """Return one bucket. Raises StateCorruptedError that names a part's file."""
+        part = next(part for part in self._parts if index < part.buckets.stop)
+        return self._files.bucket(index) if part.batches is None else part.batches[index - part.buckets.start]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,7 +110,7 @@ class Evaluation:
     """Computes buckets of plans, each operator once per bucket, however many plans take it; for one task."""
 
     schemas: dict[int, tuple[int, pa.Schema]] = field(default_factory=dict)  # by a call's number: a bucket's columns
-    _caches: dict[int, BucketCache] = field(default_factory=dict)
+    _readers: dict[int, BucketCache | PartsReader] = field(default_factory=dict)
     _results: dict[tuple[int, int], pa.RecordBatch] = field(default_factory=dict)
 
     def buckets(self, nodes: Sequence[Node], index: int) -> list[pa.RecordBatch]:
@@ -112,17 +119,15 @@ class Evaluation:
         return [self._bucket(node, index) for node in nodes]
 
     def _bucket(self, node: Node, index: int) -> pa.RecordBatch:
-        if isinstance(node, PartsNode):
-            return node.bucket(index)
         key = (id(node), index)
         if key not in self._results:
-            self._results[key] = self._read(node, index) if isinstance(node, DataNode) else self._call(node, index)
+            self._results[key] = self._call(node, index) if isinstance(node, CallNode) else self._read(node, index)
         return self._results[key]
 
-    def _read(self, node: DataNode, index: int) -> pa.RecordBatch:
-        if id(node) not in self._caches:
-            self._caches[id(node)] = BucketCache(node.data)
-        return self._caches[id(node)].bucket(index)
+    def _read(self, node: DataNode | PartsNode, index: int) -> pa.RecordBatch:
+        if id(node) not in self._readers:
+            self._readers[id(node)] = BucketCache(node.data) if isinstance(node, DataNode) else PartsReader(node)
+        return self._readers[id(node)].bucket(index)
 
     def _call(self, node: CallNode, index: int) -> pa.RecordBatch:
         inputs = {name: self._bucket(found, index) for name, found in node.buckets.items()} | dict(node.values)

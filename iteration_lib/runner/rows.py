@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iteration_lib.errors import InputError
+from iteration_lib.runner.input_file import reading
 from iteration_lib.runner.pins import resolve
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.block import ColumnError, concat_batches, describe_schema, normal_batch
-from iteration_lib.state.location import StateLocation, only_os_errors
+from iteration_lib.state.location import StateLocation
 
 
 def schema_of_data(location: StateLocation, pinned: PinnedData) -> pa.Schema:
@@ -77,11 +78,8 @@ class RowReader:
             pinned = self._pinned.files[group.file].path
             filesystem, path = resolve(self._location, pinned)
             columns = list(self._pinned.columns) if self._pinned.columns is not None else None
-            try:
-                with only_os_errors(), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
-                    table = parquet.read_row_group(group.index, columns=columns)
-            except OSError as err:
-                raise InputError(f"input {pinned} cannot be read any more ({err})") from err
+            with reading(pinned), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
+                table = parquet.read_row_group(group.index, columns=columns)
             self._decoded = (group, table.select(columns) if columns is not None else table)
         return self._decoded[1]
 
@@ -89,11 +87,8 @@ class RowReader:
         start = 0
         for number, pinned in enumerate(self._pinned.files):
             filesystem, path = resolve(self._location, pinned.path)
-            try:
-                with only_os_errors(), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
-                    counts = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
-            except OSError as err:
-                raise InputError(f"input {pinned.path} cannot be read any more ({err})") from err
+            with reading(pinned.path), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
+                counts = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
             for index, count in enumerate(counts):
                 yield _Group(rows=range(start, start + count), file=number, index=index)
                 start += count

@@ -225,7 +225,7 @@ class SparkRunner:
                 self._buckets.compute(stream)  # by a call of its own
 
         def transform() -> DataFrame:
-            inputs = {name: self._frame(stream) for name, stream in invocation.inputs.items()}
+            inputs = {name: self._frame(stream, epoch) for name, stream in invocation.inputs.items()}
             result = _call_user(operator, epoch, inputs | {name: injected[name] for name in operator.injected})
             return check_frame(result, operator_id=operator.operator_id)
 
@@ -235,7 +235,7 @@ class SparkRunner:
                 frame = self._frames.persist(frame, epoch=epoch)
         return FrameStream(frame=frame, operator=operator, epoch=epoch, description=invocation.description)
 
-    def _frame(self, stream: Stream) -> DataFrame:
+    def _frame(self, stream: Stream, epoch: int | None) -> DataFrame:
         if isinstance(stream, FrameStream):
             return stream.frame
         if isinstance(stream, DataStream):
@@ -243,7 +243,7 @@ class SparkRunner:
         if isinstance(stream, ValueStream):
             return self._frames.of_batch(stream.batch)
         if isinstance(stream, BucketStream):
-            return self._frames.of_parts(cast("PartsNode", stream.parts))  # computed before
+            return self._frames.of_parts(cast("PartsNode", stream.parts), epoch=epoch)  # computed before
         raise _not_ours(stream)
 
     def _verified_parts(self, saved: SavedStream) -> PartsNode:

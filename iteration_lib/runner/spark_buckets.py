@@ -19,7 +19,8 @@ from iteration_lib.model.bucket import subtask_ranges
 from iteration_lib.model.operator import Kind
 from iteration_lib.runner.part_header import PartHeader
 from iteration_lib.runner.parts import Ranges, Target, rows_of_subtasks
-from iteration_lib.runner.plan import Part, PartsNode
+from iteration_lib.runner.plan import Part, PartsNode, PartsReader
+from iteration_lib.runner.spark_broadcast import shipped
 from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_parts import SidecarWatch, Teller
 from iteration_lib.runner.spark_plan import StreamPlan
@@ -67,8 +68,8 @@ class BucketJobs:
 
     def whole(self, stream: BucketStream) -> pa.RecordBatch:
         """Return all rows of a stream, in bucket order."""
-        parts = self.compute(stream)
-        return concat_batches([parts.bucket(index) for index in range(self._max_buckets)])
+        reader = PartsReader(self.compute(stream))
+        return concat_batches([reader.bucket(index) for index in range(self._max_buckets)])
 
     def records(self, stream: BucketStream) -> tuple[int, ...]:
         """Return each subtask's rows."""
@@ -87,10 +88,10 @@ class BucketJobs:
     def _write_here(self, stream: BucketStream, known: PartsNode, ranges: Ranges, target: Target) -> PartsNode:
         """Write buckets that the driver holds."""
         target.check_columns(known.schema, bucket=ranges[0][0].start, operator_id=stream.operator_id)
-        parts = []
+        reader, parts = PartsReader(known), []
         for subtask, owned in enumerate(ranges):
             for buckets in owned:
-                batches = [known.bucket(index) for index in buckets]
+                batches = [reader.bucket(index) for index in buckets]
                 (file,) = target.write(Kind.BUCKETS, batches, subtask=subtask, buckets=buckets).files
                 rows = tuple(batch.num_rows for batch in batches)
                 parts.append(Part(buckets=buckets, rows=rows, batches=None, file=file))
@@ -137,7 +138,8 @@ class BucketJobs:
     def _run_job(self, stream: BucketStream, task: BucketTask) -> _Results:
         def run() -> pa.Table:
             subtasks = self._spark.range(0, len(task.ranges), 1, len(task.ranges))
-            return subtasks.mapInArrow(in_tasks(task.run), RESULT_SCHEMA).toArrow()
+            with shipped(self._spark, in_tasks(task.run)) as run_task:
+                return subtasks.mapInArrow(run_task, RESULT_SCHEMA).toArrow()
 
         operator = stream.call.operator if stream.call is not None else None
         result = self._jobs.run(run, operator=operator, epoch=stream.epoch, description=stream.description)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from iteration_lib.runner.pins import is_own
 from iteration_lib.runner.plan import PartsNode
 from iteration_lib.runner.rows import file_with_rows
 from iteration_lib.runner.seam import PinnedData
+from iteration_lib.runner.spark_broadcast import shipped
 from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_streams import FrameStream
 from iteration_lib.runner.spark_tasks import (
@@ -51,6 +53,7 @@ class Frames:
         self._parallelism = parallelism
         self._jobs = jobs
         self._persisted: list[tuple[int | None, DataFrame]] = []
+        self._shipped: dict[int | None, ExitStack] = {}
 
     def persist(self, frame: DataFrame, *, epoch: int | None) -> DataFrame:
         """Keep a DataFrame's rows when they are first computed, so that its consumers share them."""
@@ -60,10 +63,14 @@ class Frames:
     def release(self, *, before_epoch: int) -> None:
         """Drop the rows that were kept for earlier epochs."""
         self._drop([frame for epoch, frame in self._persisted if epoch is not None and epoch < before_epoch])
+        for epoch in [epoch for epoch in self._shipped if epoch is not None and epoch < before_epoch]:
+            self._shipped.pop(epoch).close()
 
     def release_all(self) -> None:
         """Drop all rows that were kept."""
         self._drop([frame for _, frame in self._persisted])
+        for kept in self._shipped.values():
+            kept.close()
 
     def of_pinned(self, pinned: PinnedData, *, is_empty: bool) -> DataFrame:
         """Return a data stream as a DataFrame that Spark reads from the pinned files itself, or its columns alone."""
@@ -78,11 +85,12 @@ class Frames:
         schema = from_arrow_schema(table.schema)
         return self._spark.createDataFrame(table, schema) if len(table) else self._spark.createDataFrame([], schema)
 
-    def of_parts(self, parts: PartsNode) -> DataFrame:
-        """Return computed buckets as a DataFrame, read by the executors."""
+    def of_parts(self, parts: PartsNode, *, epoch: int | None) -> DataFrame:
+        """Return computed buckets as a DataFrame, read by the executors until an epoch's rows are released."""
         schema = from_arrow_schema(listed(pa.RecordBatch.from_pylist([], schema=load_schema(parts.saved))).schema)
         each = [replace(parts, parts=(part,)) for part in parts.parts]
-        return self._spark.range(0, len(each), 1, len(each)).mapInArrow(read_parts(each), schema)
+        read = self._shipped.setdefault(epoch, ExitStack()).enter_context(shipped(self._spark, read_parts(each)))
+        return self._spark.range(0, len(each), 1, len(each)).mapInArrow(read, schema)
 
     def collect(self, stream: FrameStream) -> pa.RecordBatch:
         """Return all rows of a DataFrame, in no particular order, the same for all who ask.

@@ -20,8 +20,9 @@ from iteration_lib.errors import IterationError, StateLocationError
 from iteration_lib.runner.calling import one_thread
 from iteration_lib.runner.node_cache import remove_scope
 from iteration_lib.runner.part_header import PartHeader, write_sidecar
-from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode
+from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode, PartsReader
 from iteration_lib.runner.remote_error import dump_error, load_error
+from iteration_lib.runner.spark_broadcast import Batches, MapInArrow
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import dump_schema, new_part_path, save_batches, save_table, verify_rows
@@ -33,8 +34,6 @@ _ARROW_SCHEMA = pa.schema(
 
 # Larger results of a subtask go through a file, so that they cannot fill the driver's memory.
 INLINE_BYTES = 1 << 20
-
-Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,7 @@ class BucketTask:
         return header
 
 
-def in_tasks(run: Callable[[int], Iterator[dict[str, object]]]) -> Callable[[Batches], Batches]:
+def in_tasks(run: Callable[[int], Iterator[dict[str, object]]]) -> MapInArrow:
     """Return the function for mapInArrow that runs `run` for each subtask number that it gets."""
 
     def run_subtasks(batches: Batches) -> Batches:
@@ -120,7 +119,7 @@ def _rows_or_error(run: Callable[[int], Iterator[dict[str, object]]], subtask: i
         return [{"subtask": subtask, "output": -1, "header": dump_error(err), "batches": b""}]
 
 
-def remove_cached(scope: str) -> Callable[[Batches], Batches]:
+def remove_cached(scope: str) -> MapInArrow:
     """Return the function for mapInArrow that removes what a scope holds on the node of each task; it gives no rows."""
 
     def remove_on_node(batches: Batches) -> Batches:
@@ -131,7 +130,7 @@ def remove_cached(scope: str) -> Callable[[Batches], Batches]:
     return remove_on_node
 
 
-def write_rows(location: StateLocation, folder: str, *, has_digest: bool) -> Callable[[Batches], Batches]:
+def write_rows(location: StateLocation, folder: str, *, has_digest: bool) -> MapInArrow:
     """Return the function for mapInArrow that writes each partition of a DataFrame into a Parquet file of its own."""
 
     def write_partition(batches: Batches) -> Batches:
@@ -149,15 +148,15 @@ def write_rows(location: StateLocation, folder: str, *, has_digest: bool) -> Cal
     return write_partition
 
 
-def read_parts(parts: Sequence[PartsNode]) -> Callable[[Batches], Batches]:
+def read_parts(parts: Sequence[PartsNode]) -> MapInArrow:
     """Return the function for mapInArrow that gives the rows of the parts whose numbers it gets."""
 
     def read_rows(batches: Batches) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                node = parts[number]
-                for index in node.parts[0].buckets:
-                    yield listed(node.bucket(index))
+                reader = PartsReader(parts[number])
+                for index in parts[number].parts[0].buckets:
+                    yield listed(reader.bucket(index))
 
     return read_rows
 

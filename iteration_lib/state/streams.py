@@ -91,12 +91,26 @@ def load_whole(location: StateLocation, stream: SavedStream) -> pa.RecordBatch:
     return concat_batches(batches or [batch_without_rows(load_schema(stream))])
 
 
-def load_bucket(location: StateLocation, stream: SavedStream, bucket: int) -> pa.RecordBatch:
-    """Return one bucket of a stream. Raises StateCorruptedError that names the file."""
-    for file in stream.files:
-        if bucket in file.buckets:
-            return _batch(location, stream, file, bucket - file.buckets.start)
-    raise StateCorruptedError(location.uri, f"holds no bucket {bucket}")
+class BucketReader:
+    """Reads buckets of one stream; keeps the file that it has opened last, since buckets are read in order."""
+
+    def __init__(self, location: StateLocation, stream: SavedStream) -> None:
+        """Open nothing yet."""
+        self._location = location
+        self._stream = stream
+        self._opened: tuple[SavedFile, list[pa.RecordBatch]] | None = None
+
+    def bucket(self, index: int) -> pa.RecordBatch:
+        """Return one bucket. Raises StateCorruptedError that names the file."""
+        for file in self._stream.files:
+            if index in file.buckets:
+                return self._open(file)[index - file.buckets.start]
+        raise StateCorruptedError(self._location.uri, f"holds no bucket {index}")
+
+    def _open(self, file: SavedFile) -> list[pa.RecordBatch]:
+        if self._opened is None or self._opened[0] != file:
+            self._opened = (file, load_buckets(self._location, self._stream, file))
+        return self._opened[1]
 
 
 def load_buckets(location: StateLocation, stream: SavedStream, file: SavedFile) -> list[pa.RecordBatch]:
@@ -104,10 +118,7 @@ def load_buckets(location: StateLocation, stream: SavedStream, file: SavedFile) 
     if stream.format is FileFormat.ARROW:
         batches = _arrow_batches(location, file)
     else:
-        counts, table = _bucket_rows(location, file), _read_parquet(location, file)
-        whole = pa.RecordBatch.from_arrays(table.columns, schema=load_schema(stream))  # Parquet adds to what fields say
-        starts = itertools.accumulate(counts, initial=0)
-        batches = [whole.slice(start, length) for start, length in zip(starts, counts, strict=False)]
+        batches = _parquet_buckets(location, stream, file)
     _check_count(location, file, "buckets", found=len(batches), written=len(file.buckets))
     return batches
 
@@ -191,14 +202,10 @@ def _write_parquet(new: NewFile, batches: Sequence[pa.RecordBatch], *, in_bucket
 def _batches(location: StateLocation, stream: SavedStream, file: SavedFile) -> Iterable[pa.RecordBatch]:
     if stream.format is FileFormat.ARROW:
         return _arrow_batches(location, file)
-    return [_read_parquet(location, file)] if file.rows else []
-
-
-def _batch(location: StateLocation, stream: SavedStream, file: SavedFile, index: int) -> pa.RecordBatch:
-    if stream.format is FileFormat.ARROW:
-        return _open_arrow(location, file).get_batch(index)
-    counts = _bucket_rows(location, file)
-    return _read_parquet(location, file).slice(sum(counts[:index]), counts[index])
+    if not file.rows:
+        return []
+    with _open_parquet(location, file) as parquet:
+        return [_read_rows(location, file, parquet)]
 
 
 def _arrow_batches(location: StateLocation, file: SavedFile) -> list[pa.RecordBatch]:
@@ -208,16 +215,18 @@ def _arrow_batches(location: StateLocation, file: SavedFile) -> list[pa.RecordBa
     return batches
 
 
-def _bucket_rows(location: StateLocation, file: SavedFile) -> list[int]:
+def _parquet_buckets(location: StateLocation, stream: SavedStream, file: SavedFile) -> list[pa.RecordBatch]:
     with _open_parquet(location, file) as parquet:
         counts = cast("list[int]", json.loads(parquet.metadata.metadata[_BUCKET_ROWS]))
+        rows = _read_rows(location, file, parquet)
     _check_rows(location, file, sum(counts))
-    return counts
+    whole = pa.RecordBatch.from_arrays(rows.columns, schema=load_schema(stream))  # Parquet adds to what fields say
+    starts = itertools.accumulate(counts, initial=0)
+    return [whole.slice(start, length) for start, length in zip(starts, counts, strict=False)]
 
 
-def _read_parquet(location: StateLocation, file: SavedFile) -> pa.RecordBatch:
-    with _open_parquet(location, file) as parquet:
-        table = parquet.read()
+def _read_rows(location: StateLocation, file: SavedFile, parquet: pq.ParquetFile) -> pa.RecordBatch:
+    table = parquet.read()
     _check_rows(location, file, table.num_rows)
     return one_batch(table.replace_schema_metadata(None))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import subprocess
 import tempfile
 import threading
@@ -76,6 +77,7 @@ def test_folder_is_closed_to_others(root: Path, data: CachedData) -> None:
         lambda path: path.write_bytes(b""),
         lambda path: path.unlink(),
         lambda path: path.write_bytes(path.with_name("bucket-000006.arrow").read_bytes()),
+        lambda path: path.write_bytes(path.read_bytes().replace(struct.pack("<q", 313), bytes(8))),
     ],
 )
 def test_damaged_file_is_built_again(root: Path, data: CachedData, damage: Callable[[Path], None]) -> None:

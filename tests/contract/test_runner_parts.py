@@ -398,7 +398,7 @@ def test_data_without_rows_needs_the_file_alone_that_tells_its_columns(make: Mak
     assert {"number": [], "vector": []} == harness.rows(empty)
     assert [] == harness.rows(harness.buckets(cases.places, points=empty))["number"]
     (files / "b.parquet").unlink()
-    with pytest.raises(InputError, match=r"b\.parquet cannot be read any more"):
+    with pytest.raises(InputError, match=r"b\.parquet is not there"):
         harness.rows(harness.runner.open_data(pinned, is_empty=True))
 
 

@@ -22,9 +22,9 @@ from iteration_lib.state.files import create_file, open_verified, read_bytes, ve
 from iteration_lib.state.location import StateLocation, filesystem_of
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.state.streams import (
+    BucketReader,
     dump_schema,
     iterate_file,
-    load_bucket,
     load_buckets,
     load_whole,
     save_batches,
@@ -214,8 +214,9 @@ def test_each_bucket_comes_back_from_its_file(location: StateLocation, file_form
     ]
     stream = stream_of(files, whole.schema, file_format)
 
+    reader = BucketReader(location, stream)
     for index, bucket in enumerate(buckets):
-        assert bucket.serialize() == load_bucket(location, stream, index).serialize()
+        assert bucket.serialize() == reader.bucket(index).serialize()
     together = [bucket for file in files for bucket in load_buckets(location, stream, file)]
     assert [bucket.serialize() for bucket in buckets] == [bucket.serialize() for bucket in together]
     assert 5 == stream.rows == load_whole(location, stream).num_rows
@@ -230,7 +231,7 @@ def test_bucket_between_the_files_of_a_stream_is_missing(location: StateLocation
     ]
 
     with pytest.raises(StateCorruptedError, match="holds no bucket 1"):
-        load_bucket(location, stream_of(files, batch.schema, file_format), 1)
+        BucketReader(location, stream_of(files, batch.schema, file_format)).bucket(1)
 
 
 @pytest.mark.parametrize("file_format", FileFormat)
@@ -245,9 +246,10 @@ def test_file_that_holds_other_rows_than_were_counted_is_refused_by_whoever_read
         lambda: load_whole(location, stream),
         lambda: load_buckets(location, stream, lie),
         lambda: verify_rows(location, stream, lie),
+        lambda: BucketReader(location, stream).bucket(0),
     ]
     if file_format is FileFormat.PARQUET:
-        readers += [lambda: list(iterate_file(location, stream, lie)), lambda: load_bucket(location, stream, 0)]
+        readers.append(lambda: list(iterate_file(location, stream, lie)))
 
     for read in readers:
         with pytest.raises(StateCorruptedError, match="holds 3 rows, but 4 were written") as caught:

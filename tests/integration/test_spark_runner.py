@@ -424,6 +424,24 @@ def test_scratch_files_go_with_the_epochs_and_with_the_runner(harness: Harness, 
     assert [] == files()
 
 
+def test_what_tasks_are_given_leaves_the_drivers_disk_with_its_epoch(harness: Harness, spark: SparkSession) -> None:
+    """Where pyspark makes a broadcast by itself, its file stays as long as the session."""
+    points, heavy = harness.open(cases.thousand), harness.value(cases.heavy)
+    before = kept_by(spark)
+
+    for epoch in range(3):
+        parts = harness.call(cases.widened, Kind.BUCKETS, epoch=epoch, points=points, heavy=heavy)
+        harness.write(transform(harness, cases.odd, epoch=epoch, given=parts), f"epoch-{epoch}")
+    kept = kept_by(spark) - before
+    harness.runner.close()
+
+    assert (2, before) == (len(kept), kept_by(spark))  # the parts that a DataFrame of the last two epochs is read from
+
+
+def kept_by(spark: SparkSession) -> set[Path]:
+    return set(Path(spark.sparkContext._temp_dir).iterdir())
+
+
 class TimeIsUp(BaseException):
     """Raised as Airflow raises its `execution_timeout`: by a signal's handler, and no Exception."""
 

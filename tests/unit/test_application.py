@@ -19,6 +19,7 @@ from iteration_lib.errors import (
     ("error", "code"),
     [
         pytest.param(InputError("points.parquet is not there"), 2, id="a mistake"),
+        pytest.param(InputError("timed out", is_passing=True), 4, id="an input whose store is away"),
         pytest.param(StateCorruptedError("x", "is gone"), 2, id="a file that was changed"),
         pytest.param(StateCorruptedError("x", "?", is_unreadable=True), 4, id="a file that cannot be read"),
         pytest.param(StoreUnavailableError("x", "refused"), 4, id="a store that restarts"),

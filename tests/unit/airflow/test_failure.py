@@ -21,6 +21,7 @@ from iteration_lib.errors import (
     ("error", "raised"),
     [
         pytest.param(InputError("points.parquet is not there"), AirflowFailException, id="a mistake: never"),
+        pytest.param(InputError("timed out", is_passing=True), InputError, id="an input whose store is away: yes"),
         pytest.param(StateLocationError("x", "cannot be"), AirflowFailException, id="a wrong address: never"),
         pytest.param(StateLocationError("x", "full", is_passing=True), StateLocationError, id="a full disk: yes"),
         pytest.param(StateCorruptedError("x", "is gone"), AirflowFailException, id="a file that was changed: never"),

@@ -93,12 +93,31 @@ def test_missing_spark_connection_is_named_and_never_means_yarn() -> None:
         DriverProcess(_submission())
 
 
-def test_cluster_deploy_mode_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = '{"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}'
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
+@pytest.mark.parametrize(
+    ("extra", "conf"),
+    [
+        pytest.param('{"deploy-mode": "cluster"}', {}, id="the connection"),
+        pytest.param("{}", {"spark.submit.deployMode": "cluster"}, id="spark_conf"),
+    ],
+)
+def test_cluster_deploy_mode_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, extra: str, conf: dict[str, str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", f'{{"conn_type": "spark", "host": "yarn", "extra": {extra}}}')
 
     with pytest.raises(UsageError, match=r"deploy mode cluster.*use client mode"):
-        DriverProcess(_submission()).run()
+        DriverProcess(dataclasses.replace(_submission(), conf=conf)).run()
+
+
+def test_client_mode_is_asked_for_whatever_the_cluster_has_as_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fake_spark(tmp_path, 'echo "$@" > "$SPARK_HOME/arguments"')
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "yarn"}')
+
+    DriverProcess(_submission()).run(environ={**os.environ, "SPARK_HOME": str(tmp_path)})
+
+    assert "--conf spark.submit.deployMode=client" in (tmp_path / "arguments").read_text()
 
 
 @pytest.mark.parametrize(("code", "error"), [(2, UsageError), (1, ExecutionLostError), (3, ExecutionLostError)])

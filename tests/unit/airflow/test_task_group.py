@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, TaskGroup, task_group
 
 from iteration_lib.airflow import iteration_task_group
+from iteration_lib.errors import UsageError
 
 pytestmark = pytest.mark.airflow
 
@@ -35,6 +36,30 @@ def test_two_groups_of_a_dag_have_a_run_each_and_skip_their_own_epochs_alone() -
         dag.get_task(f"{group}.open_run").run_key for group in ("coarse", "fine")
     ]
     assert ["coarse.epochs.e002"] == dag.get_task("coarse.epochs.e001").later_epochs()
+
+
+def test_groups_of_one_name_in_two_other_groups_have_a_run_each() -> None:
+    with DAG("nightly", schedule=None) as dag:
+        for outer in ("north", "south"):
+            with TaskGroup(outer):
+                iteration_task_group("fit", "my_team.kmeans:kmeans", max_epochs=1)
+
+    assert ["{{ dag.dag_id }}/{{ run_id }}/north.fit", "{{ dag.dag_id }}/{{ run_id }}/south.fit"] == [
+        dag.get_task(f"{group}.open_run").run_key for group in ("north.fit", "south.fit")
+    ]
+
+
+def test_group_in_a_mapped_one_is_refused_with_what_to_do_instead() -> None:
+    @task_group
+    def outer(k: int) -> None:
+        with TaskGroup("inner"):
+            iteration_task_group("fit", "my_team.kmeans:kmeans", params={"k": k}, max_epochs=1)
+
+    with (
+        DAG("nightly", schedule=None),
+        pytest.raises(UsageError, match=r"'outer\.inner\.fit\.open_run' lies in a mapped task group.* in a loop of"),
+    ):
+        outer.expand(k=[1, 2])
 
 
 def test_all_that_the_run_gets_is_the_groups_and_a_field_of_the_form_is_a_template() -> None:

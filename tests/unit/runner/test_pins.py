@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from iteration_lib.errors import InputError
@@ -12,28 +14,54 @@ from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.location import StateLocation
 from tests import locked_store
 
-ADDRESS = f"{locked_store.LockedFileSystem.protocol[0]}://bucket/a.parquet"
-PINNED = PinnedData(
-    files=(PinnedFile(path=ADDRESS, size_bytes=1, version="1", rows=1),), columns=None, fingerprint="fingerprint"
-)
+LOCKED = f"{locked_store.LockedFileSystem.protocol[0]}://bucket"
+ADDRESS = f"{LOCKED}/a.parquet"
 REASON = "NoCredentialsError: unable to locate credentials"
+HERE = StateLocation("memory://run")
 
 
-def test_error_of_a_foreign_library_names_the_input_that_is_to_be_pinned() -> None:
-    with pytest.raises(InputError, match=f"input {ADDRESS} cannot be read .{REASON}"):
-        pin_parquet(parquet(ADDRESS))
+def pinned(path: str) -> PinnedData:
+    return PinnedData(
+        files=(PinnedFile(path=path, size_bytes=1, version="1", rows=1),), columns=None, fingerprint="fingerprint"
+    )
+
+
+@pytest.mark.parametrize(
+    ("act", "problem"),
+    [
+        pytest.param(lambda: pin_parquet(parquet(ADDRESS)), f"input {ADDRESS} cannot be read", id="to be pinned"),
+        pytest.param(lambda: check_pinned(HERE, pinned(ADDRESS)), f"input {ADDRESS} cannot be read", id="pinned"),
+        pytest.param(lambda: RowReader(HERE, pinned(ADDRESS)), f"input {ADDRESS} cannot be read", id="its rows"),
+        pytest.param(
+            lambda: check_pinned(StateLocation(LOCKED), pinned("a.parquet")),
+            f"state file {ADDRESS} cannot be read",
+            id="the run's own",
+        ),
+    ],
+)
+def test_error_of_a_foreign_library_names_the_input_and_may_pass(act: Callable[[], object], problem: str) -> None:
+    with pytest.raises(InputError, match=f"{problem} .{REASON}") as caught:
+        act()
+
+    assert caught.value.is_passing
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(lambda: pin_parquet(parquet("memory://a.parquet")), id="to be pinned"),
+        pytest.param(lambda: check_pinned(HERE, pinned("memory://a.parquet")), id="pinned"),
+        pytest.param(lambda: RowReader(HERE, pinned("memory://a.parquet")), id="its rows"),
+        pytest.param(lambda: check_pinned(HERE, pinned("a.parquet")), id="the run's own"),
+    ],
+)
+def test_input_that_is_missing_does_not_pass(act: Callable[[], object]) -> None:
+    with pytest.raises(InputError, match=r"a\.parquet is (not there|missing)") as caught:
+        act()
+
+    assert not caught.value.is_passing
 
 
 def test_input_of_a_store_that_cannot_be_opened_is_named_with_the_reason() -> None:
     with pytest.raises(InputError, match=r"'closed://bucket' cannot be opened .unable to locate credentials"):
         pin_parquet(parquet("closed://bucket"))
-
-
-def test_error_of_a_foreign_library_names_the_input_that_was_pinned() -> None:
-    with pytest.raises(InputError, match=f"input {ADDRESS} cannot be read .{REASON}"):
-        check_pinned(StateLocation("memory://run"), PINNED)
-
-
-def test_error_of_a_foreign_library_names_the_input_whose_rows_are_read() -> None:
-    with pytest.raises(InputError, match=f"input {ADDRESS} cannot be read any more .{REASON}"):
-        RowReader(StateLocation("memory://run"), PINNED)
