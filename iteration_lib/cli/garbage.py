@@ -12,8 +12,8 @@ from iteration_lib.cli.output import print_json, print_table
 from iteration_lib.cli.person import this_person
 from iteration_lib.cli.waiting import waiting_outputs
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IterationError, UsageError
-from iteration_lib.garbage import Fate, check_whole, collect_garbage
+from iteration_lib.errors import IterationError, StateCorruptedError, UsageError
+from iteration_lib.garbage import Fate, check_newest, collect_garbage
 from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.policy import CheckpointPolicy
@@ -93,9 +93,10 @@ def _collect(store: StoreWithHistory, run: RunRecord, *, dry_run: bool) -> Json:
     is_deleted = run.status is RunStatus.DELETED
     try:
         discarded = coordinator.discardable(run.run_id, policy)
-        if discarded:
-            check_whole(store, run, is_deleted=is_deleted, as_discarded=frozenset(discarded))
-        if discarded and not dry_run:
+        problem = _problem_of_newest(store, run) if discarded and not is_deleted else None
+        if problem is not None:
+            discarded = ()
+        elif discarded and not dry_run:
             discarded = coordinator.discard(run.run_id, policy)
         collected = collect_garbage(
             store, run, dry_run=dry_run, is_deleted=is_deleted, as_discarded=frozenset(discarded)
@@ -113,5 +114,14 @@ def _collect(store: StoreWithHistory, run: RunRecord, *, dry_run: bool) -> Json:
         "unknown_files": [file.path for file in collected.files if file.fate is Fate.UNKNOWN],
         "garbage": [{"path": file.path, "bytes": file.size_bytes, "reason": file.reason} for file in collected.garbage],
         "left": dict(collected.left),
-        "problem": None,
+        "problem": problem,
     }
+
+
+def _problem_of_newest(store: StoreWithHistory, run: RunRecord) -> str | None:
+    """Say what is wrong with a run's newest checkpoint: until that is mended the older ones are its way back."""
+    try:
+        check_newest(store, run)
+    except StateCorruptedError as err:
+        return f"state file {err.uri} {err.problem}; restore the file, no checkpoint is discarded before"
+    return None

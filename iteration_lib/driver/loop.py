@@ -91,7 +91,7 @@ def leaving(context: RunContext, boundary: Boundary) -> Iterator[None]:
 
 
 def _leave(context: RunContext, boundary: Boundary) -> None:
-    if boundary.state.status is RunStatus.RUNNING:
+    if boundary.state.status is RunStatus.RUNNING and not context.attempt.has_ended:
         boundary.leave()
         context.attempt.end(AttemptOutcome.RELEASED, reason="its loop was left")
 

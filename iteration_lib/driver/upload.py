@@ -60,7 +60,8 @@ class Uploads:
         self._attempt = context.attempt
         self._uploads: list[_Upload] = []
         self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
-        self._failures: dict[int, Exception] = {}  # why checkpoints were declined here
+        self._failed_id = 0  # the newest checkpoint that was declined here
+        self._failure: Exception | None = None  # why
         self._error: BaseException | None = None  # the first that left a checkpoint pending
 
     @contextmanager
@@ -162,11 +163,11 @@ class Uploads:
         ]
         self._forget(given_up)
         if has_failed(state):
-            raise self.error_of(state, max(self._failures, default=0), otherwise="too many of its checkpoints failed")
+            raise self.error_of(state, self._failed_id, otherwise="too many of its checkpoints failed")
 
     def error_of(self, state: RunState, checkpoint_id: int, *, otherwise: str) -> IterationError:
         """Return what tells why a checkpoint failed; `otherwise` is for one that nothing befell here."""
-        failure = self._failures.get(checkpoint_id)
+        failure = self._failure if checkpoint_id == self._failed_id else None
         if isinstance(failure, IterationError):
             return failure
         reason = say(failure) if failure is not None else otherwise
@@ -212,6 +213,10 @@ class Uploads:
         except IterationError as err:  # the driver declines it, or hears of it, at its own next step
             _logger.warning("event=not_expired checkpoint_id=%s error=%s", snapshot.checkpoint_id, err)
 
+    def _note_failure(self, snapshot: Snapshot, err: Exception) -> None:
+        if snapshot.checkpoint_id >= self._failed_id:
+            self._failed_id, self._failure = snapshot.checkpoint_id, err
+
     def _since(self, upload: _Upload) -> float:
         return self._committing.get(upload.snapshot.checkpoint_id, upload.started_seconds)
 
@@ -220,7 +225,7 @@ class Uploads:
 
     def _expiry(self, snapshot: Snapshot) -> CheckpointDeclined:
         late = CheckpointFailedError(self._attempt.run_id, snapshot.epoch, "its checkpoint took too long")
-        self._failures[snapshot.checkpoint_id] = late
+        self._note_failure(snapshot, late)
         return CheckpointDeclined(
             **self._attempt.guard,
             checkpoint_id=snapshot.checkpoint_id,
@@ -251,7 +256,7 @@ class Uploads:
         return state
 
     def _decline(self, snapshot: Snapshot, err: Exception) -> RunState:
-        self._failures[snapshot.checkpoint_id] = err
+        self._note_failure(snapshot, err)
         reason = printable(str(err) if isinstance(err, IterationError) else say(err))
         _logger.warning(
             "event=checkpoint_declined run_id=%s checkpoint_id=%s error=%s",

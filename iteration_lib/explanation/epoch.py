@@ -113,17 +113,21 @@ def _skipping(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
 def _voided_by(
     history: RunHistory, attempt: AttemptRecord, epoch: EpochRecord, voided: Sequence[PartRecord]
 ) -> list[PartRecord]:
-    """Return what an attempt found of the first epoch that it was to run, and voided before it opened that."""
-    if attempt.fencing_token > epoch.fencing_token or history.first_epoch_of(attempt) != epoch.epoch:
+    """Return what an attempt found of the first epoch that it was to run, and voided before it opened that.
+
+    A fallback voids what lies behind it by itself.
+    """
+    fell_back = any(known.fencing_token == attempt.fencing_token for known in history.fallbacks)
+    if attempt.fencing_token > epoch.fencing_token or fell_back or history.first_epoch_of(attempt) != epoch.epoch:
         return []
     after = history.attempt_after(attempt.fencing_token)
-    until = epoch.opened_at if after is None else min(epoch.opened_at, after.started_at)
+    until = after.started_at if after is not None and after.started_at <= epoch.opened_at else epoch.opened_at
     return [
         part
         for part in voided
         if part.fencing_token < attempt.fencing_token
         and part.voided_at is not None
-        and attempt.started_at <= part.voided_at <= until
+        and attempt.started_at <= part.voided_at < until
     ]
 
 
@@ -132,7 +136,7 @@ def _switching(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
         return
     why = {
         UnalignedBy.TIMEOUT: "it took longer than the alignment timeout",
-        UnalignedBy.PREEMPTION: "its process was told to end",
+        UnalignedBy.PREEMPTION: "its process, or its task, was told to end",
     }[epoch.unaligned_by]
     yield f"switched to unaligned {instant(epoch.unaligned_at)}, because {why}"
     left = [part for part in history.parts if (part.epoch, part.fencing_token) == (epoch.epoch, epoch.fencing_token)]

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from iteration_lib.driver.publish import POINTER
+from iteration_lib.driver.restore import read_manifest
 from iteration_lib.driver.sweep import FRESH_STATE, RUNNER_SCRATCH
 from iteration_lib.errors import StateCorruptedError, StateLocationError
 from iteration_lib.garbage.judgement import Fate, JudgedFile, References, judge_files, writer_of
 from iteration_lib.garbage.references import read_references
 from iteration_lib.state.location import StateLocation
-from iteration_lib.store.record import RunRecord
+from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import History
 
 _logger = logging.getLogger(__name__)
@@ -23,13 +23,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """What lies below a run's folder, judged. `left` says by path which garbage could not be removed, and why.
-
-    `missing` is what is needed and was not there when the files were listed; it may have been written since.
-    """
+    """What lies below a run's folder, judged. `left` says by path which garbage could not be removed, and why."""
 
     files: tuple[JudgedFile, ...]
-    missing: frozenset[str] = frozenset()
     left: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -55,8 +51,7 @@ def collect_garbage(
     location = StateLocation(run.state_uri).below(run.run_id)
     listed = location.list_sizes()
     references = read_references(store, run, location, listed, is_deleted=is_deleted, as_discarded=as_discarded)
-    missing = frozenset(references.needed.keys() - listed.keys() - {POINTER})
-    judged = Collection(files=judge_files(listed, references), missing=missing)
+    judged = Collection(files=judge_files(listed, references))
     if dry_run:
         return judged
     left = _remove(location, judged)
@@ -71,23 +66,35 @@ def collect_garbage(
         sum(file.size_bytes for file in removed),
         len(left),
     )
-    return replace(judged, left=left)
+    return Collection(files=judged.files, left=left)
 
 
-def check_whole(store: History, run: RunRecord, *, is_deleted: bool, as_discarded: Container[int]) -> None:
-    """Check that all is there that a run needs without some checkpoints, which are its way back as long as it is not.
+def check_newest(store: History, run: RunRecord) -> None:
+    """Check that all of the newest checkpoint's files are there: as long as they are not, the older ones are needed.
 
-    Others write and remove meanwhile: what they do is missing in one of two looks at most. Raises as `collect_garbage`,
-    and StateCorruptedError for a file that is missing.
+    Raises StateCorruptedError for one that is missing or has another size, and StateLocationError when the files
+    cannot be listed.
     """
-    missing: frozenset[str] | None = None
-    for _ in range(2):
-        look = collect_garbage(store, run, dry_run=True, is_deleted=is_deleted, as_discarded=as_discarded)
-        missing = look.missing if missing is None else missing & look.missing
-        if not missing:
+    location = StateLocation(run.state_uri).below(run.run_id)
+    newest = store.find_completed(run.run_id)
+    while newest is not None:
+        try:
+            _check_files(location, newest)
+        except StateCorruptedError:
+            looked_at, newest = newest, store.find_completed(run.run_id)
+            if newest == looked_at:  # else it was let go meanwhile
+                raise
+        else:
             return
-    path = StateLocation(run.state_uri).below(run.run_id).path(min(missing or ()))
-    raise StateCorruptedError(path, "is missing", way_out="nothing was discarded")
+
+
+def _check_files(location: StateLocation, checkpoint: CheckpointRecord) -> None:
+    listed = location.list_sizes()
+    for stream in read_manifest(location, checkpoint).streams:
+        for file in stream.files:
+            if listed.get(file.path) != file.size_bytes:
+                problem = "has another size than was written" if file.path in listed else "is missing"
+                raise StateCorruptedError(location.path(file.path), problem)
 
 
 def _remove(location: StateLocation, judged: Collection) -> dict[str, str]:

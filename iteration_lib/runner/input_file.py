@@ -18,7 +18,7 @@ from pathlib import Path
 
 from iteration_lib.errors import InputError, StateLocationError
 from iteration_lib.runner.seam import PinnedFile
-from iteration_lib.state.location import FileSystem, filesystem_of, only_os_errors
+from iteration_lib.state.location import FileSystem, filesystem_of, is_no_file, only_os_errors
 
 
 def open_input(path: str) -> tuple[FileSystem, str]:
@@ -28,7 +28,8 @@ def open_input(path: str) -> tuple[FileSystem, str]:
     except StateLocationError as err:
         reason = f" ({err.__cause__})" if err.__cause__ is not None else ""
         raise InputError(
-            f"input {path!r} cannot be opened{reason}; give a path or an address that fsspec knows"
+            f"input {path!r} cannot be opened{reason}; give a path or an address that fsspec knows",
+            is_passing=err.is_passing,
         ) from err
 
 
@@ -41,9 +42,9 @@ def reading(path: str) -> Iterator[None]:
     try:
         with only_os_errors():
             yield
-    except FileNotFoundError as err:
-        raise InputError(f"input {path} is not there; check the path") from err
     except OSError as err:
+        if is_no_file(err):
+            raise InputError(f"input {path} is not there; check the path") from err
         raise InputError(f"input {path} cannot be read ({err})", is_passing=True) from err
 
 

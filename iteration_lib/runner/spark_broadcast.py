@@ -35,6 +35,7 @@ def shipped(spark: SparkSession, function: MapInArrow) -> Iterator[MapInArrow]:
         yield function
         return
     broadcast = context.broadcast(pickled)
+    del pickled  # it may be large, and the block long
 
     def run(batches: Batches) -> Batches:
         yield from _pickle.loads(broadcast.value)(batches)

@@ -91,7 +91,7 @@ class SidecarWatch:
         """Wait for the last look."""
         try:
             self._end()
-        except (SystemExit, KeyboardInterrupt):
+        except BaseException:  # it came from outside, while the last look was waited for
             self._end()
             raise
         if self._error is not None:

@@ -23,7 +23,7 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError
-from iteration_lib.state.location import StateLocation, filesystem_of, only_os_errors
+from iteration_lib.state.location import StateLocation, filesystem_of, is_no_file, only_os_errors
 
 _CHUNK_BYTES = 1 << 20
 
@@ -123,9 +123,9 @@ def read_if_there(location: StateLocation, path: str) -> bytes | None:
     try:
         with only_os_errors():
             content: bytes = filesystem.cat_file(inner)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
     except OSError as err:
+        if is_no_file(err):
+            return None
         raise StateLocationError(location.uri, f"cannot read {path} ({err})", is_passing=True) from err
     return content
 

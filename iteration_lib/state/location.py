@@ -7,6 +7,7 @@ raise the errors of their own libraries: those stop here.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import tempfile
@@ -133,6 +134,11 @@ def only_os_errors() -> Iterator[None]:
         raise OSError(f"{type(err).__name__}: {err}") from err
 
 
+def is_no_file(error: OSError) -> bool:
+    """Tell whether an error says that there is no such file: another time there will not be one either."""
+    return isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ENAMETOOLONG
+
+
 def filesystem_of(address: str) -> tuple[FileSystem, str]:
     """Return the file system of an address and the path inside it. Raises StateLocationError for an unknown one."""
     if not address or "\0" in address:
@@ -140,7 +146,7 @@ def filesystem_of(address: str) -> tuple[FileSystem, str]:
     try:
         filesystem, path = fsspec.core.url_to_fs(address)
     except Exception as err:  # the border to plug-ins: see only_os_errors
-        raise StateLocationError(address, f"cannot be opened ({err})") from err
+        raise StateLocationError(address, f"cannot be opened ({err})", is_passing=isinstance(err, OSError)) from err
     return filesystem, path
 
 

@@ -55,19 +55,30 @@ def test_run_with_a_file_that_no_older_checkpoint_brings_back_is_not_told_of_the
     )
 
 
-@pytest.mark.parametrize("lost", ["checkpoint-000002.json", "epoch-000001/*/*"], ids=["manifest", "state file"])
-def test_gc_discards_no_checkpoint_that_a_run_may_fall_back_to(shell: CommandLine, lost: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "lost", "content", "said"),
+    [
+        ("no-manifest", "checkpoint-000002.json", None, "is missing"),
+        ("no-file", "epoch-000001/*/*", None, "is missing"),
+        ("cut", "epoch-000001/*/*", b"", "has another size"),
+    ],
+    ids=["manifest", "state file", "half a state file"],
+)
+def test_gc_discards_no_checkpoint_that_a_run_may_fall_back_to(
+    shell: CommandLine, key: str, lost: str, content: bytes | None, said: str
+) -> None:
     """Though the policy of its last attempt keeps the newest alone."""
-    key = f"kept{len(lost)}"
     shell.run(COUNTED, key, *params(shell), ITERATION_CRASH_POINT="manifest_written@2:kill")
     shell.run(COUNTED, key, *params(shell), "--retain-last", "1", ITERATION_CRASH_POINT="attempt_opened:kill")
     run_id = shell.call("show", key, "--json").json["run"]["run_id"]
     newest = max((shell.state / run_id).glob(f"*/{lost}"))
     newest.unlink()
+    if content is not None:
+        newest.write_bytes(content)
 
     asked = [shell.call("gc", key, "--json", *option) for option in (["--dry-run"], [])]
     let = shell.run(COUNTED, key, *params(shell), "--allow-fallback")
 
     assert [1, 1] == [answer.code for answer in asked]
-    assert [True, True] == [f"{newest} is missing" in answer.json[0]["problem"] for answer in asked]
+    assert [True, True] == [f"{newest} {said}" in answer.json[0]["problem"] for answer in asked]
     assert (0, "FINISHED") == (let.code, let.json["status"]), let.err

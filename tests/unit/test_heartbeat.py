@@ -93,8 +93,8 @@ def test_beat_that_hangs_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         begun.set()
         return answered.wait(_DEADLINE_SECONDS)
 
-    with Heartbeat(renew=hang, interval_seconds=0.001):
+    with Heartbeat(renew=hang, interval_seconds=0.001) as heartbeat:
         begun.wait(_DEADLINE_SECONDS)
 
-    assert not answered.is_set()
+    assert heartbeat._thread.is_alive()
     answered.set()

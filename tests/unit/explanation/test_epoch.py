@@ -188,7 +188,7 @@ def test_epoch_that_switched_says_why_and_what_it_left() -> None:
     )
 
     assert [
-        f"switched to unaligned {at(1)}, because its process was told to end",
+        f"switched to unaligned {at(1)}, because its process, or its task, was told to end",
         "left a durable edge of 'x', all of it",
         "left a durable edge of 'y', buckets 0 to 1 of 4",
     ] == because(history, 0)[1:4]
@@ -346,3 +346,16 @@ def test_epoch_says_who_has_heard_of_it() -> None:
     )
 
     assert f"listener 'log' heard of it {at(1)}" == because(history, 0)[-1]
+
+
+def test_edge_that_a_fallback_voided_was_not_ignored_by_a_person() -> None:
+    """The attempt falls back to before the epoch of the edge, and opens that again."""
+    history = told(
+        (claim(), *FIRST.passes(0, 1), FIRST.opens(1), FIRST.switches(1)),
+        (FIRST.marks(1, part("x")),),
+        (FIRST.reports(1), FIRST.triggers(1), FIRST.completes(2)),
+        (claim(2, takeover=True), SECOND.falls_back(older(1, 0))),
+        (SECOND.opens(1),),
+    )
+
+    assert [] == of_edges(history, 1, token=2)
