@@ -84,6 +84,13 @@ def test_run_that_is_not_there_is_not_found(store: StoreWithHistory) -> None:
         assert store.find_run(name) is None
 
 
+def test_run_is_not_found_by_another_spelling_of_its_id(store: StoreWithHistory) -> None:
+    run_id = added(store)
+
+    for name in (run_id.upper(), run_id.replace("-", ""), f"{{{run_id}}}", f"{run_id}\n", f" {run_id}"):
+        assert store.find_run(name) is None
+
+
 def test_key_comes_before_an_id_that_equals_it(store: StoreWithHistory) -> None:
     one = a_run()
     other = a_run(run_key=one.run_id)
