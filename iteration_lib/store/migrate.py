@@ -74,8 +74,8 @@ def _check_ours(connection: Connection) -> None:
 def upgrade(engine: Engine) -> tuple[Migration, ...]:
     """Bring the store to this code's version and grant its roles; return what was applied.
 
-    Raises StoreUnavailableError, StoreVersionError when the store is newer than this code, or UsageError when a
-    migration that was applied is not the one that lies here.
+    Raises StoreUnavailableError, RunLockedError when others do not let its tables go, StoreVersionError when the store
+    is newer than this code, or UsageError when a migration that was applied is not the one that lies here.
     """
     try:
         with engine.begin() as connection:

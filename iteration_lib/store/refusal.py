@@ -64,9 +64,11 @@ def _refused_row(cause: psycopg2.IntegrityError, said: str, *, run_id: str) -> I
 
 
 def unavailable(err: DBAPIError, *, address: str, schema_version: int) -> IterationError:
-    """Return the same for a first connection: where nothing was done yet, no outcome is unknown."""
+    """Return the same for a first connection: where nothing was done yet, no outcome is unknown, and no run is held."""
     found = refusal(err, address=address, schema_version=schema_version)
-    return StoreUnavailableError(address, first_line(err)) if isinstance(found, OutcomeUnknownError) else found
+    if isinstance(found, RunLockedError):
+        return RunLockedError(f"{address}: {first_line(err)}", held="the store's tables, or upgrades them")
+    return StoreUnavailableError(address, first_line(err)) if type(found) is OutcomeUnknownError else found
 
 
 def not_ours(address: str, problem: str) -> StoreUnusableError:

@@ -24,7 +24,7 @@ from iteration_lib.errors import (
     StoreVersionError,
 )
 from iteration_lib.protocol.state import RunId
-from iteration_lib.store.migrate import upgrade
+from iteration_lib.store.migrate import _LOCK_KEY, upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.reader import open_reader
 from iteration_lib.store.refusal import refusal
@@ -272,6 +272,38 @@ def test_run_that_another_does_not_let_go_is_said_to_be_locked(store: PostgresSt
     assert str(caught.value).endswith("nothing was changed: run the same command again")
     assert 7 == len(slept)
     impatient.close()
+
+
+@pytest.mark.parametrize(
+    "held",
+    [f"SELECT pg_advisory_xact_lock({_LOCK_KEY})", "LOCK TABLE schema_migrations IN ACCESS EXCLUSIVE MODE"],
+    ids=["another upgrade", "a table"],
+)
+def test_upgrade_that_waits_in_vain_says_that_others_hold_the_store(empty_store: str, held: str) -> None:
+    """And not that there is none at the address, which somebody has to start."""
+    upgrade_at(empty_store)
+    engine = open_engine(empty_store)
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql(held)
+        with pytest.raises(RunLockedError) as caught:
+            upgrade_at(f"{empty_store}&{IMPATIENT}")
+
+    assert str(caught.value).startswith("another process holds the store's tables, or upgrades them (postgresql")
+    assert str(caught.value).endswith("lock timeout); nothing was changed: run the same command again")
+    engine.dispose()
+
+
+def test_upgrade_that_takes_too_long_says_so(empty_store: str) -> None:
+    upgrade_at(empty_store)
+    engine = open_engine(empty_store)
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
+        with pytest.raises(StatementCancelledError):
+            upgrade_at(f"{empty_store}&{HASTY}")
+
+    engine.dispose()
 
 
 def test_event_is_sent_again_until_the_run_is_let_go(store: PostgresStore, store_url: str) -> None:
