@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -27,6 +28,7 @@ from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, EdgeState, Reports, RunId
 from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.store.record import RunRecord
+from iteration_lib.store.run_key import LONGEST_RUN_KEY_BYTES
 from iteration_lib.store.seam import StoreWithHistory
 from tests.protocol_script import HOLDER, LATER, Sender, asks, attempt_id, claim, part, stops
 from tests.store_script import (
@@ -77,6 +79,16 @@ def test_revision_that_is_read_of_a_run_is_the_one_that_its_transactions_count(
     assert before == read[1]
     assert before is not None
     assert before.revision < counted
+
+
+def test_longest_key_that_a_run_can_have_is_found(store: StoreWithHistory) -> None:
+    """Of letters that a server cannot write shorter."""
+    run = a_run(secrets.token_hex(LONGEST_RUN_KEY_BYTES // 2))
+
+    assert store.add_run(run)
+
+    found = store.find_run(run.run_key)
+    assert run.run_id == (found.run_id if found is not None else None)
 
 
 def test_run_that_is_not_there_is_not_found(store: StoreWithHistory) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -21,6 +22,7 @@ from iteration_lib.errors import (
     RunLockedError,
     StatementCancelledError,
     StoreUnavailableError,
+    StoreUnusableError,
     StoreVersionError,
 )
 from iteration_lib.protocol.state import RunId
@@ -389,6 +391,17 @@ def test_number_that_no_column_holds_is_our_bug_and_no_lost_connection(store: Po
         store.add_run(a_run(max_buckets=2**40))
 
 
+def test_text_that_no_index_holds_is_refused_at_once_and_no_lost_connection(store_url: str) -> None:
+    slept: list[float] = []
+    store = PostgresStore(store_url, sleep=slept.append)
+
+    with pytest.raises(ProtocolViolationError, match="index row"):
+        store.add_run(a_run(secrets.token_hex(5000)))
+
+    assert [] == slept
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
@@ -401,6 +414,14 @@ def test_number_that_no_column_holds_is_our_bug_and_no_lost_connection(store: Po
         ("SELECT CAST('\"\\u0000\"' AS jsonb)", ProtocolViolationError),
         ("INSERT INTO runs DEFAULT VALUES", ProtocolViolationError),
         ("DO 'BEGIN RAISE check_violation; END'", ProtocolViolationError),
+        ("DO 'BEGIN RAISE program_limit_exceeded; END'", ProtocolViolationError),
+        ("DO 'BEGIN RAISE statement_too_complex; END'", ProtocolViolationError),
+        ("DO 'BEGIN RAISE ''no condition''; END'", ProtocolViolationError),
+        ("DO 'BEGIN ASSERT false; END'", ProtocolViolationError),
+        ("DO 'BEGIN RAISE data_corrupted; END'", StoreUnusableError),
+        ("DO 'BEGIN RAISE index_corrupted; END'", StoreUnusableError),
+        ("DO 'BEGIN RAISE internal_error; END'", OutcomeUnknownError),
+        ("DO 'BEGIN RAISE io_error; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE serialization_failure; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE deadlock_detected; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE disk_full; END'", OutcomeUnknownError),
