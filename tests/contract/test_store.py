@@ -92,7 +92,7 @@ def test_longest_key_that_a_run_can_have_is_found(store: StoreWithHistory) -> No
 
 
 def test_run_that_is_not_there_is_not_found(store: StoreWithHistory) -> None:
-    for name in ("nothing", "", "%", "'; --", str(a_run().run_id)):
+    for name in ("nothing", "", "%", "'; --", str(a_run().run_id), "a\0b", "caf\udce9", "x" * 9_000):
         assert store.find_run(name) is None
 
 
