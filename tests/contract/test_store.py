@@ -16,6 +16,7 @@ from iteration_lib.errors import LeaseHeldError, ProtocolViolationError, RunNotF
 from iteration_lib.protocol import Command
 from iteration_lib.protocol.command import (
     AbortThrough,
+    EndAttempt,
     OpenAttempt,
     OpenEpoch,
     PinData,
@@ -26,7 +27,7 @@ from iteration_lib.protocol.command import (
 from iteration_lib.protocol.event import CheckpointsDiscarded
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, EdgeState, Reports, RunId
-from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus, StopKind
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.run_key import LONGEST_RUN_KEY_BYTES
 from iteration_lib.store.seam import StoreWithHistory
@@ -344,12 +345,12 @@ def test_other_operators_void_the_edges_of_the_open_epoch_but_those_that_are_kep
     run_id, coordinator, second = added(store), Coordinator(store), Sender(2, 2, first.family)
     marked = first.marks(0, part("x", 0, 1, total=2), part("x", 1, 2, total=2), part("y"))
     coordinator.apply(run_id, claim(family=first.family), first.opens(0), first.switches(0), marked)
-    coordinator.apply(run_id, first.marks(NO_EPOCH, part("z", total=1)))
+    coordinator.apply(run_id, first.marks(NO_EPOCH, part("scaled", total=1)))
     coordinator.apply(run_id, claim(2, family=first.family, takeover=True))
 
-    state = coordinator.apply(run_id, second.changes("x", "y", "z", kept=("x", "z")))
+    state = coordinator.apply(run_id, second.changes("x", "y", "scaled", kept=("x", "scaled")))
 
-    assert [(NO_EPOCH, "z"), (0, "x")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
+    assert [(NO_EPOCH, "scaled"), (0, "x")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
     assert state == read_state(store, run_id)
     assert ["y"] == [known.operator_id for known in store.list_parts(run_id) if known.voided_at is not None]
 
@@ -452,6 +453,7 @@ def test_revision_after_writing_is_the_one_that_is_committed(store: StoreWithHis
         (AbortThrough(checkpoint_id=1), RecordRequest(request_id=asks(1, family).request_id, requested_by="ann")),
         (ReplaceDefinition(definition=DEFINITION, changes=(), dropped=()),),
         (OpenEpoch(epoch=0, heads=(Reports(name="c", values=(None,)),)), PinData(name="p", fingerprint="f", pin={})),
+        (EndAttempt(fencing_token=1, outcome=AttemptOutcome.RELEASED, reason=None),),
         (SetRunStatus(status=RunStatus.FAILED, failure="x"), SetRunStatus(status=RunStatus.RUNNING)),
     )
 
