@@ -71,6 +71,7 @@ _SERVER_OPTIONS = (
 def open_engine(url: str, *, isolation_level: IsolationLevel = "READ COMMITTED") -> Engine:
     """Return an engine for the store's address; connects to nothing yet. Raises StoreUnavailableError."""
     try:
+        url.encode()
         address = make_url(url)
     except (ArgumentError, ValueError) as err:
         raise StoreUnavailableError(_shown(url), f"{_NO_ADDRESS}: {err}") from err

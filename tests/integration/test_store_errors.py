@@ -56,6 +56,7 @@ def store(store_url: str) -> Iterator[PostgresStore]:
         "postgresql+asyncpg://user:secret@host/db",
         "postgresql+psycopg://user:secret@host/db",
         "postgresql://user:secret@host:port/db",
+        "postgresql://user:secret@host/caf\udce9",
         "mysql://user:secret@host/db",
         "sqlite://",
         "sqlite:///secret.db",
