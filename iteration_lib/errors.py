@@ -483,11 +483,11 @@ class OutcomeUnknownError(IterationError):
 
 
 class RunLockedError(OutcomeUnknownError):
-    """Another transaction has held the run for as long as anybody waits: nothing was changed, it may be repeated."""
+    """Another transaction has held the run, or what `held` says, for as long as anybody waits: nothing was changed."""
 
-    def __init__(self, problem: str) -> None:
+    def __init__(self, problem: str, *, held: str = "the run's lock") -> None:
         IterationError.__init__(
-            self, f"another process holds the run's lock ({problem}); nothing was changed: run the same command again"
+            self, f"another process holds {held} ({problem}); nothing was changed: run the same command again"
         )
 
 

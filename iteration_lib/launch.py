@@ -56,6 +56,7 @@ from iteration_lib.state.streams import load_whole
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import NewRun, RunRecord
+from iteration_lib.store.run_key import check_run_key
 from iteration_lib.store.seam import StoreWithHistory
 
 DEFAULT_MAX_BUCKETS = 16
@@ -159,7 +160,8 @@ def new_run(
     params: Mapping[str, Scalar],
     max_buckets: int = DEFAULT_MAX_BUCKETS,
 ) -> NewRun:
-    """Return a run to be added; raises StateLocationError, or ParameterError for its `max_epochs`."""
+    """Return a run to be added; raises UsageError for its key, StateLocationError, ParameterError for `max_epochs`."""
+    check_run_key(run_key)
     location = StateLocation(settings.state_uri)
     if _PASSWORD.search(location.uri):
         problem = "holds a password, which the store would show to all who read it; leave it to fsspec's configuration"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from iteration_lib.errors import ParameterError, UsageError
+from iteration_lib.errors import ParameterError
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.params import check_scalars
 
@@ -39,11 +39,9 @@ def open_run(  # noqa: PLR0913 - all but the key may be left out
     # Imported here so that `import iteration_lib` stays cheap.
     from iteration_lib.config import read_settings  # noqa: PLC0415
     from iteration_lib.loop_run import LoopRequest, loop_run  # noqa: PLC0415
+    from iteration_lib.store.run_key import check_run_key  # noqa: PLC0415
 
-    if not run_key:
-        raise UsageError("the run key is empty; give the run's name")
-    if "\0" in run_key or run_key.encode(errors="ignore").decode() != run_key:
-        raise UsageError(f"the run key {run_key!r} is no text that can be kept; give another one")
+    check_run_key(run_key)
     if checkpointing is not None and checkpointing.alignment_timeout_seconds is not None:
         problem = "alignment_timeout_seconds is for operators that finish inside an epoch, and a loop has none; drop it"
         raise ParameterError(problem, name="alignment_timeout_seconds")

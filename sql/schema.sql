@@ -90,9 +90,9 @@ BEGIN
             RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF NEW.status IN ('STOPPED', 'DELETED') AND EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
-               AND attempts.ended_at IS NULL) THEN
-            RAISE EXCEPTION 'run % is driven and cannot be stopped or deleted', OLD.run_id
+        IF OLD.status <> NEW.status AND NEW.status IN ('FINISHED', 'FAILED', 'STOPPED', 'DELETED')
+           AND EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL) THEN
+            RAISE EXCEPTION 'run % is driven and cannot be %', OLD.run_id, lower(NEW.status)
                 USING ERRCODE = 'check_violation';
         END IF;
         IF OLD.status <> NEW.status AND (NEW.status = 'STOPPED' OR OLD.status = 'STOPPED' AND NEW.status = 'RUNNING')
@@ -197,8 +197,9 @@ COMMENT ON TABLE attempts IS 'One process that drives, or drove, a run; at most 
 CREATE FUNCTION attempts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        IF NEW.fencing_token <> (SELECT runs.fencing_token FROM runs WHERE runs.run_id = NEW.run_id) THEN
-            RAISE EXCEPTION 'token % of run % is not in force', NEW.fencing_token, NEW.run_id
+        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
+                   AND (runs.fencing_token, runs.attempt_id) IS DISTINCT FROM (NEW.fencing_token, NEW.attempt_id)) THEN
+            RAISE EXCEPTION 'token % of run % is not in force, or another attempt''s', NEW.fencing_token, NEW.run_id
                 USING ERRCODE = 'check_violation';
         END IF;
         RETURN NEW;
@@ -357,12 +358,13 @@ COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DU
 
 -- An epoch follows one that is aligned or durable and does not end the run (I3, I9); no attempt opens one after another
 -- while a person asks the run to stop (I20). What it was decided from stays, and is what was reported, which is
--- looked at once, where it ends the run (I5); only a completed checkpoint makes it durable (I6).
+-- looked at once, where it ends the run, and so is the rule (I5); only a completed checkpoint makes it durable (I6).
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
     previous bigint;
     may_move boolean;
+    rule text;
 BEGIN
     IF TG_OP = 'INSERT' OR NEW.records <> OLD.records THEN
         IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
@@ -382,6 +384,10 @@ BEGIN
         END IF;
     ELSIF (NEW.reports, NEW.expected_reports) IS DISTINCT FROM (OLD.reports, OLD.expected_reports) THEN
         RAISE EXCEPTION 'the reports of epoch % are counted, not told', OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF (TG_OP = 'INSERT' OR NEW.metrics <> OLD.metrics)
+       AND jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
+        RAISE EXCEPTION 'what epoch % measured is no number', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
     IF TG_OP = 'INSERT' THEN
         SELECT epochs.fencing_token INTO previous FROM epochs WHERE epochs.run_id = NEW.run_id
@@ -429,6 +435,18 @@ BEGIN
                 RAISE EXCEPTION 'epoch % ended the run by what was not reported', OLD.epoch
                     USING ERRCODE = 'check_violation';
             END IF;
+            rule := CASE
+                WHEN NOT jsonb_path_exists(NEW.records, '$.*[*] ? (@ > 0)') THEN 'empty_feedback'
+                WHEN NEW.records ? 'criteria' AND NOT jsonb_path_exists(NEW.records, '$.criteria[*] ? (@ > 0)')
+                    THEN 'criteria'
+                WHEN EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.max_epochs <= NEW.epoch + 1)
+                    THEN 'max_epochs'
+                WHEN EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id AND stops.kind = 'DRAIN') THEN 'drained'
+            END;
+            IF NEW.decision ->> 'terminated_by' IS DISTINCT FROM rule THEN
+                RAISE EXCEPTION 'epoch % ended the run by another rule than %', OLD.epoch, coalesce(rule, 'none')
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
         IF OLD.decision IS NOT NULL AND NEW.decision IS DISTINCT FROM OLD.decision THEN
             RAISE EXCEPTION 'the decision of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
@@ -454,6 +472,7 @@ BEGIN
         WHEN NEW.unaligned_by NOT IN ('timeout', 'preemption') THEN 'epochs_unaligned_by_check'
         WHEN (NEW.unaligned_by IS NULL) <> (NEW.unaligned_at IS NULL) THEN 'epochs_unaligned_check'
         WHEN (NEW.status = 'DURABLE') <> (NEW.durable_at IS NOT NULL) THEN 'epochs_durable_check'
+        WHEN jsonb_typeof(NEW.decision) <> 'object' THEN 'epochs_decision_check'
     END;
     IF broken IS NOT NULL THEN
         RAISE EXCEPTION 'epoch % breaks %', NEW.epoch, broken
@@ -581,6 +600,7 @@ BEGIN
             THEN 'checkpoints_failure_check'
         WHEN (NEW.status = 'ABORTED') <> (NEW.failure IS NOT NULL) THEN 'checkpoints_failed_check'
         WHEN (NEW.status = 'PENDING') <> (NEW.ended_at IS NULL) THEN 'checkpoints_ended_check'
+        WHEN NEW.size_bytes < 0 THEN 'checkpoints_size_check'
     END;
     IF broken IS NOT NULL THEN
         RAISE EXCEPTION 'checkpoint % breaks %', NEW.checkpoint_id, broken
@@ -611,6 +631,20 @@ CREATE TRIGGER checkpoints_start_guard BEFORE INSERT ON checkpoints FOR EACH ROW
 CREATE TRIGGER checkpoints_completion_guard BEFORE UPDATE OF status ON checkpoints FOR EACH ROW
     WHEN (OLD.status = 'PENDING' AND NEW.status IN ('COMPLETED', 'SUBSUMED'))
     EXECUTE FUNCTION writer_guard('a completed checkpoint');
+
+-- What is completed covers the last durable epoch (I6). The epoch becomes durable by it, so this is asked at the end.
+CREATE FUNCTION checkpoints_durable_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
+               AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
+        RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one', NEW.checkpoint_id,
+            NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER checkpoints_durable_guard AFTER UPDATE OF status ON checkpoints
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (OLD.status <> 'COMPLETED' AND NEW.status = 'COMPLETED')
+    EXECUTE FUNCTION checkpoints_durable_guard();
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,
@@ -712,7 +746,8 @@ CREATE UNIQUE INDEX edge_parts_live_key ON edge_parts (run_id, epoch, operator_i
 COMMENT ON TABLE edge_parts IS
     'Which buckets of an operator''s output are durable inside an epoch; epoch -1 for one that finishes for good (I15).';
 
--- A bucket is marked once, by the attempt whose epoch is open and has switched to unaligned (I15).
+-- A bucket of an operator that the run has is marked once, by the attempt whose epoch is open and has switched to
+-- unaligned (I15).
 CREATE FUNCTION edge_parts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM edge_parts AS known
@@ -721,6 +756,14 @@ BEGIN
                    OR known.first_bucket < NEW.end_bucket AND NEW.first_bucket < known.end_bucket)) THEN
         RAISE EXCEPTION 'buckets % to % of operator % in epoch % do not fit what is finished',
             NEW.first_bucket, NEW.end_bucket, NEW.operator_id, NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF NOT EXISTS (SELECT FROM operators JOIN runs USING (run_id) WHERE operators.run_id = NEW.run_id
+                   AND operators.operator_id = NEW.operator_id AND runs.max_buckets >= NEW.total) THEN
+        RAISE EXCEPTION 'run % has no operator % with % buckets', NEW.run_id, NEW.operator_id, NEW.total
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
+        RAISE EXCEPTION 'what operator % measured is no number', NEW.operator_id USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.epoch = -1 AND EXISTS (SELECT FROM operators WHERE operators.run_id = NEW.run_id
            AND operators.operator_id = NEW.operator_id AND operators.finished_at IS NOT NULL) THEN

@@ -35,7 +35,7 @@ NEW_ROWS = {
     "attempts": {
         "run_id": "%(run)s",
         "fencing_token": "3",
-        "attempt_id": "gen_random_uuid()",
+        "attempt_id": "%(next)s",
         "holder": "'{}'",
         "lease_expires_at": "now()",
         "ended_at": "now()",
@@ -185,6 +185,16 @@ def set_epoch(number: int, columns: str, token: int = 2) -> str:
     return f"UPDATE epochs SET {columns} WHERE run_id = %(run)s AND epoch = {number} AND fencing_token = {token}"
 
 
+def ending(by: str, *, reported: int, told: int) -> str:
+    """An epoch that aligns and ends its run by a rule."""
+    return (
+        "UPDATE epochs SET status = 'ALIGNED', held_at = now(), aligned_at = now(), "
+        f"records = '{{\"centroids\": [{reported}]}}', "
+        f'decision = \'{{"records": {{"centroids": {told}}}, "terminated_by": "{by}"}}\' '
+        "WHERE run_id = %(fresh)s AND epoch = 0"
+    )
+
+
 def set_checkpoint(number: int, columns: str) -> str:
     return f"UPDATE checkpoints SET {columns} WHERE run_id = %(run)s AND checkpoint_id = {number}"
 
@@ -280,13 +290,14 @@ CONSTRAINTS = {
     ),
     "running on after termination": Illegal("runs_running_check", run_with(terminated_by="'criteria'")),
     "finished without outputs": Illegal(
-        "runs_finished_check", set_run("terminating", "status = 'FINISHED', state_digest = 'd', finished_at = now()")
+        "runs_finished_check",
+        set_run("left terminating", "status = 'FINISHED', state_digest = 'd', finished_at = now()"),
     ),
     "finished without a digest": Illegal(
-        "runs_finished_check", set_run("terminating", "status = 'FINISHED', outputs = '{}', finished_at = now()")
+        "runs_finished_check", set_run("left terminating", "status = 'FINISHED', outputs = '{}', finished_at = now()")
     ),
     "finished at no time": Illegal(
-        "runs_finished_check", set_run("terminating", "status = 'FINISHED', outputs = '{}', state_digest = 'd'")
+        "runs_finished_check", set_run("left terminating", "status = 'FINISHED', outputs = '{}', state_digest = 'd'")
     ),
     "outputs before the end": Illegal("runs_finished_check", set_run("run", "outputs = '{}'")),
     "a digest before the end": Illegal("runs_finished_check", set_run("terminating", "state_digest = 'd'")),
@@ -295,11 +306,13 @@ CONSTRAINTS = {
     "an abort beyond the next checkpoint": Illegal(
         "runs_aborted_through_check", set_run("run", "aborted_through = last_checkpoint_id + 2")
     ),
-    "a failure without a reason": Illegal("runs_failure_check", set_run("run", "status = 'FAILED'")),
+    "a failure without a reason": Illegal("runs_failure_check", set_run("left open", "status = 'FAILED'")),
     "a reason without a failure": Illegal("runs_failure_check", set_run("run", "failure = 'x'")),
     # attempts
     "a token twice": Illegal("attempts_pkey", attempt_with(fencing_token="1"), ("attempts_guard",)),
-    "an attempt's id twice": Illegal("attempts_attempt_id_key", attempt_with(attempt_id="%(attempt)s")),
+    "an attempt's id twice": Illegal(
+        "attempts_attempt_id_key", attempt_with(attempt_id="%(attempt)s"), ("attempts_guard",)
+    ),
     "an attempt of no run": Illegal("attempts_run_id_fkey", attempt_with(run_id="gen_random_uuid()")),
     "a token below the first": Illegal(
         "attempts_fencing_token_check", attempt_with(fencing_token="0"), ("attempts_guard",)
@@ -357,6 +370,10 @@ CONSTRAINTS = {
     "an epoch of unknown status": Illegal("epochs_status_check", epoch_with(status="'BEGUN'"), ("epochs_epoch_key",)),
     "an epoch without subtasks": Illegal("epochs_reports_check", epoch_with(records="'{}'", held_at="now()")),
     "an open epoch with a decision": Illegal("epochs_open_check", set_epoch(2, "decision = '{}'")),
+    "a decision that is no object": Illegal(
+        "epochs_decision_check",
+        set_epoch(2, f"status = 'ALIGNED', {ALL}, held_at = now(), aligned_at = now(), decision = '7'"),
+    ),
     "an open epoch that aligned": Illegal("epochs_open_check", set_epoch(2, "aligned_at = now()")),
     "alignment without every report": Illegal(
         "epochs_aligned_check",
@@ -433,6 +450,7 @@ CONSTRAINTS = {
         set_checkpoint(2, f"status = 'COMPLETED', {DONE}".replace("size_bytes = 1, ", "")),
         ("checkpoints_completed_key",),
     ),
+    "a checkpoint of less than no bytes": Illegal("checkpoints_size_check", set_checkpoint(2, "size_bytes = -1")),
     "a manifest without a digest": Illegal("checkpoints_manifest_check", set_checkpoint(2, "manifest_path = 'p'")),
     "a digest without a manifest": Illegal("checkpoints_manifest_check", set_checkpoint(2, f"manifest_sha256 = {SHA}")),
     "a digest that is none": Illegal(
@@ -543,6 +561,13 @@ GUARDS = {
     "a run that is stopped while it is driven": Illegal(
         "is driven and cannot be stopped", set_run("stopping", "status = 'STOPPED'")
     ),
+    "a run that is finished while it is driven": Illegal(
+        "is driven and cannot be finished",
+        set_run("terminating", "status = 'FINISHED', outputs = '{}', state_digest = 'd', finished_at = now()"),
+    ),
+    "a run that fails while it is driven": Illegal(
+        "is driven and cannot be failed", set_run("run", "status = 'FAILED', failure = 'x'")
+    ),
     "a run that nobody asked to drain": Illegal(
         "nobody asked run", set_run("run", "status = 'TERMINATING', terminated_by = 'drained'")
     ),
@@ -561,7 +586,7 @@ GUARDS = {
         for column, value in {"epoch": "1", "uri": "'/t'", "mode": "'CLAIM'", "origin_run_id": "NULL"}.items()
     },
     "a run that is deleted while it is driven": Illegal(
-        "is driven and cannot be stopped or deleted",
+        "is driven and cannot be deleted",
         set_run("fresh", "status = 'DELETED', deleted_by = 'ann', deleted_at = now()"),
     ),
     "a pin of a pending checkpoint": Illegal("is not there", pinned_with(run_id="%(left pending)s", checkpoint_id="1")),
@@ -622,6 +647,9 @@ GUARDS = {
         "who holds the token of run", set_run("fresh", "attempt_id = gen_random_uuid()")
     ),
     "an attempt under a token that was never issued": Illegal("token 4 of run", attempt_with(fencing_token="4")),
+    "an attempt that the token was not issued to": Illegal(
+        "token 3 of run", attempt_with(attempt_id="gen_random_uuid()")
+    ),
     "durable epochs without a checkpoint": Illegal(
         "no completed checkpoint", set_run("fresh", "last_durable_epoch = 0")
     ),
@@ -697,6 +725,12 @@ GUARDS = {
         )
         for column, value in {"unaligned_by": "'preemption'", "unaligned_at": "now() + interval '1 day'"}.items()
     },
+    "an epoch that measured a text": Illegal(
+        "what epoch 2 measured is no number", set_epoch(2, 'metrics = \'{"a": "x"}\'')
+    ),
+    "an epoch that measured nothing": Illegal(
+        "what epoch 2 measured is no number", set_epoch(2, "metrics = '{\"a\": null}'")
+    ),
     "a switch taken back": Illegal(
         "epoch 2 switches to unaligned once", set_epoch(2, "unaligned_by = NULL, unaligned_at = NULL")
     ),
@@ -799,6 +833,11 @@ GUARDS = {
     "a part of an operator that has finished": Illegal(
         "operator scaled has finished", part_with(epoch="-1", operator_id="'scaled'")
     ),
+    "a part of an operator that the run does not have": Illegal(
+        "no operator nobody", part_with(operator_id="'nobody'")
+    ),
+    "a part of more buckets than the run has": Illegal("no operator y with 17 buckets", part_with(total="17")),
+    "a part that measured a text": Illegal("what operator y measured", part_with(metrics='\'{"loss": "low"}\'')),
     "a part in an epoch that is not there": Illegal("epoch 7 is not open and unaligned", part_with(epoch="7")),
     "a part in an epoch that is aligned": Illegal("epoch 1 is not open and unaligned", part_with(epoch="1")),
     "a part in an epoch that has switched, and aligned then": Illegal(
@@ -912,14 +951,24 @@ GUARDS = {
     "a committable of a superseded attempt": Illegal("nobody drives run", committable_with(run_id="%(older)s")),
     "a checkpoint of an open epoch": Illegal("was not issued, or its epoch", checkpoint_with(run_id="%(fresh)s")),
     "a checkpoint's id that was not issued": Illegal("was not issued", checkpoint_with(checkpoint_id="77")),
+    "a completed checkpoint whose epoch stays aligned": Illegal(
+        "is completed, and epoch 0 is not the last durable one",
+        f"UPDATE checkpoints SET status = 'COMPLETED', {DONE} WHERE run_id = %(pending)s AND checkpoint_id = 1",
+    ),
     "a durable epoch without a checkpoint": Illegal(
         "no completed checkpoint covers epoch 1", set_epoch(1, "status = 'DURABLE', durable_at = now()")
     ),
     "an end decided from other reports": Illegal(
-        "ended the run by what was not reported",
-        "UPDATE epochs SET status = 'ALIGNED', records = '{\"centroids\": [4]}', held_at = now(), aligned_at = now(), "
-        'decision = \'{"records": {"centroids": 0}, "terminated_by": "empty_feedback"}\' '
-        "WHERE run_id = %(fresh)s AND epoch = 0",
+        "ended the run by what was not reported", ending("empty_feedback", reported=4, told=0)
+    ),
+    **{
+        f"an end by {by or 'no rule'}, which does not hold": Illegal(
+            "ended the run by another rule than none", ending(by, reported=4, told=4)
+        )
+        for by in ("empty_feedback", "criteria", "max_epochs", "drained", "")
+    },
+    "an end by another rule than the one that holds": Illegal(
+        "ended the run by another rule than empty_feedback", ending("max_epochs", reported=0, told=0)
     ),
     "a termination that no epoch decided": Illegal(
         "did not decide that it terminates", set_run("durable", "status = 'TERMINATING', terminated_by = 'criteria'")
@@ -945,16 +994,31 @@ GUARDS = {
 
 # What of each invariant the database refuses by itself; a word instead where no row and no step shows it.
 BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
-    "I1": ("two live attempts", "an attempt that comes back", "an attempt under a token that was never issued"),
+    "I1": (
+        "two live attempts",
+        "an attempt that comes back",
+        "an attempt under a token that was never issued",
+        "an attempt that the token was not issued to",
+    ),
     "I2": tuple(name for name, illegal in GUARDS.items() if illegal.rule == "nobody drives run"),
     "I3": ("an epoch after a gap", "an epoch after an open one", "an epoch twice in force"),
     "I4": ("alignment without every report", "reports of fewer subtasks", "other reports of epoch 1"),
-    "I5": ("another decision", "an end decided from other reports", "a termination that no epoch decided"),
-    "I6": ("a durable epoch without a checkpoint", "durable epochs without a checkpoint", "a lower last_durable_epoch"),
+    "I5": (
+        "another decision",
+        "an end decided from other reports",
+        "an end by another rule than the one that holds",
+        "a termination that no epoch decided",
+    ),
+    "I6": (
+        "a durable epoch without a checkpoint",
+        "durable epochs without a checkpoint",
+        "a completed checkpoint whose epoch stays aligned",
+        "a lower last_durable_epoch",
+    ),
     "I7": ("a checkpoint's id twice", "a checkpoint's id that was not issued", "a lower last_checkpoint_id"),
     "I8": ("completed without every acknowledgement", "completed without a manifest", "two completed checkpoints"),
     "I9": ("an epoch after the one that ends the run",),
-    "I10": ("finished without outputs", "finished without a digest"),
+    "I10": ("finished without outputs", "finished without a digest", "a run that is finished while it is driven"),
     "I11": ("a marker without its files", "a marker taken back", "another output of an operator that finished"),
     "I12": "a refused event writes nothing: there is no row to refuse",
     "I13": "how many failures are too many is the policy's: what a failed attempt may open and begin, the core decides",
@@ -963,6 +1027,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a part that is there",
         "a part in an epoch that has not switched",
         "a part in an epoch of another attempt",
+        "a part of an operator that the run does not have",
     ),
     "I16": ("a notice that leaves out an epoch", "a notice of an epoch that is not durable"),
     "I17": ("an abort beyond the next checkpoint", "a lower aborted_through"),

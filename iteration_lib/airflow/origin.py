@@ -8,7 +8,8 @@ asked once, when the run is made: a retry, and a task that is cleared, find the 
 In a DAG whose file says `previous`, Airflow itself holds a DAG run's first task back until its predecessor's tasks have
 succeeded. What it lets through all the same (the first run of a backfill, a DAG run that somebody marked as a success)
 is looked at here, and a predecessor that has not terminated is refused: its last checkpoint is not what it leaves. One
-that a person has stopped leaves what it has.
+that a person has stopped leaves what it has. Which run it has opened Airflow knows until `airflow db clean`, and the
+store beyond that, by its key, unless the DAG file gives that (`run_key=`).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def begin_run(  # noqa: PLR0913  (what is asked of a DAG run, all but three by k
     branch = store.find_branch(known.run_id) if known is not None else None
     is_previous = start_from == PREVIOUS
     if is_previous:
-        start_from = _left_by_predecessor(store, task_instance) if known is None else ""
+        start_from = _left_by_predecessor(store, request.run_key, task_instance) if known is None else ""
     if not start_from or (branch is not None and branch.branched_by == begun_by):
         begins_at = first_epoch_of(store, known) if known is not None else 0
         params = {**request.params, MAX_EPOCHS: begins_at + max_epochs}
@@ -77,7 +78,7 @@ def begin_run(  # noqa: PLR0913  (what is asked of a DAG run, all but three by k
     return branch_run(store, settings, branching)
 
 
-def _left_by_predecessor(store: StoreWithHistory, task_instance: RuntimeTaskInstanceProtocol) -> str:
+def _left_by_predecessor(store: StoreWithHistory, run_key: str, task_instance: RuntimeTaskInstanceProtocol) -> str:
     """Return what names the predecessor's last checkpoint, "" where there is no predecessor."""
     if task_instance.get_template_context()["dag_run"].logical_date is None:
         raise UsageError(
@@ -94,11 +95,25 @@ def _left_by_predecessor(store: StoreWithHistory, task_instance: RuntimeTaskInst
         if opened is not None:
             return _left_by(find_run(store, opened["run_id"]), dag_run_id=dag_run_id)
         state = find_task_state(task_instance.task_id, task_instance=task_instance, dag_run_id=dag_run_id)
-        if state != TaskInstanceState.SKIPPED:
-            raise UsageError(
-                f"the DAG run {dag_run_id} before this one has opened no run; clear it and let it end, {_WAY_OUT}"
-            )
+        if state == TaskInstanceState.SKIPPED:
+            continue
+        key = _key_in(dag_run_id, run_key, task_instance)
+        found = store.find_run(key) if key is not None else None
+        if found is not None:
+            return _left_by(found, dag_run_id=dag_run_id)
+        known = "" if key is not None else " that Airflow still knows, and its key is not to be told from this one's"
+        raise UsageError(
+            f"the DAG run {dag_run_id} before this one has opened no run{known}; clear it and let it end, {_WAY_OUT}"
+        )
     return ""
+
+
+def _key_in(dag_run_id: str, run_key: str, task_instance: RuntimeTaskInstanceProtocol) -> str | None:
+    """Return the key that a run has in another DAG run; None where the DAG file gives it, from what nobody knows."""
+    own = f"{task_instance.dag_id}/{task_instance.run_id}"
+    if not f"{run_key}/".startswith(f"{own}/"):
+        return None
+    return f"{task_instance.dag_id}/{dag_run_id}{run_key.removeprefix(own)}"
 
 
 def _dag_runs_before(task_instance: RuntimeTaskInstanceProtocol) -> Iterator[str]:

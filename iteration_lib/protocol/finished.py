@@ -99,7 +99,7 @@ def notify_listener(state: RunState, event: ListenerNotified) -> tuple[RunState,
 
 
 def publish_outputs(state: RunState, event: OutputsPublished) -> tuple[RunState, tuple[Command, ...]]:
-    """Finish the run (I10) and end its attempt."""
+    """End the attempt and finish the run (I10)."""
     if state.status is not RunStatus.TERMINATING or state.pending or state.epochs:
         raise ProtocolViolationError(f"outputs of a run that is {state.status.value} cannot be published (I10)")
     if state.uncommitted:
@@ -114,7 +114,7 @@ def publish_outputs(state: RunState, event: OutputsPublished) -> tuple[RunState,
             checkpoint_failures=0,
         ),
         (
-            PublishOutputs(outputs=event.outputs, state_digest=event.state_digest),
             EndAttempt(fencing_token=event.fencing_token, outcome=AttemptOutcome.FINISHED, reason=None),
+            PublishOutputs(outputs=event.outputs, state_digest=event.state_digest),
         ),
     )

@@ -58,6 +58,8 @@ class CheckpointPolicy:
             raise _refused("retain_mode", self.retain_mode, '"min" or "max"')
         if (self.retain_best > 0) != (self.retain_metric is not None):
             raise _refused("retain_metric", self.retain_metric, "it together with retain_best, or neither")
+        if self.retain_metric is not None and not self.retain_metric.isprintable():  # as the names of metrics are
+            raise _refused("retain_metric", self.retain_metric, "a text that can be printed")
 
 
 def check_seconds(name: str, value: object) -> None:

@@ -140,10 +140,14 @@ def is_no_file(error: OSError) -> bool:
 
 
 def filesystem_of(address: str) -> tuple[FileSystem, str]:
-    """Return the file system of an address and the path inside it. Raises StateLocationError for an unknown one."""
+    """Return the file system of an address and the path inside it; raises StateLocationError for what is no address.
+
+    So is one that is not UTF-8, as a file on a local disk may be called: manifests and the store could not name it.
+    """
     if not address or "\0" in address:
         raise StateLocationError(address, "is no address")
     try:
+        address.encode()
         filesystem, path = fsspec.core.url_to_fs(address)
     except Exception as err:  # the border to plug-ins: see only_os_errors
         raise StateLocationError(address, f"cannot be opened ({err})", is_passing=isinstance(err, OSError)) from err

@@ -110,6 +110,9 @@ class MemoryStore:
             branches = self._branches(run_id)
             yield MemoryTransaction(working, branches, self._clock.now())
             self._check_ids(working, [run for known, run in self._runs.items() if known != run_id])
+            completed = [row["epoch"] for row in working.checkpoints.values() if row["status"] == "COMPLETED"]
+            is_covered = completed in ([], [working.run["last_durable_epoch"]])
+            refuse_if(not is_covered, "a checkpoint is completed, and its epoch is not the last durable one")
             gone = {known for known, row in working.checkpoints.items() if row["status"] == "DISCARDED"}
             refuse_if(bool(gone & pinned_by(branches)), "a checkpoint is needed by a branch")
             refuse_if(bool(gone & working.checkpoint_pins.keys()), "a checkpoint is pinned by a person")

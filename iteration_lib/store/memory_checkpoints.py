@@ -110,6 +110,7 @@ def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_to
     refuse_if(bool(completed) and not command.is_subsumed, "another one is completed")
     refuse_if(lacks_any(checkpoint["acknowledgements"]), "an acknowledgement is missing")
     refuse_if(_SHA256.fullmatch(command.manifest_sha256) is None, "a manifest has no digest")
+    refuse_if(command.size_bytes < 0, "a checkpoint has no size")
     checkpoint.update(
         status=status.value,
         manifest_path=command.manifest_path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from iteration_lib.protocol.alignment import decide_termination
 from iteration_lib.protocol.command import (
     AlignEpoch,
     Command,
@@ -17,7 +18,7 @@ from iteration_lib.protocol.command import (
     VoidParts,
 )
 from iteration_lib.protocol.event import FinishedPart
-from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.state import NO_EPOCH, Reports
 from iteration_lib.store.memory_rows import (
     MemoryRun,
     Writer,
@@ -70,6 +71,11 @@ def _record_reports(run: MemoryRun, command: RecordReports, fencing_token: int, 
 def _align_epoch(run: MemoryRun, command: AlignEpoch, fencing_token: int, now: datetime) -> None:
     epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
     refuse_if(epoch["held_at"] is None, f"epoch {command.epoch} lacks reports")
+    if command.decision.terminated_by is not None:
+        heads = tuple(Reports(name=name, values=values) for name, values in epoch["records"].items())
+        is_drained = any(stop["kind"] == "DRAIN" for stop in run.stops.values())
+        expected = decide_termination(command.epoch, heads, max_epochs=run.run["max_epochs"], is_drained=is_drained)
+        refuse_if(command.decision != expected, f"epoch {command.epoch} ended the run by another rule")
     epoch.update(status="ALIGNED", decision=as_json(decision_json(command.decision)), aligned_at=now)
 
 
@@ -103,11 +109,13 @@ def _record_parts(run: MemoryRun, command: RecordParts, fencing_token: int, now:
 def _refuse_part(run: MemoryRun, epoch: int, part: FinishedPart) -> None:
     """Refuse what the constraints of `edge_parts` would."""
     refuse_if(not 0 <= part.first_bucket < part.end_bucket <= part.total, "a part has no such buckets")
+    is_known = part.operator_id in run.operators and part.total <= run.run["max_buckets"]
+    refuse_if(not is_known, f"the run has no operator {part.operator_id!r} with {part.total} buckets")
     for known in run.live_parts(epoch, part.operator_id):
         refuse_if(known["total"] != part.total, "a part of another total")
         overlaps = known["first_bucket"] < part.end_bucket and part.first_bucket < known["end_bucket"]
         refuse_if(overlaps, "buckets are finished twice")
-    finished = run.operators.get(part.operator_id, {}).get("finished_at")
+    finished = run.operators[part.operator_id]["finished_at"]
     refuse_if(epoch == NO_EPOCH and finished is not None, f"{part.operator_id!r} has finished")
 
 

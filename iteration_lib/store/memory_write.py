@@ -84,6 +84,8 @@ def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: da
     is_drained = any(stop["kind"] == "DRAIN" for stop in run.stops.values())
     refuse_if(by is TerminatedBy.DRAINED and not is_drained, "nobody asked the run to drain")
     refuse_if((status is RunStatus.FAILED) != (command.failure is not None), "a failure and its reason go together")
+    if status is RunStatus.FAILED:
+        _refuse_driven(run)
     run.run.update(status=status.value, terminated_by=by.value if by is not None else None, failure=command.failure)
 
 
@@ -141,8 +143,7 @@ def _replace_definition(run: MemoryRun, command: ReplaceDefinition, fencing_toke
 
 def _publish_outputs(run: MemoryRun, command: PublishOutputs, _token: int, now: datetime) -> None:
     expect(run.run, status="TERMINATING")
-    statuses = [row["status"] for rows in (run.epochs, run.checkpoints) for row in rows.values()]
-    refuse_if(not {"OPEN", "ALIGNED", "PENDING"}.isdisjoint(statuses), "something is not durable")
+    _refuse_rest(run)
     refuse_if(None in [row["committed_at"] for row in run.committables.values()], "something is not committed")
     outputs = as_json(dict(command.outputs))
     run.run.update(status="FINISHED", outputs=outputs, state_digest=command.state_digest, finished_at=now)
@@ -251,9 +252,13 @@ def _delete_run(run: MemoryRun, command: DeleteRun, _token: int, now: datetime) 
 
 def _refuse_rest(run: MemoryRun) -> None:
     """Refuse to let a run rest that is driven, or of which something is not durable."""
-    refuse_if(any(attempt["ended_at"] is None for attempt in run.attempts.values()), "an attempt is live")
+    _refuse_driven(run)
     statuses = [row["status"] for rows in (run.epochs, run.checkpoints) for row in rows.values()]
     refuse_if(not {"OPEN", "ALIGNED", "PENDING"}.isdisjoint(statuses), "something is not durable")
+
+
+def _refuse_driven(run: MemoryRun) -> None:
+    refuse_if(any(attempt["ended_at"] is None for attempt in run.attempts.values()), "an attempt is live")
 
 
 _WRITERS: dict[type[Command], Writer] = {

@@ -18,7 +18,7 @@ from iteration_lib.errors import StoreVersionError, UsageError
 from iteration_lib.store.query import sql_folder
 from iteration_lib.store.refusal import not_ours, shown, unavailable
 
-SCHEMA_VERSION = 10  # the greatest number in sql/migrations; a test compares
+SCHEMA_VERSION = 11  # the greatest number in sql/migrations; a test compares
 
 _FILE_NAME = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 _OUR_COLUMNS = 2
@@ -74,8 +74,8 @@ def _check_ours(connection: Connection) -> None:
 def upgrade(engine: Engine) -> tuple[Migration, ...]:
     """Bring the store to this code's version and grant its roles; return what was applied.
 
-    Raises StoreUnavailableError, StoreVersionError when the store is newer than this code, or UsageError when a
-    migration that was applied is not the one that lies here.
+    Raises StoreUnavailableError, RunLockedError when others do not let its tables go, StoreVersionError when the store
+    is newer than this code, or UsageError when a migration that was applied is not the one that lies here.
     """
     try:
         with engine.begin() as connection:

@@ -55,6 +55,7 @@ from iteration_lib.store.record import (
 )
 from iteration_lib.store.refusal import refusal, shown, unavailable
 from iteration_lib.store.retry import DELAYS_SECONDS, Sleep, retry
+from iteration_lib.store.run_key import is_storable
 from iteration_lib.store.statement import Call
 
 T = TypeVar("T")
@@ -70,6 +71,7 @@ _SERVER_OPTIONS = (
 def open_engine(url: str, *, isolation_level: IsolationLevel = "READ COMMITTED") -> Engine:
     """Return an engine for the store's address; connects to nothing yet. Raises StoreUnavailableError."""
     try:
+        url.encode()
         address = make_url(url)
     except (ArgumentError, ValueError) as err:
         raise StoreUnavailableError(_shown(url), f"{_NO_ADDRESS}: {err}") from err
@@ -212,7 +214,7 @@ class PostgresStore:
 
     def find_run(self, run: str) -> RunRecord | None:
         """Return a run; see History."""
-        found = self.read("select_run", rows.run_record, run=run)
+        found = self.read("select_run", rows.run_record, run=run) if is_storable(run) else ()
         return found[0] if found else None
 
     def list_runs(self) -> tuple[RunRecord, ...]:

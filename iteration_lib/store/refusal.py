@@ -1,7 +1,7 @@
 """What does an error of the database mean to whoever called?
 
 Every error of the driver stops here. Whatever does not say that the database refused counts as a lost connection, of
-which the outcome is unknown: the call may be repeated.
+which the outcome is unknown: the call may be repeated. So may what may pass: a full disk, a server that only reads.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ from iteration_lib.errors import (
 )
 
 _BUG = "this is a bug, please report it"
+_MISTAKES = (psycopg2.DataError, psycopg2.ProgrammingError, psycopg2.NotSupportedError)
+# The same, by the class of its SQLSTATE: a limit of the server's, such as an index row's, or an error of a function.
+_DEFINITE = ("54", "P0")
+_DAMAGED = (psycopg2.errors.DataCorrupted, psycopg2.errors.IndexCorrupted)
 _PLACE = ("host", "hostaddr", "port")  # of an address, where they stand among its options
 
 
@@ -49,7 +53,9 @@ def refusal(err: DBAPIError, *, address: str, schema_version: int, run_id: str =
         found = StoreUnusableError(address, f"refuses this login: {said}; use one that has the role for it")
     elif isinstance(cause, psycopg2.IntegrityError):
         found = _refused_row(cause, said, run_id=run_id)
-    elif isinstance(cause, psycopg2.DataError | psycopg2.ProgrammingError | psycopg2.NotSupportedError):
+    elif isinstance(cause, _DAMAGED):
+        found = StoreUnusableError(address, f"is damaged: {said}; restore it from a backup")
+    elif isinstance(cause, _MISTAKES) or str(getattr(cause, "pgcode", None))[:2] in _DEFINITE:
         found = ProtocolViolationError(f"the database refused a statement: {said}; {_BUG}")
     return found
 
@@ -64,9 +70,11 @@ def _refused_row(cause: psycopg2.IntegrityError, said: str, *, run_id: str) -> I
 
 
 def unavailable(err: DBAPIError, *, address: str, schema_version: int) -> IterationError:
-    """Return the same for a first connection: where nothing was done yet, no outcome is unknown."""
+    """Return the same for a first connection: where nothing was done yet, no outcome is unknown, and no run is held."""
     found = refusal(err, address=address, schema_version=schema_version)
-    return StoreUnavailableError(address, first_line(err)) if isinstance(found, OutcomeUnknownError) else found
+    if isinstance(found, RunLockedError):
+        return RunLockedError(f"{address}: {first_line(err)}", held="the store's tables, or upgrades them")
+    return StoreUnavailableError(address, first_line(err)) if type(found) is OutcomeUnknownError else found
 
 
 def not_ours(address: str, problem: str) -> StoreUnusableError:

@@ -1,11 +1,13 @@
 -- Reads: the state that the protocol decides from (select_*_state), and the history that people look at (list_*).
 
--- select_run: one run by its id or its key; one that was deleted by its id alone
+-- select_run: one run by its id or its key; one that was deleted by its id alone (an index knows either)
 SELECT run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, status, fencing_token,
     last_durable_epoch, last_checkpoint_id, aborted_through, terminated_by, failure, outputs, state_digest, created_at,
     finished_at, deleted_by, deleted_at, revision,
     (SELECT kind FROM stops WHERE stops.run_id = runs.run_id AND resumed_at IS NULL) AS asked_to
-FROM runs WHERE run_key = :run AND status <> 'DELETED' OR CAST(run_id AS text) = :run
+FROM runs WHERE run_key = :run AND status <> 'DELETED' OR run_id = CASE
+    WHEN :run ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN CAST(CAST(:run AS text) AS uuid)
+END
 ORDER BY (run_key = :run) DESC LIMIT 1;
 
 -- list_runs: every run, newest first

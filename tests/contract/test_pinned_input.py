@@ -119,6 +119,16 @@ def test_file_that_is_written_while_it_is_pinned_is_refused(file: Path) -> None:
         with_digests(pinned)
 
 
+def test_file_whose_name_is_no_text_is_named_and_not_pinned(file: Path) -> None:
+    """No store could keep its name."""
+    unnamable = file.rename(file.with_name("caf\udce9.parquet"))
+
+    with pytest.raises(InputError) as caught:
+        pin(str(file.parent))
+
+    assert str(caught.value).startswith(f"input {str(unnamable)!r} cannot be opened ('utf-8' codec can't encode")
+
+
 def test_object_that_was_put_again_is_known_by_its_etag(s3: str, file: Path) -> None:
     """What else a store says of it may change by itself, such as the class of its storage."""
     address, filesystem = f"{s3}/points.parquet", fsspec.filesystem("s3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +16,7 @@ from iteration_lib.errors import LeaseHeldError, ProtocolViolationError, RunNotF
 from iteration_lib.protocol import Command
 from iteration_lib.protocol.command import (
     AbortThrough,
+    EndAttempt,
     OpenAttempt,
     OpenEpoch,
     PinData,
@@ -25,8 +27,9 @@ from iteration_lib.protocol.command import (
 from iteration_lib.protocol.event import CheckpointsDiscarded
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, EdgeState, Reports, RunId
-from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus, StopKind
 from iteration_lib.store.record import RunRecord
+from iteration_lib.store.run_key import LONGEST_RUN_KEY_BYTES
 from iteration_lib.store.seam import StoreWithHistory
 from tests.protocol_script import HOLDER, LATER, Sender, asks, attempt_id, claim, part, stops
 from tests.store_script import (
@@ -79,8 +82,25 @@ def test_revision_that_is_read_of_a_run_is_the_one_that_its_transactions_count(
     assert before.revision < counted
 
 
+def test_longest_key_that_a_run_can_have_is_found(store: StoreWithHistory) -> None:
+    """Of letters that a server cannot write shorter."""
+    run = a_run(secrets.token_hex(LONGEST_RUN_KEY_BYTES // 2))
+
+    assert store.add_run(run)
+
+    found = store.find_run(run.run_key)
+    assert run.run_id == (found.run_id if found is not None else None)
+
+
 def test_run_that_is_not_there_is_not_found(store: StoreWithHistory) -> None:
-    for name in ("nothing", "", "%", "'; --", str(a_run().run_id)):
+    for name in ("nothing", "", "%", "'; --", str(a_run().run_id), "a\0b", "caf\udce9", "x" * 9_000):
+        assert store.find_run(name) is None
+
+
+def test_run_is_not_found_by_another_spelling_of_its_id(store: StoreWithHistory) -> None:
+    run_id = added(store)
+
+    for name in (run_id.upper(), run_id.replace("-", ""), f"{{{run_id}}}", f"{run_id}\n", f" {run_id}"):
         assert store.find_run(name) is None
 
 
@@ -325,12 +345,12 @@ def test_other_operators_void_the_edges_of_the_open_epoch_but_those_that_are_kep
     run_id, coordinator, second = added(store), Coordinator(store), Sender(2, 2, first.family)
     marked = first.marks(0, part("x", 0, 1, total=2), part("x", 1, 2, total=2), part("y"))
     coordinator.apply(run_id, claim(family=first.family), first.opens(0), first.switches(0), marked)
-    coordinator.apply(run_id, first.marks(NO_EPOCH, part("z", total=1)))
+    coordinator.apply(run_id, first.marks(NO_EPOCH, part("scaled", total=1)))
     coordinator.apply(run_id, claim(2, family=first.family, takeover=True))
 
-    state = coordinator.apply(run_id, second.changes("x", "y", "z", kept=("x", "z")))
+    state = coordinator.apply(run_id, second.changes("x", "y", "scaled", kept=("x", "scaled")))
 
-    assert [(NO_EPOCH, "z"), (0, "x")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
+    assert [(NO_EPOCH, "scaled"), (0, "x")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
     assert state == read_state(store, run_id)
     assert ["y"] == [known.operator_id for known in store.list_parts(run_id) if known.voided_at is not None]
 
@@ -433,6 +453,7 @@ def test_revision_after_writing_is_the_one_that_is_committed(store: StoreWithHis
         (AbortThrough(checkpoint_id=1), RecordRequest(request_id=asks(1, family).request_id, requested_by="ann")),
         (ReplaceDefinition(definition=DEFINITION, changes=(), dropped=()),),
         (OpenEpoch(epoch=0, heads=(Reports(name="c", values=(None,)),)), PinData(name="p", fingerprint="f", pin={})),
+        (EndAttempt(fencing_token=1, outcome=AttemptOutcome.RELEASED, reason=None),),
         (SetRunStatus(status=RunStatus.FAILED, failure="x"), SetRunStatus(status=RunStatus.RUNNING)),
     )
 

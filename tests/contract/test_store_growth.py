@@ -60,6 +60,13 @@ UPDATE checkpoints SET epoch = 1000000 WHERE status = 'COMPLETED';
 SET LOCAL session_replication_role = origin;
 """
 
+# What many others leave, in the transaction that asks.
+CROWD = """
+SET LOCAL session_replication_role = replica;
+INSERT INTO runs (run_id, run_key, reference, definition, params, state_uri, max_buckets)
+SELECT gen_random_uuid(), 'crowd/' || run, 'm:o', '{}', '{}', '/s', 1 FROM generate_series(1, 3000) AS run;
+"""
+
 
 @pytest.fixture(scope="module")
 def engine(store_url: str) -> Iterator[Engine]:
@@ -171,6 +178,19 @@ def test_reading_some_checkpoints_touches_no_more_pages_after_many(engine: Engin
     )
 
     assert long <= short + _DEEPER
+
+
+@pytest.mark.parametrize("column", ["run_key", "run_id"])
+def test_finding_a_run_touches_no_more_pages_among_many_runs(
+    store_url: str, engine: Engine, runs: dict[int, RunId], plan: str, column: str
+) -> None:
+    """Whoever waits for a run asks every second."""
+    with closing(PostgresStore(store_url)) as store:
+        run = getattr(store.find_run(runs[SHORT]), column)
+
+    few, many = (pages(engine, plan, Call("select_run", {"run": run}), after=crowd) for crowd in (None, CROWD))
+
+    assert many <= few + _DEEPER
 
 
 def test_runs_of_these_tests_are_in_the_same_place(store_url: str, runs: dict[int, RunId]) -> None:

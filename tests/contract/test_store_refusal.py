@@ -88,7 +88,7 @@ def midway(store: StoreWithHistory, first: Sender) -> RunId:
 
     There is one pin, one marker, a part of an operator that finishes, an open request, a notice.
     """
-    run_id = added(store)
+    run_id = added(store, max_epochs=3)
     Coordinator(store).apply(
         run_id,
         claim(family=first.family),
@@ -118,6 +118,7 @@ END = EndAttempt(fencing_token=1, outcome=AttemptOutcome.RELEASED, reason=None)
 COMPLETE = CompleteCheckpoint(
     checkpoint_id=2, manifest_path=MANIFEST, manifest_sha256=DIGEST, size_bytes=1, completed_at=NOW
 )
+LATE = dataclasses.replace(COMPLETE, is_subsumed=True)
 ACKNOWLEDGE = RecordAcknowledgements(checkpoint_id=2, participants=(Reports(name="centroids", values=(1,)),))
 REPORT = RecordReports(epoch=2, heads=HEADS, metrics={}, seconds=0.0)
 ALIGN = AlignEpoch(epoch=2, decision=GOES_ON)
@@ -127,6 +128,7 @@ NEXT = (REPORT, ALIGN, OPEN)
 SWITCH = SwitchToUnaligned(epoch=3, by=UnalignedBy.TIMEOUT)
 TERMINATE = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.CRITERIA)
 LAST = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.MAX_EPOCHS)
+FAIL = SetRunStatus(status=RunStatus.FAILED, failure="x")
 PUBLISH = PublishOutputs(outputs={}, state_digest="d")
 STOP = RecordStop(stop_id=stop_id(9, 9), kind=StopKind.STOP, requested_by="ann")
 STOPPED = StopRun(stop_id=stop_id(9, 9))
@@ -196,16 +198,30 @@ WRONG: dict[str, tuple[Command, ...]] = {
     ),
     "failures of an attempt that has ended": (END, CountCheckpointFailures(count=1)),
     "a negative number of failures": (CountCheckpointFailures(count=-1),),
-    "a failure without a reason": (SetRunStatus(status=RunStatus.FAILED),),
+    "a failure without a reason": (END, SetRunStatus(status=RunStatus.FAILED)),
+    "a failure of a run that is driven": (FAIL,),
     "an ending without a rule": (SetRunStatus(status=RunStatus.TERMINATING),),
     "a status out of turn": (
         *TERMINATED,
         SetRunStatus(status=RunStatus.RUNNING),
     ),
-    "outputs of a run that is not terminating": (VOID, ABORT, PUBLISH),
-    "outputs while a checkpoint is pending": (*ENDED, LAST, PUBLISH),
+    "outputs of a run that is not terminating": (END, VOID, ABORT, PUBLISH),
+    "outputs while a checkpoint is pending": (*ENDED, LAST, END, PUBLISH),
+    "outputs of a run that is driven": (*TERMINATED, PUBLISH),
     "an ending that no epoch decided": (VOID, ABORT, TERMINATE),
     "an ending by another rule": (*ENDED, ABORT, TERMINATE),
+    **{
+        f"an ending by {by.value}, which does not hold": (
+            REPORT,
+            dataclasses.replace(ALIGN, decision=dataclasses.replace(ENDS, terminated_by=by)),
+        )
+        for by in TerminatedBy
+        if by is not ENDS.terminated_by
+    },
+    "an ending by records that were not reported": (
+        REPORT,
+        dataclasses.replace(ALIGN, decision=dataclasses.replace(ENDS, records={"centroids": 4})),
+    ),
     "an ending by an epoch that is not durable": (REPORT, dataclasses.replace(ALIGN, decision=ENDS), LAST),
     "other operators while an epoch is open": (SAME,),
     "other operators while an epoch is aligned": (VoidEpochs(after=1), SAME),
@@ -243,6 +259,8 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a part in an epoch that has not switched": (*NEXT, parts(3)),
     "a part before all epochs but one": (parts(NO_EPOCH - 1),),
     "a part of an operator that has finished": (parts(NO_EPOCH, part("scaled")),),
+    "a part of an operator that the run does not have": (parts(2, part("nobody")),),
+    "a part of more buckets than the run has": (parts(2, part("y", 0, 1, total=17)),),
     "a part that is there": (parts(2, part("x", 0, 4, total=8)),),
     "a part inside another": (parts(2, part("x", 1, 2, total=8)),),
     "a part around another": (parts(2, part("x", 0, 8, total=8)),),
@@ -283,12 +301,10 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "acknowledgements of a completed checkpoint": (RecordAcknowledgements(checkpoint_id=1, participants=HEADS),),
     "a second completed checkpoint": (ACKNOWLEDGE, COMPLETE),
     "a completed checkpoint that lacks an acknowledgement": (SubsumeCheckpoint(checkpoint_id=1), COMPLETE),
-    "a late checkpoint that lacks an acknowledgement": (dataclasses.replace(COMPLETE, is_subsumed=True),),
-    "a manifest whose digest is none": (
-        SubsumeCheckpoint(checkpoint_id=1),
-        ACKNOWLEDGE,
-        dataclasses.replace(COMPLETE, manifest_sha256="x"),
-    ),
+    "a completed checkpoint whose epoch is not durable": (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE),
+    "a late checkpoint that lacks an acknowledgement": (LATE,),
+    "a manifest whose digest is none": (ACKNOWLEDGE, dataclasses.replace(LATE, manifest_sha256="x")),
+    "a checkpoint without a size": (ACKNOWLEDGE, dataclasses.replace(LATE, size_bytes=-1)),
     "completing a completed checkpoint": (dataclasses.replace(COMPLETE, checkpoint_id=1),),
     "subsuming a pending checkpoint": (SubsumeCheckpoint(checkpoint_id=2),),
     "aborting a completed checkpoint": (dataclasses.replace(ABORT, checkpoint_id=1),),
@@ -309,6 +325,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "finishing with what is not committed": (
         RecordCommittables(committables=(prepared(0, "rows"),)),
         *TERMINATED,
+        END,
         PUBLISH,
     ),
     "a fallback while an epoch is open": (*BEHIND[:-1], FALL),
@@ -347,8 +364,8 @@ WRONG: dict[str, tuple[Command, ...]] = {
 
 # The last command of each is legal, but only under the token in force.
 STALE: tuple[tuple[Command, ...], ...] = (
-    (SetRunStatus(status=RunStatus.FAILED, failure="x"),),
-    (*TERMINATED, PUBLISH),
+    (END, FAIL),
+    (*TERMINATED, END, PUBLISH),
     (PinData(name="more", fingerprint="f", pin={}),),
     (FinishOperator(operator_id="x", epoch=1, output={}),),
     NEXT,
@@ -366,13 +383,13 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (AbortThrough(checkpoint_id=3),),
     (CountCheckpointFailures(count=1),),
     (ACKNOWLEDGE,),
-    (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE),
+    (ACKNOWLEDGE, LATE),
     (SubsumeCheckpoint(checkpoint_id=1),),
     (ABORT,),
     (RecordCommittables(committables=(prepared(0, "rows"),)),),
     (RecordCommittables(committables=(prepared(0, "rows"),)), MarkCommitted(committed=((0, "rows"),))),
     (RecordNotice(listener_id="other", epoch=0, effect=None),),
-    (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, DiscardCheckpoints(checkpoint_ids=(1,))),
+    (*BEHIND[:4], DiscardCheckpoints(checkpoint_ids=(1,))),
     (PinCheckpoint(checkpoint_id=1, pinned_by="ann"),),
     (
         PinCheckpoint(checkpoint_id=1, pinned_by="ann"),

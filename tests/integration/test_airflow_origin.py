@@ -43,7 +43,7 @@ class DagRun:
     before: DagRun | None = None
     logical_date: int | None = None
     opened: dict[str, object] | None = None
-    state: str = "success"  # of its first task
+    state: str | None = "success"  # of its first task
     dag_id: str = "daily"
     task_id: str = "open_run"
     map_index: int = -1
@@ -56,7 +56,7 @@ class DagRun:
     def get_template_context(self) -> dict[str, object]:
         return {"dag_run": SimpleNamespace(logical_date=self.logical_date)}
 
-    def get_task_states(self, *, run_ids: list[str], **_: object) -> dict[str, dict[str, str]]:
+    def get_task_states(self, *, run_ids: list[str], **_: object) -> dict[str, dict[str, str | None]]:
         return {run_id: {self.task_id: self.found(run_id).state} for run_id in run_ids}
 
     def get_previous_dagrun(self) -> DagRun | None:
@@ -86,13 +86,13 @@ class Daily:
     store: PostgresStore
     folder: Path
 
-    def open(self, dag_run: DagRun, *, start_from: str = "", **params: object) -> RunRecord:
+    def open(self, dag_run: DagRun, *, start_from: str = "", run_key: str = "", **params: object) -> RunRecord:
         """Do what the first task does; returns the run."""
         values = {"log": str(self.folder / "log"), "max_epochs": EPOCHS, **params}
         operator = OpenRunOperator(
             task_id="open_run",
             reference=REFERENCE,
-            run_key=f"daily/{dag_run.run_id}",
+            run_key=run_key or f"daily/{dag_run.run_id}",
             run_params=values,
             start_from=start_from,
             longest=EPOCHS,
@@ -372,6 +372,32 @@ def test_predecessor_that_never_opened_a_run_is_refused(daily: Daily) -> None:
     message = refusal(daily, after(DagRun(day=0)), start_from="previous")
 
     assert message.startswith("the DAG run day 0 before this one has opened no run; clear it and let it end, or delete")
+
+
+@pytest.mark.parametrize("state", ["success", None], ids=["a task", "no task"])
+def test_predecessor_of_which_airflow_knows_no_run_any_more_is_found_in_the_store(
+    daily: Daily, state: str | None
+) -> None:
+    """`airflow db clean` has removed what it has told, at times with the task; it keeps the last DAG run."""
+    first = ended(daily)
+    first.opened, first.state = None, state
+
+    daily.open(after(first), start_from="previous")
+
+    branch = daily.branch(after(first))
+    assert (daily.found(first).run_id, 3) == (branch and branch.origin_run_id, branch and branch.origin_checkpoint_id)
+
+
+def test_predecessor_of_which_nobody_knows_the_key_is_refused(daily: Daily) -> None:
+    first = ended(daily)
+    first.opened = None
+
+    message = refusal(daily, after(first), start_from="previous", run_key="my own")
+
+    assert message.startswith(
+        "the DAG run day 0 before this one has opened no run that Airflow still knows, and its key is not to be told "
+        "from this one's; clear it and let it end, or delete that DAG run"
+    )
 
 
 def test_dag_run_without_a_logical_date_has_no_predecessor(daily: Daily) -> None:

@@ -96,7 +96,7 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
     branch, origin = a_run(), origin_of(a_run(run_id=run_id), checkpoint_id=1, epoch=0)
     store.add_run(branch, origin)
     names: dict[str, str] = {"run": run_id, "attempt": first.attempt_id, "key": key, "branch": branch.run_id}
-    names["behind"] = str(uuid.uuid4())
+    names |= {"behind": str(uuid.uuid4()), "next": str(uuid.uuid4())}
     names["request"] = asks(1, family).request_id
     for name in (
         "terminating",
@@ -111,6 +111,8 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
         "left open",
         "left aligned",
         "left pending",
+        "left terminating",
+        "pending",
     ):
         sender = Sender(1, 1, new_family())
         names[name] = other = added(store)
@@ -129,6 +131,8 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
             "left open": (sender.opens(0), sender.ends()),
             "left aligned": (sender.opens(0), sender.reports(0), sender.ends()),
             "left pending": (sender.opens(0), sender.reports(0), sender.triggers(0)),
+            "left terminating": (*sender.passes(0, 1, records=0), sender.ends()),
+            "pending": (sender.opens(0), sender.reports(0), sender.triggers(0)),
             "leaving": (*sender.passes(0, 1), stops(1, family=sender.family)),
         }
         Coordinator(store).apply(other, claim(family=sender.family), *events[name])
@@ -152,11 +156,11 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
 @pytest.fixture
 def rows(legal_rows: Rows) -> Iterator[Rows]:
     legal_rows.execute(
-        "UPDATE runs SET fencing_token = 3, attempt_id = gen_random_uuid() WHERE run_id = %(run)s"  # as in NEW_ROWS
+        "UPDATE runs SET fencing_token = 3, attempt_id = %(next)s WHERE run_id = %(run)s"  # as in NEW_ROWS
     )
     for name in ("aligned", "left aligned", "fresh"):
         legal_rows.execute(f"UPDATE runs SET last_checkpoint_id = 1 WHERE run_id = %({name})s")
-    legal_rows.execute("UPDATE attempts SET ended_at = now(), outcome = 'RELEASED' WHERE run_id = %(left pending)s")
+    legal_rows.execute(end_attempt("left pending"))
     legal_rows.execute("UPDATE attempts SET definition_changes = '{}' WHERE run_id = %(older)s AND fencing_token = 2")
     legal_rows.execute(run_with(run_id="%(behind)s", run_key="'behind'", last_durable_epoch="0"))
     legal_rows.execute(committable_with(output="'rows'"))
@@ -228,8 +232,13 @@ def guards(rows: Rows) -> list[str]:
     )
 
 
+AT_ONCE = "SET CONSTRAINTS ALL IMMEDIATE"  # or what is asked at the end of a transaction would never be
+
+
 @pytest.mark.parametrize("illegal", GUARDS.values(), ids=GUARDS)
 def test_illegal_change_is_refused_by_the_guard(rows: Rows, illegal: Illegal) -> None:
+    rows.execute(AT_ONCE)
+
     with pytest.raises(psycopg2.errors.CheckViolation) as caught:
         rows.execute(illegal.statement)
 
@@ -320,11 +329,17 @@ def let_terminate(rows: Rows) -> None:
     """Let the run terminate though no epoch of it has decided so."""
     rows.execute("ALTER TABLE runs DISABLE TRIGGER runs_row_guard")
     rows.execute(set_run("run", "status = 'TERMINATING', terminated_by = 'criteria'"))
+    rows.execute(end_attempt("run"))
     rows.execute("ALTER TABLE runs ENABLE TRIGGER runs_row_guard")
+
+
+def end_attempt(name: str) -> str:
+    return f"UPDATE attempts SET ended_at = now(), outcome = 'RELEASED' WHERE run_id = %({name})s AND ended_at IS NULL"
 
 
 def test_run_that_left_something_uncommitted_cannot_be_finished(rows: Rows) -> None:
     rows.execute(committable_with(run_id="%(terminating)s"))
+    rows.execute(end_attempt("terminating"))
     finish = set_run("terminating", "status = 'FINISHED', outputs = '{}', state_digest = 'd', finished_at = now()")
 
     with pytest.raises(psycopg2.errors.CheckViolation, match="has something that is not committed"):
@@ -383,6 +398,7 @@ def test_every_guard_has_a_statement_that_nothing_else_refuses(rows: Rows) -> No
         "WHERE relnamespace = 'public'::regnamespace AND NOT tgisinternal"
     )
     assert len(triggers) > 10
+    rows.execute(AT_ONCE)
     for table, _, guard in (named.partition(" ") for named in triggers):
         rows.execute(f"SAVEPOINT guarded; ALTER TABLE {table} DISABLE TRIGGER {guard}")
 

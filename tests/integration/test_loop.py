@@ -460,6 +460,11 @@ def test_empty_key_is_refused() -> None:
         pass
 
 
+def test_key_that_is_too_long_is_refused() -> None:
+    with pytest.raises(UsageError, match="has 2001 bytes, and 2000 have room"), open_run("k" * 2_001):
+        pass
+
+
 @pytest.mark.parametrize("key", ["a\0b", "\ud800"])
 def test_key_that_no_database_can_keep_is_refused(key: str) -> None:
     with pytest.raises(UsageError, match="is no text that can be kept; give another one"), open_run(key):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -21,10 +22,11 @@ from iteration_lib.errors import (
     RunLockedError,
     StatementCancelledError,
     StoreUnavailableError,
+    StoreUnusableError,
     StoreVersionError,
 )
 from iteration_lib.protocol.state import RunId
-from iteration_lib.store.migrate import upgrade
+from iteration_lib.store.migrate import _LOCK_KEY, upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.reader import open_reader
 from iteration_lib.store.refusal import refusal
@@ -54,6 +56,7 @@ def store(store_url: str) -> Iterator[PostgresStore]:
         "postgresql+asyncpg://user:secret@host/db",
         "postgresql+psycopg://user:secret@host/db",
         "postgresql://user:secret@host:port/db",
+        "postgresql://user:secret@host/caf\udce9",
         "mysql://user:secret@host/db",
         "sqlite://",
         "sqlite:///secret.db",
@@ -274,6 +277,38 @@ def test_run_that_another_does_not_let_go_is_said_to_be_locked(store: PostgresSt
     impatient.close()
 
 
+@pytest.mark.parametrize(
+    "held",
+    [f"SELECT pg_advisory_xact_lock({_LOCK_KEY})", "LOCK TABLE schema_migrations IN ACCESS EXCLUSIVE MODE"],
+    ids=["another upgrade", "a table"],
+)
+def test_upgrade_that_waits_in_vain_says_that_others_hold_the_store(empty_store: str, held: str) -> None:
+    """And not that there is none at the address, which somebody has to start."""
+    upgrade_at(empty_store)
+    engine = open_engine(empty_store)
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql(held)
+        with pytest.raises(RunLockedError) as caught:
+            upgrade_at(f"{empty_store}&{IMPATIENT}")
+
+    assert str(caught.value).startswith("another process holds the store's tables, or upgrades them (postgresql")
+    assert str(caught.value).endswith("lock timeout); nothing was changed: run the same command again")
+    engine.dispose()
+
+
+def test_upgrade_that_takes_too_long_says_so(empty_store: str) -> None:
+    upgrade_at(empty_store)
+    engine = open_engine(empty_store)
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
+        with pytest.raises(StatementCancelledError):
+            upgrade_at(f"{empty_store}&{HASTY}")
+
+    engine.dispose()
+
+
 def test_event_is_sent_again_until_the_run_is_let_go(store: PostgresStore, store_url: str) -> None:
     impatient, run_id, family = PostgresStore(f"{store_url}&{IMPATIENT}"), added(store), new_family()
     holding = contextlib.ExitStack()
@@ -357,6 +392,17 @@ def test_number_that_no_column_holds_is_our_bug_and_no_lost_connection(store: Po
         store.add_run(a_run(max_buckets=2**40))
 
 
+def test_text_that_no_index_holds_is_refused_at_once_and_no_lost_connection(store_url: str) -> None:
+    slept: list[float] = []
+    store = PostgresStore(store_url, sleep=slept.append)
+
+    with pytest.raises(ProtocolViolationError, match="index row"):
+        store.add_run(a_run(secrets.token_hex(5000)))
+
+    assert [] == slept
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
@@ -369,6 +415,14 @@ def test_number_that_no_column_holds_is_our_bug_and_no_lost_connection(store: Po
         ("SELECT CAST('\"\\u0000\"' AS jsonb)", ProtocolViolationError),
         ("INSERT INTO runs DEFAULT VALUES", ProtocolViolationError),
         ("DO 'BEGIN RAISE check_violation; END'", ProtocolViolationError),
+        ("DO 'BEGIN RAISE program_limit_exceeded; END'", ProtocolViolationError),
+        ("DO 'BEGIN RAISE statement_too_complex; END'", ProtocolViolationError),
+        ("DO 'BEGIN RAISE ''no condition''; END'", ProtocolViolationError),
+        ("DO 'BEGIN ASSERT false; END'", ProtocolViolationError),
+        ("DO 'BEGIN RAISE data_corrupted; END'", StoreUnusableError),
+        ("DO 'BEGIN RAISE index_corrupted; END'", StoreUnusableError),
+        ("DO 'BEGIN RAISE internal_error; END'", OutcomeUnknownError),
+        ("DO 'BEGIN RAISE io_error; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE serialization_failure; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE deadlock_detected; END'", OutcomeUnknownError),
         ("DO 'BEGIN RAISE disk_full; END'", OutcomeUnknownError),

@@ -23,6 +23,7 @@ from iteration_lib.errors import (
     RunMismatchError,
     RunStoppedError,
     StateLocationError,
+    UsageError,
 )
 from iteration_lib.launch import Drive, max_epochs_of, new_run, open_context
 from iteration_lib.model.definition import load_iteration
@@ -322,6 +323,28 @@ def test_state_location_with_a_password_is_refused_and_the_password_told_to_nobo
         new_run(settings, run_key="k", reference="m:o", definition={}, params={})
 
     assert str(caught.value).startswith("state location 'memory://***@host/state' holds a password, which the store")
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("", "the run key is empty; give the run's name"),
+        ("a\0b", r"the run key 'a\x00b' is no text that can be kept; give another one"),
+        ("caf\udce9", r"the run key 'caf\udce9' is no text that can be kept; give another one"),
+        (
+            "é" * 1_001,
+            f"the run key '{'é' * 40}'... has 2002 bytes, and 2000 have room; give a shorter one",
+        ),
+    ],
+    ids=["empty", "with a NUL", "no UTF-8", "too long"],
+)
+def test_key_that_no_run_can_have_is_refused_before_anything_is_written(tmp_path: Path, key: str, said: str) -> None:
+    state = tmp_path / "state"
+
+    with pytest.raises(UsageError) as caught:
+        new_run(Settings(store_url=None, state_uri=str(state)), run_key=key, reference="m:o", definition={}, params={})
+
+    assert (said, False) == (str(caught.value), state.exists())
 
 
 @pytest.mark.parametrize("epochs", [True, 0, 2.0, 2**31])

@@ -81,8 +81,8 @@ def test_publishing_finishes_the_run_and_its_attempt() -> None:
     state, written = play(TERMINATING, FIRST.publishes()), commands_of(TERMINATING, FIRST.publishes())
 
     assert (
-        PublishOutputs(outputs={"model": "/state/model"}, state_digest="cd" * 32),
         EndAttempt(fencing_token=1, outcome=AttemptOutcome.FINISHED, reason=None),
+        PublishOutputs(outputs={"model": "/state/model"}, state_digest="cd" * 32),
     ) == written
     assert (RunStatus.FINISHED, None, attempt_id(1)) == (state.status, state.attempt, state.ended_attempt_id)
 

@@ -228,6 +228,10 @@ def test_listeners_of_a_branch_hear_of_its_own_epochs_alone() -> None:
     [
         ({"retain_last": 0}, "Checkpointing(retain_last=0): give a whole number from 1 to 2147483647"),
         ({"retain_best": -1}, "Checkpointing(retain_best=-1): give a whole number from 0 to 2147483647"),
+        (
+            {"retain_best": 1, "retain_metric": "caf\udce9"},
+            "Checkpointing(retain_metric='caf\\udce9'): give a text that can be printed",
+        ),
         ({"retain_best": 1}, "Checkpointing(retain_metric=None): give it together with retain_best, or neither"),
         (
             {"retain_metric": "loss"},

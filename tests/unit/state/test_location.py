@@ -48,6 +48,11 @@ def test_store_that_cannot_be_opened_is_named_with_the_reason() -> None:
     assert isinstance(caught.value.__cause__, NoCredentialsError)
 
 
+def test_address_that_is_no_text_is_none() -> None:
+    with pytest.raises(StateLocationError, match=r"'/caf\\udce9' cannot be opened \('utf-8' codec can't encode"):
+        StateLocation("/caf\udce9")
+
+
 def test_folder_of_a_store_without_folders_is_an_address() -> None:
     assert "locked://bucket/run/scratch" == StateLocation("locked://bucket/run").make_folder("scratch")
 
