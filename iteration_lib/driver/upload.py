@@ -163,11 +163,17 @@ class Uploads:
         ]
         self._forget(given_up)
         if has_failed(state):
-            raise self.error_of(state, self._failed_id, otherwise="too many of its checkpoints failed")
+            raise self._failed(state, self._failure, otherwise="too many of its checkpoints failed")
 
-    def error_of(self, state: RunState, checkpoint_id: int, *, otherwise: str) -> IterationError:
-        """Return what tells why a checkpoint failed; `otherwise` is for one that nothing befell here."""
-        failure = self._failure if checkpoint_id == self._failed_id else None
+    def error_of(self, state: RunState, checkpoint_id: int) -> IterationError:
+        """Return why the checkpoint was not completed that an attempt cannot end without."""
+        (known,) = self._context.store.list_checkpoints(state.run_id, [checkpoint_id])
+        is_declined = known.failure is not CheckpointFailure.ABORTED_BY_USER and checkpoint_id == self._failed_id
+        return self._failed(
+            state, self._failure if is_declined else None, otherwise=f"its checkpoint was {known.reason}"
+        )
+
+    def _failed(self, state: RunState, failure: Exception | None, *, otherwise: str) -> IterationError:
         if isinstance(failure, IterationError):
             return failure
         reason = say(failure) if failure is not None else otherwise

@@ -96,7 +96,8 @@ def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: Base
     if _DUE_TO[type(error)] & attempt.hurt or _is_of_a_stray(attempt, error):
         return True
     if isinstance(error, StateLocationError | StateCorruptedError) and {"put beside", "get beside"} & attempt.hurt:
-        return oracle.has_failed(attempt) or names_a_bad_file(world, error)
+        is_why = str(error) in (known["reason"] for known in _last_checkpoint(oracle, attempt))
+        return oracle.has_failed(attempt) or is_why or names_a_bad_file(world, error)
     if isinstance(error, CheckpointFailedError):
         is_slow = "not committed" in str(error)  # answers were lost, or the process was paused
         return is_slow or oracle.has_failed(attempt) or _lost_its_last(oracle, attempt)
@@ -123,11 +124,14 @@ def names_a_bad_file(world: World, error: BaseException) -> bool:
 
 def _lost_its_last(oracle: Oracle, attempt: SimulatedAttempt) -> bool:
     """Tell whether the checkpoint that the attempt could not end without was aborted by a person, or failed."""
+    failures = ("ABORTED_BY_USER", "DECLINED", "EXPIRED")
+    return any(known["failure"] in failures for known in _last_checkpoint(oracle, attempt))
+
+
+def _last_checkpoint(oracle: Oracle, attempt: SimulatedAttempt) -> list[Row]:
+    """Return the attempt's last checkpoint, if it took any."""
     life = oracle.lives.get(attempt)
-    if life is None:
-        return False
-    mine = [c for c in oracle.rows.checkpoints.values() if c["fencing_token"] == life.token]
-    return bool(mine) and mine[-1]["failure"] in ("ABORTED_BY_USER", "DECLINED", "EXPIRED")
+    return [c for c in oracle.rows.checkpoints.values() if life is not None and c["fencing_token"] == life.token][-1:]
 
 
 def _ended_well(oracle: Oracle, attempt: SimulatedAttempt) -> None:
