@@ -133,6 +133,10 @@ def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
             continue
         if any("=" in part for part in parts[:-1]):
             raise InputError(f"input {given} is partitioned by folders ({'/'.join(parts)}); name one of the folders")
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"input {given} holds a file whose name is not UTF-8 ({path!r}); rename it") from None
         found.append(path)
     if not found:
         raise InputError(f"input {given} is a folder without *.parquet files")

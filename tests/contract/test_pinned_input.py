@@ -126,7 +126,8 @@ def test_file_whose_name_is_no_text_is_named_and_not_pinned(file: Path) -> None:
     with pytest.raises(InputError) as caught:
         pin(str(file.parent))
 
-    assert str(caught.value).startswith(f"input {str(unnamable)!r} cannot be opened ('utf-8' codec can't encode")
+    said = f"holds a file whose name is not UTF-8 ({str(unnamable)!r}); rename it"
+    assert f"input {file.parent} {said}" == str(caught.value)
 
 
 def test_object_that_was_put_again_is_known_by_its_etag(s3: str, file: Path) -> None:
