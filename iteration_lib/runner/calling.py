@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from iteration_lib.model.bucket import Bucket
 from iteration_lib.model.operator import Operator, Pair
 from iteration_lib.runner.pair import STATE, describe_result, half_of, pair_of, split_inputs, state_block
 from iteration_lib.state.block import batch_of_result, block_of
+
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")  # what they read when they are loaded
 
 
 def call_on_blocks(
@@ -107,9 +110,18 @@ def _is_verdict(err: BaseException, operator: Operator) -> bool:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep numerical libraries to one thread inside the block."""
-    with _thread_pools(len(sys.modules)).limit(limits=1):
-        yield
+    """Keep numerical libraries to one thread inside the block, those too that it loads."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        with _thread_pools(len(sys.modules)).limit(limits=1):
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @functools.lru_cache(maxsize=1)

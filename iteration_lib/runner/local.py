@@ -155,7 +155,7 @@ class LocalRunner:
             durable = list(self._load(target.done))
             if ranges:
                 first = ranges[0][0].start
-                schema = dump_schema(stream.bucket(first).schema)
+                schema = dump_schema(stream.buckets([first])[0].schema)
                 target.check_columns(schema, bucket=first, operator_id=stream.operator_id)
             for index, batch in durable:
                 stream.keep(index, batch)

@@ -24,6 +24,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from iteration_lib.errors import IterationError, SparkUnavailableError
+from iteration_lib.runner.calling import ONE_THREAD
 from iteration_lib.runner.java import find_java_home
 
 _CONNECT = "sc://"
@@ -31,9 +32,6 @@ _CONNECT_PORT = 15002  # where an address names none
 _LISTENING_SECONDS = 5
 _GONE = "INVALID_HANDLE"  # what a server says of a session that it has closed
 _DETAILS = re.compile(r'^\s*details = "(.+?)"?$', re.MULTILINE)  # of a gRPC error, whose first line says nothing
-
-# How many threads share a sum decides its rounding: one, everywhere.
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def open_session(master: str | None, app_name: str, *, conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -150,7 +148,7 @@ def _settings(*, is_local: bool) -> dict[str, str]:
         "spark.sql.shuffle.partitions": 16 if is_local else 200,
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.pythonUDF.arrow.enabled": "true",
-        **{f"spark.executorEnv.{name}": 1 for name in _ONE_THREAD},
+        **{f"spark.executorEnv.{name}": 1 for name in ONE_THREAD},
     }
     if is_local:
         found |= {

@@ -42,6 +42,10 @@ _KEPT_TYPES = (
 )
 
 
+# Of the objects in a column of bytes: what is left of it, when an operator has filtered all of them out, is bytes too.
+_BYTES = np.dtype(object, metadata={"iteration": "bytes"})
+
+
 class ColumnError(ValueError):
     """A column that no block can hold; whoever knows where it came from turns it into an error of this project."""
 
@@ -72,14 +76,15 @@ def batch_of_result(result: object, *, operator_id: str) -> pa.RecordBatch:
     """Return what an operator returned as one record batch; raises OperatorResultError.
 
     A mapping is a block, and a scalar in it a column of one row. A bare array, list or scalar is the one column
-    `value`. Arrow tables and batches are taken as they are. None is a stream without columns and without records.
+    `value`. Arrow tables and batches are copied: what lies below may be the operator's own memory. None is a stream
+    without columns and without records.
     A bare bool is refused: it would be one record, true or false, where "no records" was probably meant.
     """
     try:
         if result is None:
             return batch_of({})
         if isinstance(result, pa.Table | pa.RecordBatch):
-            return normal_batch(result)
+            return owned_batch(normal_batch(result))
         return batch_of(_block_of_result(result))
     except (ColumnError, pa.ArrowException) as err:
         raise OperatorResultError(
@@ -116,6 +121,14 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
+def owned_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch as it will be read from a file, in memory that nobody else can write."""
+    target = pa.BufferOutputStream()
+    with pa.ipc.new_file(target, batch.schema) as writer:
+        writer.write_batch(batch)
+    return pa.ipc.open_file(target.getvalue()).get_batch(0)
+
+
 def batch_without_rows(schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of no rows; Arrow makes it of a list for some types alone."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
@@ -150,6 +163,8 @@ def _array_of(column: pa.Array, field: pa.Field) -> Column:
         flat = _array_of(column.flatten(), pa.field(field.name, column.type.value_type))
         return flat.reshape(len(column), *_shape_of(field))
     array: Column = column.to_numpy(zero_copy_only=False)
+    if pa.types.is_binary(column.type):
+        array = array.view(_BYTES)
     array.flags.writeable = False
     return array
 
@@ -173,14 +188,17 @@ def _flat_column(name: str, flat: Column) -> pa.Array:
         return _flat_objects(name, flat)
     if flat.dtype.kind not in "biufUSTmM":
         raise ColumnError(name, f"has the type {flat.dtype}, which Arrow has not")
-    column = pa.array(flat.tolist(), pa.string()) if flat.dtype.kind == "T" else pa.array(flat, from_pandas=False)
+    if flat.dtype.kind in "SUT":  # not by the array itself, of which Arrow would end each at its first NUL
+        column = pa.array(flat.tolist(), pa.binary() if flat.dtype.kind == "S" else pa.string())
+    else:
+        column = pa.array(flat, from_pandas=False)
     if column.null_count:  # NaT
         raise ColumnError(name, f"holds {column.null_count} nulls; fill or drop them before")
     return column
 
 
 def _flat_objects(name: str, flat: Column) -> pa.Array:
-    kinds = {type(value) for value in flat}
+    kinds = {type(value) for value in flat} or {bytes if flat.dtype.metadata == _BYTES.metadata else str}
     if kinds <= {str, np.str_}:
         return pa.array(flat, pa.string(), from_pandas=False)
     if kinds <= {bytes, np.bytes_}:
@@ -264,9 +282,16 @@ def _is_for_ever(array: Column) -> bool:
 
 
 def _array_of_result(name: object, column: object) -> Column:
+    if isinstance(column, np.ma.MaskedArray):
+        masked = int(np.sum(np.ma.getmaskarray(column)))
+        if masked:
+            raise ColumnError(str(name), f"holds {masked} masked values; fill or drop them before")
+        return column.data.copy()
     if isinstance(column, np.ndarray):
         return column if _is_for_ever(column) else column.copy()
-    if isinstance(column, np.generic | bool | int | float | str | bytes):
+    if isinstance(column, str | bytes):
+        return np.array([column], dtype=object)  # numpy's own types of text hold no NUL at the end
+    if isinstance(column, np.generic | bool | int | float):
         return np.asarray(column)
     if not isinstance(column, list | tuple):
         raise ColumnError(str(name), f"is a {type(column).__name__}; make it a numpy array")
@@ -274,6 +299,8 @@ def _array_of_result(name: object, column: object) -> Column:
         array = np.asarray(column) if len(column) else np.zeros(0)
     except ValueError as err:
         raise ColumnError(str(name), "is a list of lists of several lengths") from err
-    if array.dtype.kind in "US" and any(not isinstance(value, str | bytes) for value in column):
+    if array.dtype.kind not in "US":
+        return array
+    if any(not isinstance(value, str | bytes) for value in column):
         raise ColumnError(str(name), "is a list of several types")
-    return array
+    return np.array(column, dtype=object)

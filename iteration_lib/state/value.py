@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from iteration_lib.errors import ValueNotKeptError
 from iteration_lib.state.array import AnyArray, array_of_flat, dtype_text, flat_of_array
-from iteration_lib.state.block import ColumnError, one_batch
+from iteration_lib.state.block import ColumnError, one_batch, owned_batch
 from iteration_lib.state.digestible import check_digestible
 
 _KEY = b"iteration.value"
@@ -45,17 +45,17 @@ Node: TypeAlias = dict[str, Any]  # Any: JSON; what it holds follows from its ty
 def batch_of_value(value: object, *, variable: str) -> pa.RecordBatch:
     """Return a value as one batch; raises ValueNotKeptError that says what to give instead."""
     if type(value) is pa.Table:
-        return _own(_batch_of_table(value, variable=variable, kind="table"))
+        return owned_batch(_batch_of_table(value, variable=variable, kind="table"))
     if _is_pandas(value):
         try:
             table = pa.Table.from_pandas(value)
         except (pa.ArrowException, TypeError, ValueError) as err:
             problem = f"is a DataFrame that Arrow cannot hold ({err}); give each column a name of its own and one type"
             raise ValueNotKeptError(variable=variable, problem=problem) from err
-        return _own(_batch_of_table(table, variable=variable, kind="pandas"))
+        return owned_batch(_batch_of_table(table, variable=variable, kind="pandas"))
     taken = _Taken(variable=variable)
     node = taken.apart(value, ())
-    return _own(taken.batch({"kind": "tree", "tree": node}))
+    return owned_batch(taken.batch({"kind": "tree", "tree": node}))
 
 
 def value_of_batch(batch: pa.RecordBatch) -> object:
@@ -216,14 +216,6 @@ def _check_published(batch: pa.RecordBatch) -> None:
     check_digestible(batch.schema)
     with pq.ParquetWriter(pa.BufferOutputStream(), batch.schema) as writer:
         writer.write_batch(batch.slice(0, 1))
-
-
-def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch as it will be read from a file, in memory that nobody else can write."""
-    target = pa.BufferOutputStream()
-    with pa.ipc.new_file(target, batch.schema) as writer:
-        writer.write_batch(batch)
-    return pa.ipc.open_file(target.getvalue()).get_batch(0)
 
 
 def _is_pandas(value: object) -> bool:

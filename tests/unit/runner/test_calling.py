@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +60,18 @@ def test_numerical_libraries_have_one_thread_while_an_operator_runs() -> None:
 
     assert found
     assert {1} == set(found)
+
+
+def test_library_that_an_operator_loads_has_one_thread_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process that goes on with a run it is loaded in another epoch."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    load = "import os; print(os.environ['OMP_NUM_THREADS'], os.environ['OPENBLAS_NUM_THREADS'])"
+
+    with one_thread():
+        found = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=True).stdout.split()
+
+    assert ["1", "1"] == found
+    assert "4" == os.environ["OMP_NUM_THREADS"]
 
 
 def test_verdict_on_a_call_passes_and_any_other_error_names_the_operator() -> None:

@@ -22,7 +22,7 @@ from iteration_lib.state.block import (
     normal_batch,
 )
 
-DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "M8[us]", "M8[D]", "m8[s]", "U3"]
+DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "M8[us]", "M8[D]", "m8[s]", "U3", "S3"]
 
 
 def columns_of(rows: int) -> st.SearchStrategy[npt.NDArray[Any]]:
@@ -42,7 +42,8 @@ def elements_of(dtype: str) -> st.SearchStrategy[Any] | None:
     if dtype[0] in "Mm":
         return np_st.from_dtype(np.dtype(dtype), allow_nan=False)
     if dtype == "U3":
-        return st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=3)
+        texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+        return texts.map(lambda text: text.rstrip("\0"))  # numpy's own type holds none at the end
     return None
 
 
@@ -58,7 +59,7 @@ def test_block_comes_back_from_arrow_as_it_was(block: dict[str, npt.NDArray[Any]
     assert list(block) == list(found)
     for name, array in block.items():
         assert array.shape == found[name].shape
-        if array.dtype.kind == "U":
+        if array.dtype.kind in "US":
             assert array.tolist() == found[name].tolist()
         else:
             assert (array.dtype, array.tobytes()) == (found[name].dtype, found[name].tobytes())
@@ -194,3 +195,48 @@ def test_other_layouts_of_the_same_values_become_one() -> None:
 def test_column_of_lists_without_rows_is_refused() -> None:
     with pytest.raises(ColumnError, match="no row that tells their length"):
         normal_batch(pa.table({"x": pa.array([], pa.list_(pa.float64()))}))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        np.array([b"a\0b", b"\0"]),
+        np.array(["a\0b", "c"]),
+        [b"a\0", b"b"],
+        ("a\0", "b"),
+        b"a\0",
+        np.array([b"a\0", b""], dtype=object),
+    ],
+    ids=["an array", "an array of texts", "a list", "a tuple of texts", "one", "objects"],
+)
+def test_text_and_bytes_keep_every_nul_that_numpy_has(texts: object) -> None:
+    """A digest is bytes too."""
+    given = texts.tolist() if isinstance(texts, np.ndarray) else [texts] if isinstance(texts, bytes) else [*texts]
+
+    found = block_of(batch_of_result({"x": texts}, operator_id="op"))["x"]
+
+    assert given == found.tolist()
+
+
+def test_table_that_lies_in_the_operators_own_memory_is_kept_as_it_was_returned() -> None:
+    own = np.ones(3)
+
+    batch = batch_of_result(pa.table({"x": own}), operator_id="op")
+    own[:] = 2.0
+
+    assert [1.0, 1.0, 1.0] == block_of(batch)["x"].tolist()
+
+
+def test_masked_values_are_refused_as_nulls_are_and_a_mask_of_nothing_is_none() -> None:
+    whole = np.ma.masked_array([1.0, 2.0], mask=[False, False])
+
+    with pytest.raises(OperatorResultError, match="column 'x' holds 1 masked values; fill or drop them before"):
+        batch_of_result({"x": np.ma.masked_array([1.0, 2.0], mask=[False, True])}, operator_id="op")
+
+    assert [1.0, 2.0] == block_of(batch_of_result({"x": whole}, operator_id="op"))["x"].tolist()
+
+
+def test_bytes_of_which_an_operator_keeps_none_are_bytes() -> None:
+    received = block_of(batch_of({"x": np.array([b"a", b"b"])}))["x"]
+
+    assert pa.binary() == batch_of_result({"x": received[received == b"c"]}, operator_id="op").schema.field("x").type
