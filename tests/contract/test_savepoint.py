@@ -158,7 +158,7 @@ def test_bad_file_of_the_origin_is_named_and_no_savepoint_is_left(
 def test_place_that_cannot_be_written_is_not_taken_for_a_bad_origin(origin: Savepoint, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
 
-    with pytest.raises(StateLocationError, match=f"cannot read {SAVEPOINT_FILE}"):
+    with pytest.raises(StateLocationError, match="cannot hold "):
         write_savepoint(origin, StateLocation(str(tmp_path / "file")))
 
 

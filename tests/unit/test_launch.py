@@ -388,7 +388,7 @@ def test_command_that_drives_a_run_says_which_parameters_it_has_none_for(
     bench.write_iteration(SOURCE.replace("max_epochs: int = 3", "max_epochs: int | None = 3"))
     bench.open(max_epochs=None)
 
-    params = params_of(tuple(shlex.split(command_to_drive(bench.run))[6::2]))
+    params = params_of(tuple(shlex.split(command_to_drive(bench.run, store_url=None))[6::2]))
 
     assert {"input": str(bench.input), "broken": str(tmp_path / "broken"), "max_epochs": ""} == params
     assert bench.run == bench.open(**params)
