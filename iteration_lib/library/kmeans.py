@@ -94,9 +94,11 @@ def sums(points: Block, centres: Block) -> Block:
     """Sum a bucket's points by their nearest centre: k rows of `sum`, `count` and `inertia`."""
     x: Floats = points["features"].astype(np.float64, copy=False)
     c: Floats = centres["centre"]
-    distances = (c * c).sum(axis=1) - 2.0 * (x @ c.T)  # squared, less each point's own square
+    middle = c.mean(axis=0)  # from where the squares are small, so that little of their differences is rounded away
+    points_from, centres_from = x - middle, c - middle
+    distances = (centres_from**2).sum(axis=1) - 2.0 * (points_from @ centres_from.T)  # squared, less each own square
     nearest = distances.argmin(axis=1)
-    own = (x * x).sum(axis=1) + distances[np.arange(len(x)), nearest]
+    own = (points_from**2).sum(axis=1) + distances[np.arange(len(x)), nearest]
     members = np.zeros((len(c), len(x)))
     members[nearest, np.arange(len(x))] = 1.0
     return {

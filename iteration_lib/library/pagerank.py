@@ -37,6 +37,8 @@ class PageRankParams:
             raise ValueError(f"parameter 'damping' is {self.damping}; it is from 0 to 1")
 
 
+_NO_END = "column src or dst of the edges holds nulls; drop such rows"
+
 pagerank = Iteration("pagerank", params=PageRankParams)
 
 
@@ -57,7 +59,13 @@ def links(edges: DataFrame) -> DataFrame:
 def nodes(edges: DataFrame) -> DataFrame:
     """List the nodes, and which of them are dangling: without edges out."""
     ends = edges.selectExpr("src AS id", "false AS dangling").union(edges.selectExpr("dst AS id", "true AS dangling"))
-    return ends.groupBy("id").agg({"dangling": "min"}).withColumnRenamed("min(dangling)", "dangling")
+    known = f"coalesce(id, raise_error('{_NO_END}')) AS id"
+    return (
+        ends.selectExpr(known, "dangling")
+        .groupBy("id")
+        .agg({"dangling": "min"})
+        .withColumnRenamed("min(dangling)", "dangling")
+    )
 
 
 @pagerank.transform(finishes=True)

@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.linear_model import LogisticRegression
 
 from iteration_lib import InputError
-from iteration_lib.errors import MetricError
+from iteration_lib.errors import MetricError, OperatorFailedError
 from iteration_lib.library.datasets import write_breast_cancer, write_digits, write_les_miserables
 from iteration_lib.library.kmeans import KMeansParams, kmeans
 from iteration_lib.library.logistic_regression import LogisticRegressionParams, logistic_regression
@@ -101,6 +101,23 @@ def test_kmeans_agrees_with_lloyd_after_the_same_number_of_passes(run: Run, tmp_
     assert expected.cluster_centers_ == pytest.approx(found, abs=1e-6)
     assert expected.inertia_ == pytest.approx(outcome.metrics[-1]["inertia"], rel=1e-9)
     assert ([0], 0.0) == (outcome.records[-1:], outcome.metrics[-1]["shift"])
+
+
+@pytest.mark.parametrize("offset", [1e6, 1e8, 1e9])
+def test_kmeans_agrees_with_lloyd_far_from_0(run: Run, tmp_path: Path, offset: float) -> None:
+    """Times and coordinates are such numbers: their squares leave no digits for the distances."""
+    draw = np.random.default_rng(0)
+    points = np.vstack([draw.normal(at, 0.3, size=(100, 2)) for at in ((0, 0), (3, 0), (0, 3))]) + offset
+    start = points[[0, 100, 200]]
+    given = write_points(tmp_path / "points.parquet", points.tolist())
+    centres = write_points(tmp_path / "start.parquet", start.tolist())
+
+    outcome = run(kmeans, KMeansParams(input=given, k=3, tolerance=0.0, initial_centres=centres))
+
+    expected = KMeans(3, init=start, n_init=1, algorithm="lloyd", tol=0.0, max_iter=outcome.epochs).fit(points)
+    found = model(tmp_path / "run", outcome.outputs["model"])["centre"]
+    assert expected.cluster_centers_ - offset == pytest.approx(np.asarray(found) - offset, abs=1e-5)
+    assert expected.inertia_ == pytest.approx(outcome.metrics[-1]["inertia"], rel=1e-5)
 
 
 def test_kmeans_agrees_with_lloyd_half_way(run: Run, tmp_path: Path) -> None:
@@ -256,6 +273,16 @@ def test_pagerank_agrees_with_networkx_on_les_miserables(spark_run: Run, tmp_pat
     expected = nx.pagerank(nx.les_miserables_graph(), weight=None, tol=1e-4)  # so many passes, and no more
     assert expected == pytest.approx(ranks_of(tmp_path / "run", found), abs=1e-8)
     assert 0 == found.records[-1]
+
+
+@pytest.mark.spark
+def test_pagerank_refuses_an_edge_without_an_end(spark_run: Run, tmp_path: Path) -> None:
+    """Its rank would go nowhere."""
+    path = tmp_path / "edges.parquet"
+    pq.write_table(pa.table({"src": ["a", "b", "c"], "dst": ["b", "a", None]}), path)
+
+    with pytest.raises(OperatorFailedError, match="column src or dst of the edges holds nulls; drop such rows"):
+        spark_run(pagerank, PageRankParams(input=str(path)))
 
 
 @pytest.mark.spark
