@@ -2,8 +2,9 @@
 
 A digest over the syntax tree of the function and of every function, class and simple constant of the same top-level
 package that it names, by itself or through its module, so that comments, docstrings and formatting do not count, and a
-changed helper does. What a closure or a default holds counts too. Lists, dicts and objects do not: they may change
-while a run goes on.
+changed helper does, also behind a decorator, a cache, a partial or a method. What a closure or a default holds counts
+too. Lists, dicts and what objects hold do not: they may change while a run goes on. What a function imports when it is
+called does not count either, nor where its module lies (`__file__`).
 
 What an operator is called does not count, nor what the operators are called that it takes, nor the module that it and
 its helpers lie in: its own name and those parameters are replaced by places. A definition of format 1 has digests in
@@ -15,15 +16,16 @@ from __future__ import annotations
 import ast
 import contextlib
 import dis
+import functools
 import hashlib
 import inspect
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from types import CodeType, FunctionType, ModuleType
-from typing import cast
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any, cast
 
 from iteration_lib.model.operator import Operator
 
@@ -39,13 +41,13 @@ class _Piece:
 
 def code_digest(operator: Operator) -> str:
     """Return the digest of an operator's code, helpers of its package included."""
-    root = inspect.unwrap(operator.function)
+    root, wrappers = _apart_from_wrappers(operator.function)
     own = re.compile(re.escape(root.__qualname__) + r"(?=$|[<(])")  # alone, or before the place of what it holds
     pieces = {
         replace(piece, name=own.sub("", piece.name, count=1))
         if piece.module == root.__module__ and own.match(piece.name)
         else piece
-        for piece in _pieces(root, _neutral_syntax_of(root, operator.inputs), is_exact=True)
+        for piece in _pieces(root, _neutral_syntax_of(root, operator.inputs), wrappers=wrappers, is_exact=True)
     }
     texts = Counter(name for name, _ in {(piece.name, piece.text) for piece in pieces})
     # Where two modules mean something else by one name, it counts which is which.
@@ -65,28 +67,71 @@ def _digest(texts: Iterable[tuple[str, str]]) -> str:
     return digest.hexdigest()
 
 
-def _pieces(root: object, root_syntax: str, *, is_exact: bool) -> Iterator[_Piece]:
+def _apart_from_wrappers(function: Callable[..., object]) -> tuple[FunctionType, list[FunctionType]]:
+    """Return the function that the user wrote, and what the decorators of his own package have made of it."""
+    wrappers, found = [], cast("Any", function)  # Any: whatever a decorator returns
+    while hasattr(found, "__wrapped__"):
+        wrappers.append(found)
+        found = found.__wrapped__
+    own = [known for known in wrappers if isinstance(known, FunctionType) and _is_near(_home(known), found.__module__)]
+    return found, own
+
+
+def _pieces(
+    root: object, root_syntax: str, *, wrappers: Iterable[FunctionType] = (), is_exact: bool
+) -> Iterator[_Piece]:
     """Yield every text that a function's meaning depends on; one may come twice.
 
     With `is_exact`, also what every other name of a function or class stands for, and nothing for the sake of an
     attribute that is called like something of the module.
     """
     seen: list[object] = []  # by identity: functions of one factory share their name
-    waiting: list[object] = [root]
+    waiting: list[object] = [root, *wrappers]
     while waiting:
-        found = inspect.unwrap(waiting.pop())  # type: ignore[arg-type]  # only functions and classes are put there
+        found: Any = waiting.pop()  # Any: a function or a class
+        found = found if is_exact else inspect.unwrap(found)
         if any(found is known for known in seen):
             continue
         seen.append(found)
         yield _Piece(found.__module__, found.__qualname__, root_syntax if found is root else _syntax_of(found))
-        for module, name, value in _named_by(found, is_exact=is_exact):
+        named = [*_named_by(found, is_exact=is_exact)]
+        for module, name, value in named:  # grows by what callables are made of
             if isinstance(value, FunctionType | type):
                 if is_exact and name != value.__qualname__:
                     yield _Piece(module, name, f"is {value.__qualname__}")
-                if _is_near(value.__module__, found.__module__):
+                if _is_near(_home(value) if is_exact else value.__module__, found.__module__):
                     waiting.append(value)
-            elif (text := _constant_text(value)) is not None:
+            elif (text := _constant_text(value, is_exact=is_exact)) is not None:
                 yield _Piece(module, name, text)
+            if is_exact:
+                named += [(module, f"{name}{place}", part) for place, part in _parts_of(value, of=found.__module__)]
+
+
+def _home(found: FunctionType | type) -> str:
+    """Return the module in which code lies: a wrapper says of itself what it wraps says."""
+    return (
+        str(found.__globals__.get("__name__", found.__module__))
+        if isinstance(found, FunctionType)
+        else found.__module__
+    )
+
+
+def _parts_of(value: object, *, of: str) -> Iterator[tuple[str, object]]:
+    """Yield what a callable does its work with, and the class of an object that is near a module."""
+    if isinstance(value, functools.partial):
+        yield "<func>", value.func
+        yield from ((f"({place})", held) for place, held in [*enumerate(value.args), *value.keywords.items()])
+    elif isinstance(value, MethodType):
+        yield "<method>", value.__func__
+        yield "<self>", value.__self__
+    elif not isinstance(value, type | ModuleType):
+        held = getattr(value, "__dict__", {})
+        yield from ((f"<{name}>", held[name]) for name in ("__wrapped__", "pyfunc") if name in held)  # pyfunc: numpy's
+        registry = held.get("registry") if isinstance(value, FunctionType) else None
+        if isinstance(registry, MappingProxyType):  # of functools.singledispatch
+            yield from ((f"<{kind.__qualname__}>", function) for kind, function in registry.items())
+        elif not isinstance(value, FunctionType) and _is_near(type(value).__module__, of):
+            yield "<type>", type(value)
 
 
 def _named_by(found: object, *, is_exact: bool) -> Iterator[tuple[str, str, object]]:
@@ -101,6 +146,10 @@ def _named_by(found: object, *, is_exact: bool) -> Iterator[tuple[str, str, obje
         yield from ((found.__module__, f"{found.__qualname__}[{i}]", base) for i, base in enumerate(found.__bases__))
         for name, member in vars(found).items():
             function = getattr(member, "__func__", getattr(member, "fget", member))
+            if is_exact and isinstance(member, functools.cached_property):
+                function = member.func
+            if is_exact and not _is_dunder(name) and _constant_text(member, is_exact=True) is not None:
+                yield found.__module__, f"{found.__qualname__}.{name}", member
             if isinstance(function, FunctionType) and not function.__code__.co_filename.startswith("<"):
                 yield found.__module__, f"{found.__qualname__}.{name}", function  # a decorator's is not the user's text
 
@@ -115,13 +164,17 @@ def _globals_named_by(function: FunctionType, *, is_exact: bool) -> Iterator[tup
         waiting = [function.__module__]
         for module in waiting:  # grows by each module of ours through which something is named
             names = _loaded_names(code) if is_exact and module == function.__module__ else code.co_names
-            for name in (name for name in names if name in modules[module]):
+            for name in (name for name in names if name in modules[module] and not (is_exact and _is_dunder(name))):
                 value = modules[module][name]
                 if not isinstance(value, ModuleType):
                     yield module, name, value
                 elif _is_near(value.__name__, function.__module__) and value.__name__ not in modules:
                     modules[value.__name__] = vars(value)
                     waiting.append(value.__name__)
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 def _loaded_names(code: CodeType) -> Iterator[str]:
@@ -139,13 +192,16 @@ def _is_near(module: str, of: str) -> bool:
     return module.partition(".")[0] == ours
 
 
-def _constant_text(value: object) -> str | None:
+def _constant_text(value: object, *, is_exact: bool) -> str | None:
     """Return a simple constant as a text that is the same in every process, None for anything else."""
+    kind: Any = type(value)  # Any: numpy's, which is not imported here
+    if is_exact and kind.__module__ == "numpy" and hasattr(kind, "dtype") and not hasattr(kind, "__len__"):
+        return f"{cast('Any', value).dtype.str} {cast('Any', value).item()!r}"
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)
     if not isinstance(value, tuple | frozenset):
         return None
-    texts = [_constant_text(item) for item in value]
+    texts = [_constant_text(item, is_exact=is_exact) for item in value]
     if None in texts:
         return None
     inner = ", ".join(cast("list[str]", texts) if isinstance(value, tuple) else sorted(cast("list[str]", texts)))
@@ -191,10 +247,10 @@ def _names_of_other_things(function: ast.FunctionDef, *, besides: list[ast.arg])
 def _tree_of(found: object) -> ast.Module | str:
     """Return the syntax tree of a function or class without docstrings and decorators; a text where there is none."""
     try:
-        source = inspect.getsource(found)  # type: ignore[arg-type]  # a function or a class
+        source = inspect.getsource(cast("Any", getattr(found, "__code__", found)))  # a wrapper's own, not what it wraps
     except (OSError, TypeError):
         code = getattr(found, "__code__", None)
-        return repr((code.co_code, code.co_consts)) if code is not None else repr(found)
+        return repr(_code_text(code)) if code is not None else repr(found)
     try:
         tree = ast.parse(textwrap.dedent(source))
     except SyntaxError:  # the lines of a lambda are not always a program of their own
@@ -205,6 +261,11 @@ def _tree_of(found: object) -> ast.Module | str:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             node.decorator_list = []
     return tree
+
+
+def _code_text(code: CodeType) -> tuple[bytes, list[object]]:
+    """Return compiled code without the addresses of what is compiled inside of it."""
+    return code.co_code, [_code_text(held) if inspect.iscode(held) else held for held in code.co_consts]
 
 
 def _dump(node: object) -> str:

@@ -97,6 +97,73 @@ def test_change_of_code_or_helper_or_constant_is_a_difference_of_its_operator_al
     assert CODE_OF_MOVED_CHANGED == differences(write, BODY, BODY.replace(old, new))
 
 
+BEHIND = {
+    "a cache": "@functools.lru_cache(None)\n    def shrink(value):\n        return value / FACTOR",
+    "numpy's vectorize": "@np.vectorize\n    def shrink(value):\n        return value / FACTOR",
+    "a partial": "def over(by, value):\n        return value / by\n\n    shrink = functools.partial(over, FACTOR)",
+    "a method": (
+        "class By:\n        def over(self, value):\n            return value / FACTOR\n\n    shrink = By().over"
+    ),
+    "an object that is called": (
+        "class By:\n        def __call__(self, value):\n            return value / FACTOR\n\n    shrink = By()"
+    ),
+    "a cached property": (
+        "class By:\n        @functools.cached_property\n        def factor(self):\n            return FACTOR\n\n"
+        "    def shrink(value):\n        return value / By().factor"
+    ),
+    "an attribute of a class": (
+        "class By:\n        factor = FACTOR\n\n    def shrink(value):\n        return value / By.factor"
+    ),
+    "a single dispatch": (
+        "@functools.singledispatch\n    def shrink(value):\n        return value\n\n    @shrink.register\n"
+        "    def _(value: list):\n        return value / FACTOR"
+    ),
+    "a decorator": (
+        "def over(by):\n        def decorate(function):\n            @functools.wraps(function)\n"
+        "            def decorated(value):\n                return function(value) / by\n\n"
+        "            return decorated\n\n        return decorate\n\n    @over(FACTOR)\n    def shrink(value):\n"
+        "        return value"
+    ),
+}
+
+
+@pytest.mark.parametrize("factor", ["3.0", "np.float64(3.0)", "np.int64(2)"])
+@pytest.mark.parametrize("helper", BEHIND.values(), ids=BEHIND)
+def test_change_behind_whatever_is_called_is_a_difference(write: Write, helper: str, factor: str) -> None:
+    body = BODY.replace("def shrink(value):\n        return value / FACTOR", helper)
+    body = body.replace("FACTOR =", "import functools\n\n    import numpy as np\n\n    FACTOR =")
+
+    assert () == differences(write, body, body)
+    assert CODE_OF_MOVED_CHANGED == differences(write, body, body.replace("FACTOR = 2.0", f"FACTOR = {factor}"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("@twice(2)", "@twice(3)"), ("* by", "+ by"), ("    @twice(2)\n", "")],
+    ids=["its argument", "its body", "none any more"],
+)
+def test_changed_decorator_of_an_operator_is_a_difference(write: Write, old: str, new: str) -> None:
+    decorator = (
+        "import functools\n\n    def twice(by):\n        def decorate(function):\n"
+        "            @functools.wraps(function)\n            def decorated(centroids):\n"
+        "                return {'c': function(centroids)['c'] * by}\n\n            return decorated\n\n"
+        "        return decorate\n\n    FACTOR ="
+    )
+    body = BODY.replace("FACTOR =", decorator, 1).replace("@km.operator", "@km.operator\n    @twice(2)")
+
+    assert CODE_OF_MOVED_CHANGED == differences(write, body, body.replace(old, new))
+
+
+def test_place_of_the_checkout_is_no_difference(write: Write) -> None:
+    """What a laptop has begun another machine may go on with."""
+    body = BODY.replace("value / FACTOR", "value / FACTOR, __file__")
+    module = write(body)
+    before = definition(module)
+    module.__file__ = "/elsewhere/km.py"
+
+    assert () == sentences(before, definition(module))
+
+
 @pytest.mark.parametrize(
     "call", ["scale(centroids)", "helper.scale(centroids)", "team.helper.scale(1)", "[scale(c) for c in centroids]"]
 )
