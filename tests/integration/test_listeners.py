@@ -143,7 +143,7 @@ def test_listener_that_raises_ends_the_attempt_and_hears_again(here: Here) -> No
     assert (RunStatus.FAILED, str(error)) == (failed.status, failed.failure)
     assert ["0", "1", "1", "2"] == lines(here, "heard")
     assert 1 == len(set(ids(here, "heard", 1)))
-    assert ["0"] == overheard
+    assert overheard in (["0"], ["0", "1"])  # by whether epoch 1 was durable when it heard of epoch 0
     assert ["0", "1", "2"] == lines(here, "overheard")
     assert EFFECTS == effects(here, "heard")
     assert RunStatus.FINISHED is run.status
