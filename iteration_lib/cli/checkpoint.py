@@ -31,14 +31,13 @@ def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
     """List a run's checkpoints. It says what they failed of, who pins them, and whether they are safe to delete."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
-        both = [
-            (view.checkpoint_json(known), ", ".join(_pinned_by(store, known)))
-            for known in store.list_checkpoints(found.run_id)
-        ]
+        listed = store.list_checkpoints(found.run_id)
+        pinned_by = [", ".join(_pinned_by(store, known)) for known in listed if not as_json]
+    rows = [view.checkpoint_json(known) for known in listed]
     if as_json:
-        print_json([row for row, _ in both])
+        print_json(rows)
     else:
-        shown = [{**row, "pinned_by": pinned_by} for row, pinned_by in both]
+        shown = [{**row, "pinned_by": who} for row, who in zip(rows, pinned_by, strict=True)]
         columns = [name for name in ("pinned_by", "failure", "reason") if any(row[name] for row in shown)]
         print_table(f"checkpoints of {found.run_key}", shown, (*CHECKPOINT_COLUMNS, "safe_to_delete", *columns))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 import sys
 import uuid
@@ -24,7 +25,6 @@ from iteration_lib.cli.options import (
     checkpointing_options,
     grace_option,
     params_of,
-    quoted,
     settings_of,
     store_options,
 )
@@ -156,7 +156,7 @@ def run(*, reference: str, run_key: str | None, store_url: str | None, as_json: 
         else:
             found = _drive(store, settings, found, engine, options)
     if found.status is RunStatus.STOPPED:
-        resume = f"`iteration resume {quoted(found.run_key)}`"
+        resume = f"`iteration resume {shlex.quote(found.run_key)}`"
         said = f"run {found.run_key} is stopped; {resume}, then the same command, goes on"
         click.echo(said, err=True)
     if as_json:

@@ -95,11 +95,6 @@ def params_of(params: tuple[str, ...]) -> dict[str, object]:
     return parsed
 
 
-def quoted(run_key: str) -> str:
-    """Return a run's key as a shell takes it for one word."""
-    return shlex.quote(run_key)
-
-
 def command_to_drive(run: RunRecord, *, store_url: str | None) -> str:
     """Return the command that drives a run of an iteration; the address of a store may hold a password."""
     given = {"--run-key": [run.run_key], "--param": [f"{k}={'' if v is None else v}" for k, v in run.params.items()]}

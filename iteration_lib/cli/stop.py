@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Any
 
 import click
 
 from iteration_lib import view
-from iteration_lib.cli.options import command_to_drive, quoted, settings_of, store_options
+from iteration_lib.cli.options import command_to_drive, settings_of, store_options
 from iteration_lib.cli.output import print_fields, print_json
 from iteration_lib.cli.person import this_person
 from iteration_lib.cli.waiting import waiting_outputs
@@ -113,7 +114,7 @@ def _said(run: RunRecord, asked: StopRecord, *, was_stopped: bool) -> str:
         return f"run {run.run_key} is finished, {where}"
     if asked.kind is StopKind.DRAIN:
         return f"run {run.run_key} is to drain, and nobody drives it: the next epoch that somebody runs is its last"
-    return f"run {run.run_key} is stopped, {where}; `iteration resume {quoted(run.run_key)}` lets it go on"
+    return f"run {run.run_key} is stopped, {where}; `iteration resume {shlex.quote(run.run_key)}` lets it go on"
 
 
 def _way_on(store: History, run: RunRecord, store_url: str | None) -> str:

@@ -177,8 +177,8 @@ class Boundary:
             yield
         except ToldToEnd as told:
             if self._told_seconds is None:
-                known = told.told_seconds
-                self._told_seconds = self._context.clock.monotonic_seconds() if known is None else known
+                now = self._context.clock.monotonic_seconds()
+                self._told_seconds = now if told.told_seconds is None else told.told_seconds
             raise
 
     @contextmanager
