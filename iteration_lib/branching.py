@@ -275,12 +275,20 @@ def _check_same(
 
 
 def _reads_as_said(store: StoreWithHistory, known: BranchRecord, origin: Origin, data: Literal["new", "kept"]) -> bool:
-    """Tell whether the data streams that a branch began with read anew, or are all kept that could be."""
+    """Tell whether the data streams that a branch began with read anew, or are all kept that could be.
+
+    None could be that its origin has had only since the checkpoint.
+    """
     operators = store.list_operators(known.run_id)
     began_with = there_since(operators, fencing_token=0)
     streams = {found.operator_id for found in operators if found.role == Role.DATA.value} & began_with
     kept = streams.intersection(known.keeps)
-    return not kept if data == "new" else streams.intersection(origin.keeps) <= kept
+    if data == "new":
+        return not kept
+    if known.origin_run_id is not None and known.origin_checkpoint_id is not None:
+        (checkpoint,) = store.list_checkpoints(known.origin_run_id, [known.origin_checkpoint_id])
+        streams &= there_since(store.list_operators(known.origin_run_id), checkpoint.fencing_token)
+    return streams.intersection(origin.keeps) <= kept
 
 
 def _find_source(store: StoreWithHistory, request: BranchRequest) -> _Source:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from iteration_lib.driver.attempt import Guard
+from iteration_lib.driver.restore import read_origin_manifest
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IllegalRestoreError, RunMismatchError
 from iteration_lib.marker import (
@@ -29,6 +30,7 @@ from iteration_lib.protocol.event import DefinitionChanged
 from iteration_lib.protocol.legality import Markers, check_restore
 from iteration_lib.protocol.state import NO_EPOCH, EdgeState
 from iteration_lib.protocol.status import RunStatus
+from iteration_lib.savepoint import finished_in_force
 from iteration_lib.state.saved import SavedStream
 from iteration_lib.store.record import BranchRecord, OperatorRecord, PartRecord, RunRecord
 from iteration_lib.store.seam import History
@@ -41,9 +43,9 @@ class Continuation:
     `markers` is what the store says; `kept` what an attempt with this iteration begins with: what the open epoch had
     left is void where it was computed by, or from, what is another operator now, and operators that are gone lose what
     they finished for good. `unfit` are the operators whose edges in the open epoch are void, and why. `stateful` are
-    the operators whose state the checkpoint holds from which the run goes on. `kept_from_origin` are the operators
-    whose outputs a branch takes over, as long as it has no checkpoint of its own; `pinned` are the data streams, also
-    those that are gone, that have read something. `misheard` are the listeners of the end that have heard of epochs,
+    the operators whose state the checkpoint holds from which the run goes on. `kept_from_origin` are those,
+    gone or moved, whose outputs a branch has yet to take over; `pinned` are the data streams, also those that are gone,
+    that have read something. `misheard` are the listeners of the end that have heard of epochs,
     when they were listeners of these.
     """
 
@@ -120,7 +122,10 @@ class Continuation:
 
 
 def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool = False) -> Continuation:
-    """Return how a run would go on with a graph; with `ignore_edges` without what is durable inside the open epoch."""
+    """Return how a run would go on with a graph; with `ignore_edges` without what is durable inside the open epoch.
+
+    Raises StateCorruptedError for a branch with other operators whose origin's manifest has to be read and cannot be.
+    """
     return read_under_one_definition(store, run, lambda known: _read(store, known, graph, ignore_edges=ignore_edges))
 
 
@@ -131,7 +136,6 @@ def _read(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool) -
     markers = markers_of(run, operators, parts, epochs)
     evolution = evolution_of(run.definition, graph)
     branch = store.find_branch(run.run_id)
-    kept = kept_in_force(operators, branch) if branch is not None and branch.holds_origin else frozenset()
     return Continuation(
         run=run,
         graph=graph,
@@ -139,7 +143,7 @@ def _read(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool) -
         markers=markers,
         unfit=_unfit(run, evolution, graph, parts_in_force(run, operators, parts)),
         stateful=_stateful(store, run, operators, branch).intersection(evolution.before.stateful),
-        kept_from_origin=tuple(sorted(known for known in kept if _finishes(evolution, known))),
+        kept_from_origin=_kept_from_origin(store, evolution, operators, branch),
         pinned=tuple(pin.name for pin in store.list_pins(run.run_id)),
         misheard=_misheard(store, run, graph),
     )
@@ -162,6 +166,20 @@ def _stateful(
     if branch is None:
         return frozenset()
     return frozenset(declared_as(run.definition, operator_id) for operator_id in begun_with(operators, branch))
+
+
+def _kept_from_origin(
+    store: History, evolution: Evolution, operators: Sequence[OperatorRecord], branch: BranchRecord | None
+) -> tuple[str, ...]:
+    """Return which operators that are gone or moved have finished in what a branch has yet to take over."""
+    if branch is None or not branch.holds_origin:
+        return ()
+    others = kept_in_force(operators, branch).intersection((*evolution.removed, *evolution.moved))
+    finishing = sorted(known for known in others if _finishes(evolution, known))
+    if not finishing:
+        return ()
+    finished = finished_in_force(store, branch.origin_run_id, read_origin_manifest(branch))
+    return tuple(known for known in finishing if known in finished)
 
 
 def _finishes(evolution: Evolution, operator_id: str) -> bool:

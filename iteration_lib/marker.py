@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar
 
 from iteration_lib.protocol.edge import merge_ranges
@@ -75,12 +76,13 @@ def markers_of(
 ) -> Markers:
     """Return the markers that whoever drives the run next finds."""
     epoch = run.last_durable_epoch + 1
-    tried = [known for known in epochs if known.epoch == epoch]
+    tried = (known for known in epochs if known.epoch == epoch)
+    last = max(tried, key=attrgetter("fencing_token"), default=None)
     return Markers(
         epoch=epoch,
         finished=finished_for_good(operators),
         edges=edges_of(parts_in_force(run, operators, parts)),
-        was_unaligned=any(known.unaligned_by is not None for known in tried) if tried else None,
+        was_unaligned=last.unaligned_by is not None if last is not None else None,
     )
 
 

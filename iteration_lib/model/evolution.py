@@ -232,7 +232,7 @@ def _added_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str
     has_checkpoint = any(operator_id in stateful for operator_id in evolution.before.variables)
     for operator_id in evolution.added:
         if has_checkpoint and operator_id in evolution.after.variables:
-            yield f"variable {operator_id!r} is new, and has no value to go on with; {_ELSE}"
+            yield f"variable {operator_id!r} is new, and has no value to go on with; start another run"
 
 
 def _pinned_ones(evolution: Evolution, pinned: Collection[str]) -> Iterator[str]:

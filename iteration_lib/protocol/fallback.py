@@ -52,8 +52,7 @@ def check_unheard(state: RunState, checkpoint_id: int, epoch: int) -> None:
         raise FallbackRefusedError(
             state.run_id, f"listener {', '.join(map(repr, heard))} has heard of epochs after {epoch}"
         )
-    uncommitted = {output for stored, output in state.uncommitted if stored > epoch}
-    published = sorted(uncommitted.union(output for output, each_epoch in state.sinks.items() if each_epoch))
+    published = sorted({output for stored, output in state.uncommitted if stored > epoch})
     if published:
         shown = ", ".join(map(repr, published))
         raise FallbackRefusedError(state.run_id, f"output {shown} is published of epochs after {epoch}")

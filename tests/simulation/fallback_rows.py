@@ -25,7 +25,6 @@ class FallbackOracle(Checks):
         super().__init__(violate)
         self._run = run
         self._manifests = manifests
-        self._publishes = any(sink.each_epoch for sink in run.program.graph.sinks.values())
 
     def check(self, change: Change) -> None:
         """Check a commit that says that the run falls back."""
@@ -57,7 +56,7 @@ class FallbackOracle(Checks):
         shown = [f"sink {output}" for known, output in rows.committables if known > epoch]
         branches = [f"branch of {known}" for known in self._run.pinned if known > checkpoint_id]
         persons = [f"pin of {known}" for known in rows.checkpoint_pins if known > checkpoint_id]
-        return [*heard, *shown, *branches, *persons, *(["sinks"] if self._publishes else [])]
+        return [*heard, *shown, *branches, *persons]
 
     def is_refused_rightly(self, rows: MemoryRun, read_by: Program) -> bool:
         """Tell whether there is nothing to fall back to, or somebody has had something of what comes after it."""

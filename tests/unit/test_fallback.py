@@ -143,6 +143,24 @@ def test_run_of_which_a_sink_has_published_more_is_refused_though_its_output_has
     assert ["SUBSUMED", "COMPLETED"] == statuses(bench)
 
 
+def test_run_that_sends_each_epoch_to_a_new_sink_which_has_published_nothing_falls_back(bench: InMemory) -> None:
+    state_file(bench, 2).unlink()
+    folder = bench.folder / "published"
+    bench.write_iteration(
+        SOURCE
+        + "\n\nfrom iteration_lib.sinks import ParquetSink\n\n"
+        + f"planned.output(rows=moved, sink=ParquetSink({str(folder)!r}), each_epoch=True)\n"
+    )
+
+    with pytest.raises(StateCorruptedError):
+        bench.drive()
+
+    run = bench.drive(allow_fallback=True)
+
+    assert RunStatus.FINISHED is run.status
+    assert [1, 2] == [known.epoch for known in bench.store.list_committables(run.run_id)]
+
+
 class Opened(Engine):
     """Counts the runners that it opens."""
 

@@ -71,6 +71,15 @@ def probe(extra):
 
 planned.output(probe=probe)
 """
+LEGEND = """
+
+@planned.operator(finishes=True)
+def legend(points):
+    return {"n": np.array([len(points["x"])])}
+
+
+planned.output(legend=legend)
+"""
 PRICES = """
 
 @planned.data
@@ -378,6 +387,46 @@ def test_branch_that_keeps_its_data_is_the_answer_whichever_streams_its_origin_h
     assert made.run_id == again.run_id
 
 
+def test_branch_that_read_a_new_stream_before_its_origin_did_is_the_answer(bench: InMemory) -> None:
+    bench.write_iteration(LONG)
+    bench.open()
+    bench.drive(until_epoch=2)
+    bench.write_iteration(LONG + PRICES.format(price=10.0))
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    kept = dataclasses.replace(AGAIN, data="kept")
+    made = branch_run(bench.store, settings, kept)
+    bench.drive(until_epoch=3)
+
+    again = branch_run(bench.store, settings, kept)
+
+    assert made.run_id == again.run_id
+
+
+@pytest.mark.parametrize("how", ["moved", "gone"])
+def test_branch_goes_on_with_another_operator_of_an_id_that_its_origin_had_not_finished(
+    bench: InMemory, how: str
+) -> None:
+    """Nobody asks for it before the last epoch, so the origin has finished nothing that the branch could take over."""
+    source = LONG + LEGEND
+    bench.write_iteration(source)
+    bench.open()
+    bench.drive(until_epoch=2, alignment_timeout_seconds=None)
+    assert ["scaled"] == [
+        known.operator_id for known in bench.store.list_operators(bench.run.run_id) if known.finished_epoch is not None
+    ]
+    made = branch_run(bench.store, Settings(store_url=None, state_uri=str(bench.folder / "state")), AGAIN)
+    branch = bench.store.find_branch(made.run_id)
+    assert branch is not None
+    assert "legend" in branch.keeps
+    moved = source.replace("def legend(points):", "def legend(made):").replace('len(points["x"])', 'len(made["x"])')
+    bench.write_iteration({"moved": moved, "gone": LONG}[how])
+
+    planned = plan_run(bench.store, made)
+
+    assert () == planned.refusals
+    assert planned.changes
+
+
 def test_branch_that_reads_anew_is_not_one_that_keeps_its_data_nor_one_that_claims(bench: InMemory) -> None:
     bench.write_iteration(LONG)
     bench.open()
@@ -499,9 +548,7 @@ def test_branch_of_a_run_that_drops_a_variable_meanwhile_has_no_value_for_it_and
     with pytest.raises(IllegalBranchError) as caught:
         branch_run(store, settings, BranchRequest(checkpoint=f"{KEY}@1", run_key="again", branched_by="ann"))
 
-    assert ("variable 'drift' is new, and has no value to go on with; start another run, or branch this one",) == (
-        caught.value.reasons
-    )
+    assert ("variable 'drift' is new, and has no value to go on with; start another run",) == (caught.value.reasons)
     assert bench.store.find_run("again") is None
 
 

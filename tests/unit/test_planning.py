@@ -15,6 +15,7 @@ from iteration_lib.errors import (
     InputError,
     IterationError,
     IterationNotFoundError,
+    OperatorFailedError,
     ProtocolViolationError,
     RunStoppedError,
     SinkTargetError,
@@ -467,6 +468,16 @@ def test_operator_that_comes_behind_what_the_epoch_had_left_leaves_it_as_it_was(
     assert ["SKIPPED", "RESTORED", "RUN"] == [actions(planned)[name][0].value for name in ("scaled", "sums", "shares")]
     assert planned.resume is not None
     assert () == planned.resume.unused
+
+
+def test_why_an_operator_runs_is_said_by_the_last_attempt_at_the_epoch(bench: InMemory) -> None:
+    bench.drive_until_broken()
+    with pytest.raises(OperatorFailedError):
+        bench.drive(ignore_edges=True, alignment_timeout_seconds=None)
+
+    planned = plan(bench)
+
+    assert "epoch 1 had not switched to unaligned, so it left no edges" == reason(planned, "sums")
 
 
 def test_operator_that_comes_before_what_the_epoch_had_left_voids_it(bench: InMemory) -> None:

@@ -305,7 +305,7 @@ def test_variable_may_be_added_only_before_there_is_a_checkpoint(evolve: Evolve)
     found = evolve(("km.feedback", BIAS))
 
     (sentence,) = refusals(found)
-    assert ("variable 'bias' is new, and has no value to go on with; start another run, or branch this one") == sentence
+    assert ("variable 'bias' is new, and has no value to go on with; start another run") == sentence
     assert () == refusals(found, stateful=FINISHED)
 
 
