@@ -370,6 +370,31 @@ def leaves_a_file(scratch: str) -> dict[str, npt.NDArray[Any]]:
     return {"scratch": np.array([scratch]), "files": np.array([found])}
 
 
+def times() -> Block:
+    """Return instants and durations in the units that numpy has and Spark has not."""
+    return {
+        "ns": np.array(["2024-07-01T12:00:00.000001"], "M8[ns]"),
+        "s": np.array(["2024-07-01T12:00:00"], "M8[s]"),
+        "for": np.array([5000], "m8[ns]"),
+        "both": np.array([[1, 2]], "m8[ms]"),
+    }
+
+
+def times_of_buckets(bucket: Bucket) -> Block:
+    """Return the same in the first bucket alone."""
+    return {name: array[: 1 if bucket.index == 0 else 0] for name, array in times().items()}
+
+
+def too_fine_times() -> Block:
+    """Return a duration that no microseconds are."""
+    return {"for": np.array([5], "m8[ns]")}
+
+
+def given_back(given: Any) -> Any:
+    """Return a DataFrame as it is."""
+    return given
+
+
 def frame_of_data(spark: Any) -> Any:
     """Give a DataFrame as a data stream."""
     return spark.range(0, 100, 1, 4).selectExpr("id AS number", "array(id * 0.5D, 1.0D) AS vector")

@@ -99,6 +99,8 @@ def sums(points: Block, centres: Block) -> Block:
     distances = (centres_from**2).sum(axis=1) - 2.0 * (points_from @ centres_from.T)  # squared, less each own square
     nearest = distances.argmin(axis=1)
     own = (points_from**2).sum(axis=1) + distances[np.arange(len(x)), nearest]
+    if not np.isfinite(own).all():
+        raise InputError("column 'features' holds NaN, infinity or what is too large to be squared; drop such rows")
     members = np.zeros((len(c), len(x)))
     members[nearest, np.arange(len(x))] = 1.0
     return {

@@ -24,6 +24,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Literal, TypeAlias, TypeVar, overload
 
 from iteration_lib.errors import DefinitionError
@@ -250,6 +251,7 @@ class Iteration:
         self, function: F | None, make: Callable[..., Operator], *, operator_id: str | None, state: str | None = None
     ) -> F | Callable[[F], F]:
         def declare(decorated: F) -> F:
+            self._check_function(decorated)
             own_id = operator_id or decorated.__name__
             scope = self._scope_of(state, own_id)
             inputs, injected = parameters_of(decorated, own=(scope.parameter,) if scope is not None else ())
@@ -269,6 +271,16 @@ class Iteration:
 
         return declare if function is None else declare(function)
 
+    def _check_function(self, given: object) -> None:
+        """Refuse what has no name to be called by, and what returns before it has run."""
+        shown = getattr(given, "__name__", repr(given))
+        if not (callable(given) and hasattr(given, "__name__")) or isinstance(given, type):
+            problem = f"{shown} is a {type(given).__name__}, not a function; call it in one: def ...(...): return ..."
+            raise DefinitionError(self.name, problem)
+        if iscoroutinefunction(given) or isgeneratorfunction(given) or isasyncgenfunction(given):
+            problem = f"{shown!r} gives a coroutine or a generator, which nobody runs; write a plain function"
+            raise DefinitionError(self.name, problem)
+
     def _scope_of(self, state: str | None, operator_id: str) -> StateScope | None:
         if state is None:
             return None
@@ -282,6 +294,7 @@ class Iteration:
 
     def _listen(self, function: F | None, event: ListenerEvent, *, listener_id: str | None) -> F | Callable[[F], F]:
         def listen(decorated: F) -> F:
+            self._check_function(decorated)
             listener = listener_of(self.name, decorated, event, listener_id=listener_id)
             if not is_plain(listener.listener_id):
                 problem = f"the listener {listener.listener_id!r} needs a name of letters, digits and ._-=+"

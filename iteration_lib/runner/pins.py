@@ -158,10 +158,25 @@ def _read_footer(filesystem: FileSystem, path: str, columns: Sequence[str] | Non
 
 def _check_one_schema(paths: Sequence[str], schemas: Sequence[pa.Schema]) -> None:
     for path, schema in zip(paths, schemas, strict=True):
-        if not schema.equals(schemas[0]):
+        if _columns(schema) != _columns(schemas[0]):
             raise InputError(
                 f"input {path} has other columns than {paths[0]}: {_names(schema)}, not {_names(schemas[0])}"
             )
+
+
+def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    """Return the columns without whether nulls are allowed: writers differ in it, and none may be there anyway."""
+    return [(field.name, _nullable(field.type)) for field in schema]
+
+
+def _nullable(found: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(found):
+        return pa.list_(_nullable(found.value_type))
+    if pa.types.is_large_list(found):
+        return pa.large_list(_nullable(found.value_type))
+    if pa.types.is_fixed_size_list(found):
+        return pa.list_(_nullable(found.value_type), found.list_size)
+    return found
 
 
 def _names(schema: pa.Schema) -> str:

@@ -15,7 +15,7 @@ from typing import cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from iteration_lib.errors import StateLocationError
+from iteration_lib.errors import OperatorResultError, StateLocationError
 from iteration_lib.model.bucket import subtask_count
 from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.runner.calling import call_on_blocks, injectable, one_thread, user_errors
@@ -33,6 +33,7 @@ from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_session import is_local_master
 from iteration_lib.runner.spark_streams import BucketStream, DataStream, FrameStream, ValueStream, scratch_name
 from iteration_lib.runner.spark_tasks import RESULT_SCHEMA, remove_cached
+from iteration_lib.state.block import ColumnError
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import check_buckets, load_whole
@@ -225,7 +226,11 @@ class SparkRunner:
                 self._buckets.compute(stream)  # by a call of its own
 
         def transform() -> DataFrame:
-            inputs = {name: self._frame(stream, epoch) for name, stream in invocation.inputs.items()}
+            try:
+                inputs = {name: self._frame(stream, epoch) for name, stream in invocation.inputs.items()}
+            except ColumnError as err:
+                problem = f"takes a DataFrame that Spark cannot have: {err}"
+                raise OperatorResultError(operator_id=operator.operator_id, problem=problem) from err
             result = _call_user(operator, epoch, inputs | {name: injected[name] for name in operator.injected})
             return check_frame(result, operator_id=operator.operator_id)
 

@@ -27,14 +27,14 @@ from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_streams import FrameStream
 from iteration_lib.runner.spark_tasks import (
     RESULT_SCHEMA,
+    as_spark_has_it,
     in_tasks,
-    listed,
     load_rows,
     read_parts,
     verify_files,
     write_rows,
 )
-from iteration_lib.state.block import ColumnError, normal_batch
+from iteration_lib.state.block import ColumnError, batch_without_rows, normal_batch
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.state.streams import dump_schema, load_schema, read_schema
@@ -81,13 +81,13 @@ class Frames:
 
     def of_batch(self, batch: pa.RecordBatch) -> DataFrame:
         """Return a batch as a small DataFrame."""
-        table = pa.Table.from_batches([listed(batch)])
+        table = pa.Table.from_batches([as_spark_has_it(batch)])
         schema = from_arrow_schema(table.schema)
         return self._spark.createDataFrame(table, schema) if len(table) else self._spark.createDataFrame([], schema)
 
     def of_parts(self, parts: PartsNode, *, epoch: int | None) -> DataFrame:
         """Return computed buckets as a DataFrame, read by the executors until an epoch's rows are released."""
-        schema = from_arrow_schema(listed(pa.RecordBatch.from_pylist([], schema=load_schema(parts.saved))).schema)
+        schema = from_arrow_schema(as_spark_has_it(batch_without_rows(load_schema(parts.saved))).schema)
         each = [replace(parts, parts=(part,)) for part in parts.parts]
         read = self._shipped.setdefault(epoch, ExitStack()).enter_context(shipped(self._spark, read_parts(each)))
         return self._spark.range(0, len(each), 1, len(each)).mapInArrow(read, schema)

@@ -23,6 +23,7 @@ from iteration_lib.runner.part_header import PartHeader, write_sidecar
 from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode, PartsReader
 from iteration_lib.runner.remote_error import dump_error, load_error
 from iteration_lib.runner.spark_broadcast import Batches, MapInArrow
+from iteration_lib.state.block import ColumnError
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import dump_schema, new_part_path, save_batches, save_table, verify_rows
@@ -156,7 +157,7 @@ def read_parts(parts: Sequence[PartsNode]) -> MapInArrow:
             for number in batch.column(0).to_pylist():
                 reader = PartsReader(parts[number])
                 for index in parts[number].parts[0].buckets:
-                    yield listed(reader.bucket(index))
+                    yield as_spark_has_it(reader.bucket(index))
 
     return read_rows
 
@@ -174,13 +175,26 @@ def verify_files(
     return verify
 
 
-def listed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch whose fixed_size_list columns are lists, as Spark has them."""
-    columns = [
-        column.cast(pa.list_(column.type.value_type)) if pa.types.is_fixed_size_list(column.type) else column
-        for column in batch.columns
-    ]
+def as_spark_has_it(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose fixed_size_list columns are lists, and whose times are in microseconds.
+
+    Raises ColumnError for a time that would lose something.
+    """
+    columns = [_as_spark_has_it(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _as_spark_has_it(name: str, column: pa.Array) -> pa.Array:
+    found = column.type
+    if pa.types.is_fixed_size_list(found):
+        flat = _as_spark_has_it(name, column.flatten())
+        return pa.ListArray.from_arrays(range(0, len(flat) + 1, found.list_size), flat)
+    try:
+        if pa.types.is_timestamp(found):
+            return column.cast(pa.timestamp("us", found.tz))
+        return column.cast(pa.duration("us")) if pa.types.is_duration(found) else column
+    except pa.ArrowInvalid as err:
+        raise ColumnError(name, f"holds times that microseconds, which Spark has, do not hold ({err})") from err
 
 
 def load_rows(result: pa.Table) -> list[dict[str, Any]]:  # Any: what Arrow gives for a row

@@ -174,7 +174,12 @@ def _column_of(name: str, array: Column) -> tuple[pa.Array, dict[bytes, bytes] |
         array = array.reshape(1)
     if 0 in array.shape[1:]:
         raise ColumnError(name, f"has the shape {array.shape}; only the first dimension may be 0")
-    flat = _flat_column(name, np.ascontiguousarray(array).reshape(-1))
+    try:
+        flat = _flat_column(name, np.ascontiguousarray(array).reshape(-1))
+    except UnicodeEncodeError as err:  # half of a surrogate pair
+        raise ColumnError(name, f"holds a text that is no Unicode ({err}); encode it, and give the bytes") from err
+    if isinstance(flat, pa.ChunkedArray):
+        raise ColumnError(name, "holds more than 2 GiB of text; use more buckets")
     if array.ndim == 1:
         return flat, None
     column = pa.FixedSizeListArray.from_arrays(flat, int(np.prod(array.shape[1:])))

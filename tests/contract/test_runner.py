@@ -389,6 +389,20 @@ def test_input_that_cannot_be_pinned_is_named(
     assert message in str(caught.value)
 
 
+def test_files_that_differ_in_whether_nulls_are_allowed_are_one_input(make: MakeHarness, tmp_path: Path) -> None:
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for name, is_nullable in (("a", True), ("b", False)):
+        lists = pa.list_(pa.field("element", pa.float64(), nullable=is_nullable))
+        fields = [pa.field("n", pa.int64(), nullable=is_nullable), pa.field("x", lists, nullable=is_nullable)]
+        pq.write_table(
+            pa.table([[1], pa.array([[1.0, 2.0]], lists)], schema=pa.schema(fields)), folder / f"{name}.parquet"
+        )
+    harness = make(input=str(folder))
+
+    assert {"n": [1, 1], "x": [[1.0, 2.0], [1.0, 2.0]]} == harness.rows(harness.open(cases.table))
+
+
 def test_missing_column_is_named_with_what_there_is(make: MakeHarness, folder: Path) -> None:
     with pytest.raises(InputError, match=r"a\.parquet has no column 'label'; it has: n, x"):
         make(input=str(folder), columns=("n", "label")).open(cases.table)

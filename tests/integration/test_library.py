@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.linear_model import LogisticRegression
 
 from iteration_lib import InputError
-from iteration_lib.errors import MetricError, OperatorFailedError
+from iteration_lib.errors import OperatorFailedError
 from iteration_lib.library.datasets import write_breast_cancer, write_digits, write_les_miserables
 from iteration_lib.library.kmeans import KMeansParams, kmeans
 from iteration_lib.library.logistic_regression import LogisticRegressionParams, logistic_regression
@@ -187,11 +187,12 @@ def test_kmeans_refuses_bad_points_by_name(
         run(kmeans, KMeansParams(input=path, k=k))
 
 
-def test_nan_behind_given_centres_is_an_error_too(run: Run, tmp_path: Path) -> None:
-    path = write_points(tmp_path / "points.parquet", [[0.0], [float("nan")]])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e200])
+def test_kmeans_refuses_bad_points_behind_given_centres(run: Run, tmp_path: Path, bad: float) -> None:
+    path = write_points(tmp_path / "points.parquet", [[0.0], [bad]])
     first = write_points(tmp_path / "first.parquet", [[0.0]])
 
-    with pytest.raises(MetricError, match=r"the metric 'inertia' as .*nan"):
+    with pytest.raises(InputError, match="column 'features' holds NaN, infinity or what is too large to be squared"):
         run(kmeans, KMeansParams(input=path, k=1, initial_centres=first))
 
 

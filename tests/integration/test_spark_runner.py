@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -67,6 +68,30 @@ def test_frame_is_written_counted_and_restored(harness: Harness) -> None:
     for stream in (written.stream, restored):
         found = harness.rows(stream)
         assert sorted(zip(found["number"], found["square"], strict=True)) == [(n, n * n) for n in range(100)]
+
+
+@pytest.mark.parametrize("kind", [Kind.VALUE, Kind.BUCKETS])
+def test_transform_takes_times_of_every_unit(harness: Harness, kind: Kind) -> None:
+    given = harness.call(cases.times if kind is Kind.VALUE else cases.times_of_buckets, kind)
+
+    found = harness.rows(transform(harness, cases.given_back, given=given))
+
+    noon = datetime(2024, 7, 1, 12)  # noqa: DTZ001 - as numpy has it
+    assert found == {
+        "ns": [noon + timedelta(microseconds=1)],
+        "s": [noon],
+        "for": [timedelta(microseconds=5)],
+        "both": [[timedelta(milliseconds=1), timedelta(milliseconds=2)]],
+    }
+
+
+def test_time_that_spark_cannot_hold_is_refused_by_the_name_of_who_takes_it(harness: Harness) -> None:
+    given = harness.call(cases.too_fine_times, Kind.VALUE)
+
+    with pytest.raises(
+        OperatorResultError, match=r"operator 'given_back' takes .* column 'for' holds times that micro"
+    ):
+        transform(harness, cases.given_back, given=given)
 
 
 def test_frame_with_several_consumers_is_computed_once(harness: Harness) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -293,6 +294,36 @@ def test_data_or_variable_can_neither_feed_back_nor_be_criteria_nor_output(role:
     assert (
         f"iteration 'km', operator '{operator_id}': is a {role} and cannot {what[use]} an operator's result"
     ) == refused(iteration=iteration)
+
+
+class Moved:
+    """Not a function, though it can be called."""
+
+    def __call__(self, sums: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (functools.partial(max, 1), "is a partial, not a function"),
+        (Moved(), "is a Moved, not a function"),
+        (Moved, "Moved is a type, not a function"),
+    ],
+)
+def test_operator_is_a_function(given: Any, problem: str) -> None:
+    assert problem in refused(lambda iteration: iteration.operator(given))
+    assert problem in refused(lambda iteration: iteration.on_epoch_durable(given))
+
+
+def test_operator_is_no_coroutine_and_no_generator() -> None:
+    async def later(sums: Any) -> None: ...
+
+    def bit_by_bit(sums: Any) -> Iterator[Any]:
+        yield sums
+
+    for function in (later, bit_by_bit):
+        problem = f"{function.__name__!r} gives a coroutine or a generator, which nobody runs; write a plain function"
+        assert f"iteration 'km': {problem}" == refused(lambda iteration, f=function: iteration.operator(f))
 
 
 def test_data_stream_cannot_take_an_input() -> None:

@@ -240,3 +240,9 @@ def test_bytes_of_which_an_operator_keeps_none_are_bytes() -> None:
     received = block_of(batch_of({"x": np.array([b"a", b"b"])}))["x"]
 
     assert pa.binary() == batch_of_result({"x": received[received == b"c"]}, operator_id="op").schema.field("x").type
+
+
+def test_text_that_is_no_unicode_is_refused_by_name() -> None:
+    for column in (np.array(["a", "a\ud800"]), np.array(["a", "a\ud800"], object)):
+        with pytest.raises(OperatorResultError, match=r"operator 'o' .*column 't' holds a text that is no Unicode"):
+            batch_of_result({"t": column}, operator_id="o")
