@@ -391,7 +391,7 @@ def too_fine_times() -> Block:
 
 
 def given_back(given: Any) -> Any:
-    """Return a DataFrame as it is."""
+    """Return a DataFrame, or a block, as it is."""
     return given
 
 

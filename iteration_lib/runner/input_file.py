@@ -8,6 +8,7 @@ Parquet file would not do: rows in another order may leave it as it is.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Iterator
@@ -88,7 +89,7 @@ def check_unchanged(file: PinnedFile) -> None:
             raise _changed(file, f"from {file.size_bytes} to {now.size_bytes} bytes")
         if file.content is None:
             raise _changed_in_time(file) if is_local(filesystem) else _changed(file, "(it was written again)")
-        if is_local(filesystem) and _sha256(path) != file.content:
+        if is_local(filesystem) and _sha256_of_version(path, now.size_bytes, now.version) != file.content:
             raise _changed(file, "(other bytes, as many as before)")
         if not is_local(filesystem) and now.content != file.content:
             raise _changed(file, "(its ETag is another)")
@@ -111,6 +112,11 @@ def _changed(file: PinnedFile, change: str, *, way_out: str = "put the old file 
         f"input file {file.path} has changed {change} since the run started; {way_out}, or start another run with "
         "another run key"
     )
+
+
+@functools.lru_cache(maxsize=65536)
+def _sha256_of_version(path: str, _size_bytes: int, _version: str) -> str:
+    return _sha256(path)
 
 
 def _sha256(path: str) -> str:

@@ -7,10 +7,13 @@ by place.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -19,7 +22,7 @@ import pyarrow.parquet as pq
 from iteration_lib.errors import InputError, OperatorResultError, StateCorruptedError
 from iteration_lib.model.operator import Operator
 from iteration_lib.model.source import ParquetSource, RecordsSource
-from iteration_lib.runner.input_file import check_unchanged, describe_file, open_input, reading, with_digest
+from iteration_lib.runner.input_file import check_unchanged, describe_file, is_local, open_input, reading, with_digest
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.block import batch_of_result
 from iteration_lib.state.copies import moved_path
@@ -127,7 +130,7 @@ def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
     if not filesystem.isdir(root):
         return [root]
     found: list[str] = []
-    for path in sorted(filesystem.find(root)):
+    for path in sorted(_local_files(root) if is_local(filesystem) else filesystem.find(root)):
         parts = path[len(root) :].strip("/").split("/")
         if any(part.startswith(("_", ".")) for part in parts) or not parts[-1].endswith(".parquet"):
             continue
@@ -141,6 +144,19 @@ def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
     if not found:
         raise InputError(f"input {given} is a folder without *.parquet files")
     return found
+
+
+def _local_files(root: str) -> Iterator[str]:
+    """Yield the files below a folder, also behind links; raises OSError for a folder that cannot be listed."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for folder, below, names in os.walk(root, onerror=fail, followlinks=True):
+        for linked in (path for name in below if (path := Path(folder, name)).is_symlink()):
+            if Path(folder).resolve().is_relative_to(linked.resolve()):
+                raise OSError(errno.ELOOP, "is a link to a folder that holds it", str(linked))
+        yield from (str(Path(folder, name)) for name in names)
 
 
 def _read_footer(filesystem: FileSystem, path: str, columns: Sequence[str] | None) -> tuple[pa.Schema, int]:

@@ -1,20 +1,22 @@
 """Which rows does a pinned data stream hold between two row numbers?
 
 Every bucket of a stream has the same schema, that of its first row, so that a bucket without rows still has columns of
-the right width. Row groups are decoded whole, and the last one is kept: buckets are read in order.
+the right width. Row groups are decoded whole, and the last one is kept: buckets are read in order. A user's file is
+held against its pin whenever something was read of it: it may be replaced while a run goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iteration_lib.errors import InputError
-from iteration_lib.runner.input_file import reading
-from iteration_lib.runner.pins import resolve
+from iteration_lib.runner.input_file import check_unchanged, reading
+from iteration_lib.runner.pins import is_own, resolve
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.block import ColumnError, concat_batches, describe_schema, normal_batch
 from iteration_lib.state.location import StateLocation
@@ -75,19 +77,27 @@ class RowReader:
 
     def _decode(self, group: _Group) -> pa.Table:
         if self._decoded is None or self._decoded[0] != group:
-            pinned = self._pinned.files[group.file].path
-            filesystem, path = resolve(self._location, pinned)
             columns = list(self._pinned.columns) if self._pinned.columns is not None else None
-            with reading(pinned), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
+            with self._opened(self._pinned.files[group.file]) as parquet:
                 table = parquet.read_row_group(group.index, columns=columns)
             self._decoded = (group, table.select(columns) if columns is not None else table)
         return self._decoded[1]
 
+    @contextmanager
+    def _opened(self, pinned: PinnedFile) -> Iterator[pq.ParquetFile]:
+        """Open a file, to be read in the block; raises InputError where it is not the pinned one behind that."""
+        filesystem, path = resolve(self._location, pinned.path)
+        try:
+            with reading(pinned.path), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
+                yield parquet
+        finally:  # also where another file cannot be read as the pinned one could
+            if not is_own(pinned.path):
+                check_unchanged(pinned)
+
     def _list_groups(self) -> Iterator[_Group]:
         start = 0
         for number, pinned in enumerate(self._pinned.files):
-            filesystem, path = resolve(self._location, pinned.path)
-            with reading(pinned.path), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
+            with self._opened(pinned) as parquet:
                 counts = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
             for index, count in enumerate(counts):
                 yield _Group(rows=range(start, start + count), file=number, index=index)

@@ -7,19 +7,16 @@ Spark Connect knows none, and leaves no file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-import pyarrow as pa
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
 from iteration_lib.runner.spark_errors import FOREIGN
 from iteration_lib.runner.spark_session import classic_context
-
-Batches: TypeAlias = Iterator[pa.RecordBatch]
-MapInArrow: TypeAlias = Callable[[Batches], Batches]
+from iteration_lib.runner.spark_tasks import Batches, MapInArrow
 
 _LARGE_BYTES = 1 << 19  # pyspark's own limit is twice that, of all that it pickles
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -17,11 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from iteration_lib.errors import OperatorResultError
+from iteration_lib.errors import OperatorFailedError, OperatorResultError
+from iteration_lib.runner.input_file import check_unchanged
 from iteration_lib.runner.pins import is_own
 from iteration_lib.runner.plan import PartsNode
 from iteration_lib.runner.rows import file_with_rows
-from iteration_lib.runner.seam import PinnedData
+from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.runner.spark_broadcast import shipped
 from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_streams import FrameStream
@@ -39,6 +41,7 @@ from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.state.streams import dump_schema, load_schema, read_schema
 
+_CHECKS_AT_ONCE = 16
 _SPARK_SCHEMA = b"spark.schema"
 _HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs", "abfs": "abfss"}
 
@@ -54,6 +57,7 @@ class Frames:
         self._jobs = jobs
         self._persisted: list[tuple[int | None, DataFrame]] = []
         self._shipped: dict[int | None, ExitStack] = {}
+        self._read_by_spark: set[PinnedFile] = set()  # of the user's, for as long as the runner is there
 
     def persist(self, frame: DataFrame, *, epoch: int | None) -> DataFrame:
         """Keep a DataFrame's rows when they are first computed, so that its consumers share them."""
@@ -75,6 +79,7 @@ class Frames:
     def of_pinned(self, pinned: PinnedData, *, is_empty: bool) -> DataFrame:
         """Return a data stream as a DataFrame that Spark reads from the pinned files itself, or its columns alone."""
         files = [file_with_rows(pinned)] if is_empty else pinned.files
+        self._read_by_spark.update(file for file in files if not is_own(file.path))
         frame = self._spark.read.parquet(*[self._address(file.path) for file in files])
         chosen = frame.select(*[f"`{name}`" for name in pinned.columns]) if pinned.columns else frame
         return chosen.limit(0) if is_empty else chosen
@@ -169,7 +174,21 @@ class Frames:
         return saved, tuple(file.rows if file is not None else 0 for file in files)
 
     def _run(self, stream: FrameStream, collect: Callable[[], pa.Table]) -> pa.Table:
-        return self._jobs.run(collect, operator=stream.operator, epoch=stream.epoch, description=stream.description)
+        """Run a job; raises InputError where a file that it may have read is not the pinned one behind that."""
+        try:
+            found = self._jobs.run(
+                collect, operator=stream.operator, epoch=stream.epoch, description=stream.description
+            )
+        except OperatorFailedError:  # another file cannot always be read as the pinned one could
+            self._check_read_by_spark()
+            raise
+        self._check_read_by_spark()
+        return found
+
+    def _check_read_by_spark(self) -> None:
+        if self._read_by_spark:
+            with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:  # each asks the user's store once
+                list(pool.map(check_unchanged, self._read_by_spark))
 
     def _drop(self, frames: Sequence[DataFrame]) -> None:
         for kept in [kept for kept in self._persisted if any(kept[1] is frame for frame in frames)]:

@@ -2,7 +2,7 @@
 
 These functions run on executors, inside mapInArrow: one row in per subtask, one row out per result. A task says in its
 result what it computed and which file it wrote, so that only what Spark counts as its result counts here; what a
-failed or repeated task wrote has a name that nobody learns.
+failed or repeated task wrote has a name that nobody learns. What they import is there (docs/clusters.md).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,11 +22,13 @@ from iteration_lib.runner.node_cache import remove_scope
 from iteration_lib.runner.part_header import PartHeader, write_sidecar
 from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode, PartsReader
 from iteration_lib.runner.remote_error import dump_error, load_error
-from iteration_lib.runner.spark_broadcast import Batches, MapInArrow
 from iteration_lib.state.block import ColumnError
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.state.streams import dump_schema, new_part_path, save_batches, save_table, verify_rows
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+MapInArrow: TypeAlias = Callable[[Batches], Batches]
 
 RESULT_SCHEMA = "subtask int, output int, header string, batches binary"
 _ARROW_SCHEMA = pa.schema(

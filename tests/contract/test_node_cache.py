@@ -12,9 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from iteration_lib.errors import InputError
 from iteration_lib.model.operator import Kind
+from iteration_lib.model.source import parquet
 from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.node_cache import (
     IDLE_SECONDS,
@@ -25,6 +29,7 @@ from iteration_lib.runner.node_cache import (
     remove_scope,
     scope_of_run,
 )
+from iteration_lib.runner.pins import pin_parquet
 from iteration_lib.runner.rows import schema_of_data
 from iteration_lib.state.location import StateLocation
 from tests import runner_cases as cases
@@ -61,6 +66,23 @@ def test_bucket_is_read_once_and_then_mapped(root: Path, data: CachedData, tmp_p
 
     assert EXPECTED == first == numbers(data)
     assert 1 == len(list(root.glob("*/bucket-000005.arrow")))
+
+
+def test_what_a_replaced_file_holds_is_not_kept_under_the_pin_of_the_old_one(root: Path, tmp_path: Path) -> None:
+    file, location = tmp_path / "points.parquet", StateLocation(str(tmp_path / "run"))
+    pq.write_table(pa.table({"x": [1.0, 2.0]}), file)
+    old = (file.read_bytes(), file.stat().st_mtime_ns)
+    pinned = pin_parquet(parquet(str(file)))
+    schema = schema_of_data(location, pinned)
+    data = CachedData(location=location, pinned=pinned, schema=schema, count=1, scope=SHARED)
+    pq.write_table(pa.table({"x": [3.0, 4.0]}), file)
+
+    with pytest.raises(InputError, match="has changed"):
+        numbers(data, 0)
+
+    file.write_bytes(old[0])
+    os.utime(file, ns=(0, old[1]))
+    assert [1.0, 2.0] == numbers(data, 0)
 
 
 def test_folder_is_closed_to_others(root: Path, data: CachedData) -> None:

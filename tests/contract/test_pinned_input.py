@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,14 +17,18 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from iteration_lib.errors import InputError
 from iteration_lib.model.operator import Kind
 from iteration_lib.model.source import parquet
+from iteration_lib.runner import input_file
 from iteration_lib.runner.pins import check_pinned, pin_source, pinned_from_json, with_digests
-from iteration_lib.runner.seam import PinnedData
+from iteration_lib.runner.seam import PinnedData, Stream
+from iteration_lib.runner.spark import SparkRunner
 from iteration_lib.state.location import StateLocation
 from tests import runner_cases as cases
+from tests.runner_cases import Harness, MakeHarness, Params
 
 ROWS = [1.0, 2.0, 3.0, 4.0]
 OTHER_ROWS = [1.0, 3.0, 2.0, 4.0]  # of the same range: their file has the same footer, too
@@ -151,3 +157,91 @@ def test_other_bytes_of_the_same_size_in_an_object_are_refused(s3: str, file: Pa
 
     with pytest.raises(InputError, match=r"points.parquet has changed \(its ETag is another\) since the run"):
         check(pinned)
+
+
+def value_of(harness: Harness, stream: Stream) -> list[float]:
+    return harness.rows(stream)["x"]
+
+
+def buckets_of(harness: Harness, stream: Stream) -> list[float]:
+    return harness.rows(harness.call(cases.given_back, Kind.BUCKETS, given=stream))["x"]
+
+
+def frame_of(harness: Harness, stream: Stream) -> list[float]:
+    return harness.rows(harness.call(cases.given_back, Kind.FRAME, given=stream))["x"]
+
+
+@pytest.mark.parametrize("read", [value_of, buckets_of])
+def test_file_that_is_replaced_after_an_attempt_began_is_refused_by_whoever_reads_it_next(
+    make: MakeHarness, file: Path, read: Callable[[Harness, Stream], list[float]]
+) -> None:
+    harness = make(input=str(file), columns=("x",))
+    points = harness.open(cases.table)
+
+    write(file, [*ROWS, 5.0])
+
+    with pytest.raises(InputError, match=r"points\.parquet has changed"):
+        read(harness, points)
+
+
+@pytest.mark.spark
+def test_file_that_is_replaced_after_an_attempt_began_is_refused_behind_the_job_that_reads_it(
+    spark: SparkSession, file: Path, tmp_path: Path
+) -> None:
+    runner = SparkRunner(spark, StateLocation(str(tmp_path / "run")), max_buckets=16, parallelism=2)
+    with closing(runner):
+        harness = Harness(runner, Params(input=str(file), columns=("x",)))
+        points = harness.open(cases.table)
+        assert ROWS == frame_of(harness, points)
+
+        write(file, [*ROWS, 5.0])
+
+        with pytest.raises(InputError, match=r"points\.parquet has changed"):
+            frame_of(harness, points)
+
+
+def test_bytes_of_a_file_that_is_only_written_again_while_an_attempt_runs_are_compared_once(
+    make: MakeHarness, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digested = []
+    harness = make(input=str(file), columns=("x",))
+    points = harness.open(cases.table)
+    digest = input_file._sha256
+    monkeypatch.setattr(input_file, "_sha256", lambda path: digested.append(path) or digest(path))
+    file.touch()
+
+    assert [ROWS, ROWS] == [value_of(harness, points), value_of(harness, points)]
+    assert [str(file)] == digested
+
+
+def test_folder_behind_a_link_is_part_of_the_input(file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "input"
+    folder.mkdir()
+    write(folder / "a.parquet", ROWS)
+    (tmp_path / "more").mkdir()
+    write(tmp_path / "more" / "b.parquet", ROWS)
+    (folder / "more").symlink_to(tmp_path / "more", target_is_directory=True)
+
+    assert [str(folder / "a.parquet"), str(folder / "more" / "b.parquet")] == [f.path for f in pin(str(folder)).files]
+
+
+def test_link_to_a_folder_that_holds_it_is_refused(file: Path) -> None:
+    (file.parent / "again").symlink_to(file.parent, target_is_directory=True)
+
+    with pytest.raises(InputError, match=r"cannot be read .*is a link to a folder that holds it.*again"):
+        pin(str(file.parent))
+
+
+def test_folder_that_cannot_be_listed_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, scan = file.parent / "closed", os.scandir
+    closed.mkdir()
+
+    def refuse(path: str) -> Any:
+        if Path(path) == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+    with pytest.raises(InputError, match=rf"cannot be read .*Permission denied: '{closed}'"):
+        pin(str(file.parent))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -97,3 +98,28 @@ def test_executors_of_a_cluster_run_code_that_they_were_sent(cluster: str, team:
     )
 
     assert "FOUND 64 999000" in found.stdout, found.stderr
+
+
+ONLY = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Elsewhere(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in sys.argv and not top.startswith("_"):
+            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+
+sys.meta_path.insert(0, Elsewhere())
+import iteration_lib.runner.spark_tasks, iteration_lib.library.kmeans, iteration_lib.sinks
+"""
+
+
+def test_executors_need_no_packages_but_those_that_the_docs_name() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text()
+    (named,) = re.findall(r"^\| executors \| .*, with ([^;]+);", docs, re.MULTILINE)
+    packages = [*re.split(r", | and ", named), "pyspark", "py4j", "dateutil", "pytz", "six", "iteration_lib"]
+
+    done = subprocess.run([sys.executable, "-c", ONLY, *packages], capture_output=True, text=True, check=False)
+
+    assert (0, "") == (done.returncode, done.stderr)
