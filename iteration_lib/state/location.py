@@ -84,11 +84,8 @@ class StateLocation:
         filesystem, root = filesystem_of(self.uri)
         _, start = filesystem_of(self.path(folder) if folder else self.uri)
         with self._failing(f"list {folder or 'its files'}", is_passing=True):
-            filesystem.invalidate_cache()
-            if not filesystem.exists(start):
-                return {}
-            found = filesystem.find(start, detail=True)
-            return {path[len(root.rstrip("/")) + 1 :]: int(info["size"]) for path, info in found.items()}
+            found = _find_local(filesystem, start) if self.is_local else _find_remote(filesystem, start)
+            return {path[len(root.rstrip("/")) + 1 :]: size for path, size in found.items()}
 
     def remove(self, relative: str) -> None:
         """Remove a file, or a folder and what is in it; repeating the call is harmless. Raises StateLocationError."""
@@ -152,6 +149,29 @@ def filesystem_of(address: str) -> tuple[FileSystem, str]:
     except Exception as err:  # the border to plug-ins: see only_os_errors
         raise StateLocationError(address, f"cannot be opened ({err})", is_passing=isinstance(err, OSError)) from err
     return filesystem, path
+
+
+def _find_remote(filesystem: FileSystem, start: str) -> dict[str, int]:
+    filesystem.invalidate_cache()
+    if not filesystem.exists(start):
+        return {}
+    return {path: int(info["size"]) for path, info in filesystem.find(start, detail=True).items()}
+
+
+def _find_local(filesystem: FileSystem, start: str) -> dict[str, int]:
+    """Return the sizes of files by their addresses; fsspec's own search passes over a folder that cannot be listed."""
+    sizes: dict[str, int] = {}
+    folders = [start]
+    while folders:
+        try:
+            listed = filesystem.ls(folders.pop(), detail=True)
+        except OSError as err:
+            if not is_no_file(err):
+                raise
+            continue  # it is not there, or was removed meanwhile
+        folders += (info["name"] for info in listed if info["type"] == "directory")
+        sizes |= {info["name"]: info["size"] for info in listed if info["type"] != "directory"}
+    return dict(sorted(sizes.items()))
 
 
 def _path_problem(relative: str) -> str | None:

@@ -307,6 +307,17 @@ def test_folder_that_cannot_be_used_is_refused_by_name_with_what_to_do() -> None
             call()
 
 
+@pytest.mark.parametrize("read", [published, latest])
+def test_folder_that_cannot_be_read_is_not_taken_for_one_in_which_nothing_was_published(
+    tmp_path: Path, read: Callable[[str], object]
+) -> None:
+    root = tmp_path / "out"
+    root.symlink_to(root)  # permissions bind everybody but root
+
+    with pytest.raises(SinkTargetError, match=rf"{root} cannot list _published .*Too many levels of symbolic links"):
+        read(str(root))
+
+
 @pytest.mark.parametrize("address", ["out", "./out", Path("out"), "file://out", "local://out", "file:out"], ids=str)
 def test_folder_that_is_another_one_in_another_working_directory_is_refused_before_anything_lies_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | Path

@@ -5,6 +5,7 @@ The same on a local disk, on a store that knows neither rename nor fsync, and on
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,6 +64,46 @@ def test_files_are_listed_with_their_sizes(location: StateLocation) -> None:
     assert {"a/b.bin": 5, "a/c/d.bin": 0, "e.bin": 7} == location.list_sizes()
     assert {"a/b.bin": 5, "a/c/d.bin": 0} == location.list_sizes("a")
     assert {} == location.list_sizes("nowhere")
+
+
+@pytest.mark.parametrize("act", [os.scandir, os.stat], ids=["listed", "looked at"])
+@pytest.mark.parametrize("closed", ["", "a", "a/c"], ids=["root", "folder", "folder inside"])
+def test_folder_that_cannot_be_listed_is_named_and_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[object], object], closed: str
+) -> None:
+    location, folder = StateLocation(str(tmp_path)), str(tmp_path / closed)
+    write_bytes(location, "a/c/d.bin", b"x")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, act.__name__, _refusing(act, folder, PermissionError(13, "Permission denied", folder)))
+        with pytest.raises(StateLocationError, match="Permission denied") as caught:
+            location.list_sizes()
+
+    assert (True, True) == (repr(folder) in str(caught.value), caught.value.is_passing)
+
+
+@pytest.mark.parametrize("gone", [FileNotFoundError(2, "gone"), NotADirectoryError(20, "a file by now")], ids=type)
+def test_folder_that_goes_while_files_are_listed_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: OSError
+) -> None:
+    location = StateLocation(str(tmp_path))
+    write_bytes(location, "a/b.bin", b"x")
+    write_bytes(location, "a/c/d.bin", b"x")
+
+    monkeypatch.setattr(os, "scandir", _refusing(os.scandir, str(tmp_path / "a/c"), gone))
+
+    assert ("a/b.bin",) == location.list_files()
+
+
+def _refusing(act: Callable[..., object], refused: str, error: OSError) -> Callable[..., object]:
+    """Return a call of the system that fails for one path: permissions bind everybody but root."""
+
+    def refuse(path: object, *arguments: object, **options: object) -> object:
+        if path == refused:
+            raise error
+        return act(path, *arguments, **options)
+
+    return refuse
 
 
 def test_empty_folders_are_removed_and_files_stay(location: StateLocation) -> None:
