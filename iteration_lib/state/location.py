@@ -25,6 +25,7 @@ from iteration_lib.errors import IterationError, StateLocationError
 FileSystem: TypeAlias = fsspec.AbstractFileSystem
 
 _PUNCTUATION = frozenset("._-=+")
+_REMOVALS = 100  # of a folder: Python before 3.13 ends one at each file that somebody else removes first
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,17 @@ class StateLocation:
     def remove(self, relative: str) -> None:
         """Remove a file, or a folder and what is in it; repeating the call is harmless. Raises StateLocationError."""
         filesystem, path = filesystem_of(self.path(relative))
-        with self._failing(f"remove {relative}", is_passing=True), suppress(FileNotFoundError):
-            filesystem.rm(path, recursive=True)
+        with self._failing(f"remove {relative}", is_passing=True):
+            for tries_left in reversed(range(_REMOVALS)):
+                try:
+                    filesystem.rm(path, recursive=True)
+                except FileNotFoundError:
+                    if not (self.is_local and os.path.lexists(path)):
+                        return
+                    if not tries_left:  # somebody else keeps removing its files before they are
+                        raise
+                else:
+                    return
 
     def remove_empty_folders(self, relative: str) -> None:
         """Remove what is empty of a folder and of the folders in it; nothing elsewhere than on local disks."""

@@ -197,6 +197,37 @@ def test_removing_a_folder_twice_is_harmless(location: StateLocation) -> None:
     assert ("d.bin",) == location.list_files()
 
 
+def test_folder_is_removed_whole_though_somebody_else_removes_a_file_of_it_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location, goes = StateLocation(str(tmp_path)), iter(range(3))
+    for name in ("a", "b", "c", "d/e"):
+        write_bytes(location, f"folder/{name}", b"x")
+    unlink = os.unlink
+
+    def unlink_second(path: str, *, dir_fd: int | None = None) -> None:
+        unlink(path, dir_fd=dir_fd)
+        if next(goes, None) is not None:
+            unlink(path, dir_fd=dir_fd)  # as who comes second finds it
+
+    monkeypatch.setattr(os, "unlink", unlink_second)
+    location.remove("folder")
+
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_folder_whose_files_always_go_before_they_are_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = StateLocation(str(tmp_path))
+    write_bytes(location, "folder/a", b"x")
+
+    monkeypatch.setattr(os, "unlink", _refusing(os.unlink, "a", FileNotFoundError(2, "gone")))
+
+    with pytest.raises(StateLocationError, match="cannot remove folder"):
+        location.remove("folder")
+
+
 def test_folder_may_be_asked_for_twice_and_holds_no_file(location: StateLocation) -> None:
     asked = [location.make_folder("attempt/scratch") for _ in range(2)]
 
