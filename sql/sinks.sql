@@ -23,13 +23,25 @@ CREATE TABLE IF NOT EXISTS {publications} (
 -- create_target: a table as the rows are, where there is none
 CREATE TABLE IF NOT EXISTS {target} AS SELECT {columns} FROM {rows} WITH NO DATA;
 
--- list_columns: the columns of a table, their types, which of them need a value, and which take none
+-- list_columns: the columns of a table, their types, what these hold (behind domains, in arrays), who needs a value, who takes none
+WITH RECURSIVE held (attnum, type, modifier) AS (
+    SELECT attnum, atttypid, atttypmod
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = CAST($1 AS regclass) AND attnum > 0 AND NOT attisdropped
+    UNION ALL
+    SELECT attnum,
+        CASE WHEN typbasetype <> 0 THEN typbasetype ELSE typelem END,
+        CASE WHEN typbasetype <> 0 THEN typtypmod ELSE modifier END
+    FROM held JOIN pg_catalog.pg_type ON pg_type.oid = type
+    WHERE typbasetype <> 0 OR typcategory = 'A'
+)
 SELECT attname AS name,
-    pg_catalog.format_type(atttypid, NULL) AS type,
+    pg_catalog.format_type(atttypid, atttypmod) AS type,
+    pg_catalog.format_type(held.type, CASE held.type WHEN CAST('numeric' AS regtype) THEN modifier END) AS held,
     attnotnull AND NOT atthasdef AND attidentity = '' AS is_required,
     attgenerated <> '' OR attidentity = 'a' AS is_computed
-FROM pg_catalog.pg_attribute
-WHERE attrelid = CAST($1 AS regclass) AND attnum > 0 AND NOT attisdropped
+FROM held JOIN pg_catalog.pg_type ON pg_type.oid = held.type JOIN pg_catalog.pg_attribute USING (attnum)
+WHERE attrelid = CAST($1 AS regclass) AND typbasetype = 0 AND typcategory <> 'A'
 ORDER BY attnum;
 
 -- lock_staging: wait for a prepare of the same transaction whose connection was lost, while its server goes on

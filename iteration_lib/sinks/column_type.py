@@ -8,6 +8,7 @@ column type and are refused.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow as pa
 from iteration_lib.errors import SinkTargetError
 
 _LONGEST_NAME_BYTES = 63  # Postgres cuts what is longer, and would take two names for one
-_WHOLE_NUMBERS = ("smallint", "integer", "bigint")
+_WHOLE_NUMBERS = re.compile(r"smallint|integer|bigint|numeric\(\d+,(0|-\d+)\)")
 _PARTS_OF_INSTANTS = ("date", "time without time zone", "time with time zone")
 _WAY_OUT = "change the output's columns, or publish it as Parquet"
 
@@ -40,12 +41,12 @@ def to_storable(batch: pa.RecordBatch, schema: pa.Schema, *, target: str) -> pa.
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def is_cut(sent: pa.DataType, column_type: str) -> bool:
-    """Whether the server would silently put less of a value into a column: a rounded number, a part of an instant."""
+def is_cut(sent: pa.DataType, held: str) -> bool:
+    """Whether the server would silently keep less of a value in what a column holds: a rounded number, a mere date."""
     element = sent.value_type if _is_list(sent) else sent
-    has_fraction = pa.types.is_floating(element) or (pa.types.is_decimal(element) and element.scale > 0)
-    name = column_type.removesuffix("[]")
-    return (has_fraction and name in _WHOLE_NUMBERS) or (pa.types.is_timestamp(element) and name in _PARTS_OF_INSTANTS)
+    if pa.types.is_floating(element) or (pa.types.is_decimal(element) and element.scale > 0):
+        return _WHOLE_NUMBERS.fullmatch(held) is not None
+    return (pa.types.is_timestamp(element) or pa.types.is_duration(element)) and held in _PARTS_OF_INSTANTS
 
 
 def _storable_field(field: pa.Field, target: str) -> pa.DataType:

@@ -128,19 +128,20 @@ def _other_columns(cursor: dbapi.Cursor, sink: PostgresSink, sent: pa.Schema) ->
     """Return the target's columns that the rows do not have; raises SinkTargetError where the two do not fit."""
     cursor.execute(statement("list_columns"), [quoted(sink.schema, sink.table)])
     types: dict[str, str] = {}
-    missing, computed = [], []
-    for name, type_name, is_required, is_computed in cursor.fetchall():
+    missing, computed, cut = [], [], []
+    for name, type_name, held, is_required, is_computed in cursor.fetchall():
         types[name] = type_name
         if is_required and name not in sent.names:
             missing.append(name)
         if is_computed and name in sent.names:
             computed.append(name)
-    cut = [one for one in sent if is_cut(one.type, types.get(one.name, ""))]
+        if name in sent.names and is_cut(sent.field(name).type, held):
+            cut.append(f"{name!r} from {sent.field(name).type} to {type_name}")
     for problem, found in (
         ("has no column", [repr(name) for name in sent.names if name not in types]),
         ("wants a value for its column", map(repr, missing)),
         ("computes its column", [f"{name!r} itself" for name in computed]),
-        ("would cut the column", [f"{one.name!r} from {one.type} to {types[one.name]}" for one in cut]),
+        ("would cut the column", cut),
     ):
         if shown := ", ".join(found):
             raise SinkTargetError(sink.describe(), f"{problem} {shown}", way_out="change the table or the output")

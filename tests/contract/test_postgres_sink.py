@@ -715,6 +715,16 @@ def test_value_for_a_column_that_the_table_computes_is_refused_by_prepare(
         (pa.array([[0.5]]), "integer[]", r"'x' from list<item: double> to integer\[\]"),
         (pa.array([_NOON]), "date", r"'x' from timestamp\[us\] to date"),
         (pa.array([_NOON], pa.timestamp("us", "UTC")), "time", r"'x' from timestamp\[us, tz=UTC\] to time without"),
+        (pa.array([dt.timedelta(hours=25)]), "time", r"'x' from duration\[us\] to time without time zone"),
+        (pa.array([1.7]), "numeric(10, 0)", r"'x' from double to numeric\(10,0\)"),
+        (pa.array([1.7]), "numeric(10, -2)", r"'x' from double to numeric\(10,-2\)"),
+        (pa.array([[1.7]]), "numeric(10, 0)[]", r"'x' from list<item: double> to numeric\(10,0\)\[\]"),
+        (pa.array([1.7]), "whole", "'x' from double to whole"),
+        (pa.array([1.7]), "small", "'x' from double to small"),
+        (pa.array([[1.7]]), "small[]", r"'x' from list<item: double> to small\[\]"),
+        (pa.array([[1.7]]), "wholes", "'x' from list<item: double> to wholes"),
+        (pa.array([1.7]), "amount", "'x' from double to amount"),
+        (pa.array([_NOON]), "day", r"'x' from timestamp\[us\] to day"),
     ],
     ids=lambda found: found if isinstance(found, str) else "",
 )
@@ -722,10 +732,38 @@ def test_values_that_the_tables_types_would_cut_are_refused_by_prepare(
     sink: PostgresSink, database: Connection, tmp_path: Path, column: pa.Array, type_name: str, shown: str
 ) -> None:
     """The server would do it silently, as it does where a loss is a whole number in the first epoch only."""
+    domains = {"whole": "int", "small": "whole", "wholes": "int[]", "amount": "numeric(10, 0)", "day": "date"}
+    for name, base in domains.items():
+        database.execute(text(f"CREATE DOMAIN {name} AS {base}"))
     database.execute(text(f"CREATE TABLE scores (x {type_name})"))
 
     with pytest.raises(SinkTargetError, match=f"would cut the column {shown}"):
         sink.prepare(_FIRST, publication(tmp_path, x=column))
+
+
+@pytest.mark.parametrize(
+    ("column", "type_name"),
+    [
+        (pa.array([3]), "numeric(10, 0)"),
+        (pa.array([0.5]), "numeric"),
+        (pa.array([0.5]), "numeric(10, 1)"),
+        (pa.array([0.5]), "share"),
+        (pa.array([3]), "whole"),
+        (pa.array([["a"]]), "text[]"),
+        (pa.array([dt.timedelta(hours=25)]), "interval"),
+    ],
+    ids=lambda found: found if isinstance(found, str) else "",
+)
+def test_values_that_the_tables_types_hold_are_taken(
+    sink: PostgresSink, database: Connection, tmp_path: Path, column: pa.Array, type_name: str
+) -> None:
+    for name, base in (("whole", "int"), ("share", "numeric(10, 1)")):
+        database.execute(text(f"CREATE DOMAIN {name} AS {base}"))
+    database.execute(text(f"CREATE TABLE scores (y int, x {type_name})"))
+
+    publish(sink, publication(tmp_path, x=column))
+
+    assert column.to_pylist() == [x for (x,) in read(database, "SELECT x FROM scores")]
 
 
 def test_whole_numbers_go_into_a_wider_column(sink: PostgresSink, database: Connection, tmp_path: Path) -> None:
