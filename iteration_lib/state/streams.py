@@ -141,8 +141,7 @@ def iterate_file(location: StateLocation, stream: SavedStream, file: SavedFile) 
     with _open_parquet(location, file) as parquet:
         _check_rows(location, file, parquet.metadata.num_rows)
         for batch in parquet.iter_batches():
-            columns = [_in_dictionary(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)  # Parquet adds to what fields say
+            yield _as_written(batch, schema)
 
 
 def check_buckets(location: StateLocation, stream: SavedStream, *, count: int) -> None:
@@ -205,7 +204,7 @@ def _batches(location: StateLocation, stream: SavedStream, file: SavedFile) -> I
     if not file.rows:
         return []
     with _open_parquet(location, file) as parquet:
-        return [_read_rows(location, file, parquet)]
+        return [_read_rows(location, stream, file, parquet)]
 
 
 def _arrow_batches(location: StateLocation, file: SavedFile) -> list[pa.RecordBatch]:
@@ -218,17 +217,18 @@ def _arrow_batches(location: StateLocation, file: SavedFile) -> list[pa.RecordBa
 def _parquet_buckets(location: StateLocation, stream: SavedStream, file: SavedFile) -> list[pa.RecordBatch]:
     with _open_parquet(location, file) as parquet:
         counts = cast("list[int]", json.loads(parquet.metadata.metadata[_BUCKET_ROWS]))
-        rows = _read_rows(location, file, parquet)
+        whole = _read_rows(location, stream, file, parquet)
     _check_rows(location, file, sum(counts))
-    whole = pa.RecordBatch.from_arrays(rows.columns, schema=load_schema(stream))  # Parquet adds to what fields say
     starts = itertools.accumulate(counts, initial=0)
     return [whole.slice(start, length) for start, length in zip(starts, counts, strict=False)]
 
 
-def _read_rows(location: StateLocation, file: SavedFile, parquet: pq.ParquetFile) -> pa.RecordBatch:
+def _read_rows(
+    location: StateLocation, stream: SavedStream, file: SavedFile, parquet: pq.ParquetFile
+) -> pa.RecordBatch:
     table = parquet.read()
     _check_rows(location, file, table.num_rows)
-    return one_batch(table.replace_schema_metadata(None))
+    return _as_written(one_batch(table), load_schema(stream))
 
 
 def _open_arrow(location: StateLocation, file: SavedFile) -> pa.RecordBatchFileReader:
@@ -250,14 +250,25 @@ def _check_count(location: StateLocation, file: SavedFile, what: str, *, found: 
         raise StateCorruptedError(location.path(file.path), f"holds {found} {what}, but {written} were written")
 
 
-def _in_dictionary(column: pa.Array, found: pa.DataType) -> pa.Array:
-    """Return a column as the dictionary that it was: Parquet gives texts' with other indices, and others' values."""
-    if not pa.types.is_dictionary(found):
+def _as_written(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows of a Parquet file as the stream had them: Parquet has fewer types, and adds to what fields say."""
+    columns = [_in_type(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _in_type(column: pa.Array, found: pa.DataType) -> pa.Array:
+    """Return a column in another type of the same values: Parquet gives dictionaries of texts with other indices."""
+    if column.type == found:
         return column
-    encoded = column.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(
-        encoded.indices.cast(found.index_type), encoded.dictionary.cast(found.value_type), ordered=found.ordered
-    )
+    try:
+        if not pa.types.is_dictionary(found):
+            return column.cast(found)
+        encoded = column.dictionary_encode()
+        return pa.DictionaryArray.from_arrays(
+            encoded.indices.cast(found.index_type), encoded.dictionary.cast(found.value_type), ordered=found.ordered
+        )
+    except pa.ArrowNotImplementedError:  # a dictionary inside a list or a struct
+        return pa.array(column.to_pylist(), found)
 
 
 def _show(buckets: range) -> str:

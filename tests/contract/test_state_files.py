@@ -294,6 +294,35 @@ def test_each_bucket_comes_back_from_its_file(location: StateLocation, file_form
     assert 5 == stream.rows == load_whole(location, stream).num_rows
 
 
+@pytest.mark.parametrize("rows", [2, 0])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2], pa.timestamp("s")),
+        pa.array([1, 2], pa.time32("s")),
+        pa.array([86_400_000, 0], pa.date64()),
+        pa.array([5, 6]).dictionary_encode(),
+        pa.array(["a", None]).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
+        pa.ListArray.from_arrays([0, 1, 2], pa.array([5, 6]).dictionary_encode()),
+        pa.array([[1.0], [2.0]], pa.list_(pa.float64(), 1)),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_published_rows_come_back_in_the_types_that_the_stream_has(tmp_path: Path, column: pa.Array, rows: int) -> None:
+    """Parquet has fewer types, and gives each field a number."""
+    location, batch = StateLocation(str(tmp_path)), pa.record_batch({"x": column}).slice(0, rows)
+    file = save_batches(location, "p", [batch], file_format=FileFormat.PARQUET, buckets=range(1))
+    stream = stream_of([file], batch.schema, FileFormat.PARQUET)
+
+    for read in (load_whole(location, stream), *load_buckets(location, stream, file), *iterated(location, stream)):
+        assert batch.schema.equals(read.schema, check_metadata=True)
+        assert batch.equals(read)
+
+
+def iterated(location: StateLocation, stream: SavedStream) -> list[pa.RecordBatch]:
+    return [batch for file in stream.files for batch in iterate_file(location, stream, file)]
+
+
 @pytest.mark.parametrize("file_format", FileFormat)
 def test_bucket_between_the_files_of_a_stream_is_missing(location: StateLocation, file_format: FileFormat) -> None:
     batch = batch_of({"x": np.arange(3)})
