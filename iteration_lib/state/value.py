@@ -49,8 +49,9 @@ def batch_of_value(value: object, *, variable: str) -> pa.RecordBatch:
     if _is_pandas(value):
         try:
             table = pa.Table.from_pandas(value)
-        except (pa.ArrowException, TypeError, ValueError) as err:
-            problem = f"is a DataFrame that Arrow cannot hold ({err}); give each column a name of its own and one type"
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as err:
+            advice = "give each column a name of its own and one type, which for whole numbers has at most 64 bits"
+            problem = f"is a DataFrame that Arrow cannot hold ({err}); {advice}"
             raise ValueNotKeptError(variable=variable, problem=problem) from err
         return owned_batch(_batch_of_table(table, variable=variable, kind="pandas"))
     taken = _Taken(variable=variable)

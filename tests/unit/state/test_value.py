@@ -234,6 +234,10 @@ def test_number_that_an_older_version_wrote_in_decimals_is_read() -> None:
         (pd.DataFrame(index=range(5)), "^variable x is a table with 5 rows and no column; give it a column"),
         (np.zeros(3, "V0"), r"^variable x is an array that Arrow cannot hold .has the type \|V0"),
         (pd.DataFrame({"a": [1, "x"]}), "^variable x is a DataFrame that Arrow cannot hold .*; give each column"),
+        (
+            pd.DataFrame({"a": [2**70, 1]}),
+            "^variable x is a DataFrame that Arrow cannot hold .*too large.*; give each column .* at most 64 bits$",
+        ),
         (object(), "^variable x is a object; give a number, a text, a numpy array, a pandas DataFrame, an Arrow table"),
     ],
     ids=lambda found: type(found).__name__,
