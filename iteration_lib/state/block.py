@@ -41,6 +41,10 @@ _KEPT_TYPES = (
     pa.types.is_duration,
 )
 
+_LONGEST_NUMBER_BYTES = 8
+_UNITS = {"M": ("D", "s", "ms", "us", "ns"), "m": ("s", "ms", "us", "ns")}
+_NEAREST = {"f": "float64", "M": "datetime64[s]", "m": "timedelta64[s]"}
+
 
 # Of the objects in a column of bytes: what is left of it, when an operator has filtered all of them out, is bytes too.
 _BYTES = np.dtype(object, metadata={"iteration": "bytes"})
@@ -191,8 +195,10 @@ def _flat_column(name: str, flat: Column) -> pa.Array:
         flat = flat.astype(flat.dtype.newbyteorder("="))
     if flat.dtype.kind == "O":
         return _flat_objects(name, flat)
-    if flat.dtype.kind not in "biufUSTmM":
-        raise ColumnError(name, f"has the type {flat.dtype}, which Arrow has not")
+    if not _is_in_arrow(flat.dtype):
+        known = _NEAREST.get(flat.dtype.kind)
+        advice = f"; cast it, as by .astype({known!r})" if known else ""
+        raise ColumnError(name, f"has the type {flat.dtype}, which Arrow has not{advice}")
     if flat.dtype.kind in "SUT":  # not by the array itself, of which Arrow would end each at its first NUL
         column = pa.array(flat.tolist(), pa.binary() if flat.dtype.kind == "S" else pa.string())
     else:
@@ -200,6 +206,13 @@ def _flat_column(name: str, flat: Column) -> pa.Array:
     if column.null_count:  # NaT
         raise ColumnError(name, f"holds {column.null_count} nulls; fill or drop them before")
     return column
+
+
+def _is_in_arrow(dtype: np.dtype[Any]) -> bool:  # Any: of any column
+    """Tell whether Arrow has a type; it would take a count of ten seconds for one of seconds."""
+    if dtype.kind in "mM":
+        return np.datetime_data(dtype) in [(unit, 1) for unit in _UNITS[dtype.kind]]
+    return dtype.kind in "UST" or (dtype.kind in "biuf" and dtype.itemsize <= _LONGEST_NUMBER_BYTES)
 
 
 def _flat_objects(name: str, flat: Column) -> pa.Array:

@@ -158,6 +158,21 @@ def test_result_becomes_a_batch(result: object, columns: list[str], rows: int) -
         ({"a": [[1], [2, 3]]}, "'a' is a list of lists of several lengths"),
         ({"a": [1, "b"]}, "'a' is a list of several types"),
         ({"a": np.zeros(2, complex)}, "'a' has the type complex128"),
+        (
+            {"a": np.zeros(2, "M8[h]")},
+            "'a' has the type datetime64[h], which Arrow has not; cast it, as by .astype('datet",
+        ),
+        (
+            {"a": np.zeros(2, "m8[D]")},
+            "'a' has the type timedelta64[D], which Arrow has not; cast it, as by .astype('time",
+        ),
+        ({"a": np.zeros(2, "m8[25s]")}, "'a' has the type timedelta64[25s], which Arrow has not; cast it, as by"),
+        ({"a": np.zeros((2, 2), "M8[2D]")}, "'a' has the type datetime64[2D], which Arrow has not; cast it, as by"),
+        ({"a": np.array(["NaT"], "M8")}, "'a' has the type datetime64, which Arrow has not; cast it, as by"),
+        (
+            {"a": np.longdouble(1)},
+            f"'a' has the type {np.dtype('g')}, which Arrow has not; cast it, as by .astype('float64')",
+        ),
         ({"a": np.zeros((2, 0))}, "'a' has the shape (2, 0)"),
         ({"a": np.array(["NaT"], "M8[s]")}, "'a' holds 1 nulls"),
         ({"a": None}, "'a' is a NoneType"),
