@@ -33,7 +33,16 @@ from iteration_lib.state.digestible import check_digestible
 
 _KEY = b"iteration.value"
 _INT64 = range(-(2**63), 2**63)
-_SCALARS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary()}
+_SCALARS: dict[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    np.str_: pa.string(),  # as an array it would lose every NUL at its end
+    np.bytes_: pa.binary(),
+}
+_NUMPY_TEXTS = {"str_": np.str_, "bytes_": np.bytes_}
 _LONGEST_DECIMAL_BITS = 2_000  # Python may refuse to write, and to read, a number of more than 640 digits
 _DEEPEST = 100  # dicts in dicts: what a deep stack could write a shallow one could not read
 _KEPT = "a number, a text, a numpy array, a pandas DataFrame, an Arrow table, or a dict of numbers, texts and arrays"
@@ -114,12 +123,12 @@ class _Taken:
                 "type": "dict",
                 "items": [[self._key(k, path), self.apart(v, (*path, k))] for k, v in value.items()],
             }
+        if type(value) in _SCALARS:
+            return self._scalar(value, path)
         if isinstance(value, np.generic):
             return self._array(np.asarray(value), path, kind="scalar")
         if type(value) is np.ndarray:
             return self._array(value, path, kind="array")
-        if type(value) in _SCALARS:
-            return self._scalar(value, path)
         advice = _ADVICE_INSIDE if path and (type(value) is pa.Table or _is_pandas(value)) else _advice(value)
         raise self._refused(path, f"is a {type(value).__name__}; {advice}")
 
@@ -188,6 +197,8 @@ def _value_of_node(node: Node, batch: pa.RecordBatch) -> object:
         array = array_of_flat(flat, dtype=node["dtype"], shape=node["shape"])
         return array if node["type"] == "array" else array[()]
     scalar = column[0].as_py()
+    if node["type"] in _NUMPY_TEXTS:
+        return _NUMPY_TEXTS[node["type"]](scalar)
     return int(scalar, 0) if node["type"] == "int" and isinstance(scalar, str) else scalar
 
 

@@ -79,6 +79,8 @@ def same(one: object, other: object) -> bool:
             np.float32(0.1),
             np.bool_(True),
             np.str_("é"),
+            np.str_("a\0"),
+            np.bytes_(b"\0\xff\0"),
             np.datetime64("2020-01-01"),
             np.complex64(1j),
         ),
