@@ -240,19 +240,18 @@ def _normal_column(column: pa.Array, field: pa.Field) -> tuple[pa.Array, dict[by
 def _fixed_lists(column: pa.Array, name: str) -> pa.Array:
     """Return a list column as fixed_size_list; its rows must have one length."""
     if pa.types.is_fixed_size_list(column.type):
-        width = column.type.list_size
+        lengths = np.array([column.type.list_size])
     else:
         lengths = np.unique(np.diff(column.offsets.to_numpy()))
-        if len(lengths) == 0:
-            raise ColumnError(name, "holds lists, but no row that tells their length; return a two-dimensional array")
-        if len(lengths) > 1 or lengths[0] == 0:
-            shown = f"{lengths.min()} to {lengths.max()}"
-            raise ColumnError(name, f"holds lists of {shown} elements; every row must be a list of one length")
-        width = int(lengths[0])
+    if len(lengths) == 0:
+        raise ColumnError(name, "holds lists, but no row that tells their length; return a two-dimensional array")
+    if len(lengths) > 1 or lengths[0] == 0:
+        shown = f"{lengths.min()} to {lengths.max()}"
+        raise ColumnError(name, f"holds lists of {shown} elements; every row must be a list of one length")
     values = column.flatten()
     if values.null_count:
         raise ColumnError(name, f"holds {values.null_count} nulls in its lists; fill or drop them before")
-    return pa.FixedSizeListArray.from_arrays(values, width)
+    return pa.FixedSizeListArray.from_arrays(values, int(lengths[0]))
 
 
 def _plain_type(found: pa.DataType, name: str) -> pa.DataType:

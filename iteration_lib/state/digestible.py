@@ -1,7 +1,7 @@
 """Which columns have a digest of their rows, and as what does a column with nulls go into it?
 
 Arrow drops no nulls from views of text, nor from what holds them: they are cast to text first, at any depth. A type
-that is not in the table here, such as list_view, has no digest.
+that is not in the table here, such as list_view or a fixed_size_list of no elements, has no digest.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ def _stored(found: pa.BaseExtensionType | pa.DictionaryType) -> pa.DataType:
     return found if plain == stored else plain
 
 
+def _is_list_of_some(found: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_list(found) and found.list_size)  # Parquet gives no rows of the others back
+
+
 def _is_plain(found: pa.DataType) -> bool:
     return any(is_of_type(found) for is_of_type in _PLAIN)
 
@@ -73,7 +77,7 @@ _PLAIN_TYPES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType],
     (_is_stored_as_another, _stored),
     (pa.types.is_list, lambda found: pa.list_(_field(found.value_field))),
     (pa.types.is_large_list, lambda found: pa.large_list(_field(found.value_field))),
-    (pa.types.is_fixed_size_list, lambda found: pa.list_(_field(found.value_field), found.list_size)),
+    (_is_list_of_some, lambda found: pa.list_(_field(found.value_field), found.list_size)),
     (pa.types.is_struct, lambda found: pa.struct([_field(field) for field in found])),
     (pa.types.is_map, lambda found: pa.map_(_field(found.key_field), _field(found.item_field), found.keys_sorted)),
 )

@@ -181,6 +181,7 @@ def test_result_becomes_a_batch(result: object, columns: list[str], rows: int) -
         (pa.table({"a": [1, None]}), "'a' holds 1 nulls"),
         (pa.table({"a": [[1.0, None]]}), "'a' holds 1 nulls in its lists"),
         (pa.table({"a": [[1], [2, 3]]}), "'a' holds lists of 1 to 2 elements"),
+        (pa.table({"a": pa.array([[]], pa.list_(pa.int64(), 0))}), "'a' holds lists of 0 to 0 elements"),
         (pa.table({"a": [{"b": 1}]}), "'a' has the type struct"),
         (pa.table([[1], [2]], names=["a", "a"]), "'a' is there twice"),
     ],

@@ -11,7 +11,9 @@ from iteration_lib.state.block import ColumnError
 from iteration_lib.state.digestible import check_digestible
 
 
-@pytest.mark.parametrize("inside", [pa.list_view(pa.int64()), pa.run_end_encoded(pa.int32(), pa.string())], ids=str)
+@pytest.mark.parametrize(
+    "inside", [pa.list_view(pa.int64()), pa.run_end_encoded(pa.int32(), pa.string()), pa.list_(pa.int64(), 0)], ids=str
+)
 def test_column_that_has_no_digest_is_named_however_deep_it_lies(inside: pa.DataType) -> None:
     schema = pa.schema([("n", pa.int64()), ("x", pa.large_list(pa.struct([("f", inside)])))])
 

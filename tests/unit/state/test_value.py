@@ -254,6 +254,7 @@ def test_what_cannot_be_kept_is_named_with_what_to_give_instead(value: object, s
     [
         pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
         pa.array([None, [1]], pa.list_view(pa.int64())),
+        pa.array([[], []], pa.list_(pa.int64(), 0)),
         pa.array([[], [[1]]], pa.list_(pa.list_view(pa.int64()))),
         pa.DictionaryArray.from_arrays([0], pa.array(["a", None])),
         pa.DictionaryArray.from_arrays([0], pa.array(["a"], pa.string_view())),
