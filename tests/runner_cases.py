@@ -490,6 +490,27 @@ def fails_in_analysis(given: Any) -> Any:
     return given.select("cube")
 
 
+def names_what_spark_says(given: Any) -> Any:
+    """Name a column that is not there as Spark names the end of a job."""
+    return given.select("INTERRUPTED_AT")
+
+
+def says_what_spark_says(given: Any) -> Any:
+    """Fail in a worker's Python in words that Spark has, too."""
+
+    def fail(batches: Any) -> Any:
+        for _ in batches:
+            raise ValueError("[INTERRUPTED] at row 7: ExecutorLostFailure (FetchFailed, INVALID_HANDLE)")
+        yield from ()
+
+    return given.mapInArrow(fail, "number long")
+
+
+def has_spark_say_it(given: Any) -> Any:
+    """Fail in Spark in words that it has for other failures."""
+    return given.selectExpr("number", "assert_true(number < 50, '[INTERRUPTED] FetchFailed') AS checked")
+
+
 def exits_in_the_driver(given: Any) -> Any:
     """Refuse to go on, as a script would."""
     sys.exit("no licence")

@@ -9,6 +9,7 @@ The foreign error is always chained. A connection that a user's own function los
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -23,17 +24,22 @@ from iteration_lib.model.operator import Operator
 # What Spark, its gateway and the way to them raise.
 FOREIGN = (PySparkException, Py4JError, ConnectionError, EOFError)
 
+_TRACEBACK = "Traceback (most recent call last):"
+
+# How Spark says it. A condition is the first thing in brackets on its line: what stands behind one may be the user's.
 _LOST = {
-    "SPARK_JOB_CANCELLED": "the Spark job was cancelled",
-    "OPERATION_CANCELED": "the Spark job was cancelled",
-    "INTERRUPTED": "the Spark job was cancelled",
-    "cancelled because SparkContext was shut down": "Spark was stopped",
-    "stopped SparkContext": "Spark was stopped",
-    "ExecutorLostFailure": "Spark lost executors",
-    "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND": "Spark lost the blocks of an executor",
-    "FetchFailed": "Spark lost the shuffle files of an executor",
-    "StatusCode.UNAVAILABLE": "the Spark Connect server is gone",
-    "INVALID_HANDLE": "the Spark Connect session is gone",
+    re.compile(pattern, re.MULTILINE): what
+    for pattern, what in (
+        (r"^[^\[\n]*\[(SPARK_JOB_CANCELLED|OPERATION_CANCELED|INTERRUPTED)\]", "the Spark job was cancelled"),
+        (r"Job \d+ cancelled because SparkContext was shut down", "Spark was stopped"),
+        (r"Cannot call methods on a stopped SparkContext", "Spark was stopped"),
+        (r"executor \S+\): ExecutorLostFailure \(", "Spark lost executors"),
+        (r"^[^\[\n]*\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]", "Spark lost the blocks of an executor"),
+        (r"executor \S+\): FetchFailed\(", "Spark lost the shuffle files of an executor"),
+        (r"org\.apache\.spark\.shuffle\.\w*FetchFailedException", "Spark lost the shuffle files of an executor"),
+        (r"status = StatusCode\.UNAVAILABLE", "the Spark Connect server is gone"),
+        (r"^[^\[\n]*\[INVALID_HANDLE[.\]]", "the Spark Connect session is gone"),
+    )
 }
 
 
@@ -68,8 +74,9 @@ def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> 
     if not isinstance(err, PySparkException | Py4JJavaError):
         return ExecutionLostError("Spark's driver JVM is gone")
     text = str(err)
-    for mark, what in _LOST.items():
-        if mark in text:
+    said_by_spark = text.partition(_TRACEBACK)[0]  # and the rest by a task's Python
+    for pattern, what in _LOST.items():
+        if pattern.search(said_by_spark):
             return ExecutionLostError(what)
     if operator is None:
         return ExecutionLostError(f"Spark failed ({_cause(text)})")
@@ -79,8 +86,8 @@ def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> 
 def _cause(text: str) -> str:
     """Return the line that says why: the last of a Python traceback, else the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("SQLSTATE")]
-    if "Traceback (most recent call last):" in lines:
-        after = text[text.rindex("Traceback (most recent call last):") :].splitlines()[1:]
+    if _TRACEBACK in lines:
+        after = text[text.rindex(_TRACEBACK) :].splitlines()[1:]
         raised = [line for line in after if line and not line.startswith((" ", "\t"))]
         return raised[0] if raised else lines[-1]
     if lines and lines[0].startswith("An error occurred while calling") and len(lines) > 1:

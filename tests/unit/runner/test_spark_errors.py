@@ -1,0 +1,79 @@
+"""Is a loss told from a failure by what Spark says of it, in the words in which it does?"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+from iteration_lib.errors import ExecutionLostError, OperatorFailedError
+from iteration_lib.model.operator import Kind
+from iteration_lib.runner.spark_errors import spark_errors
+from tests.runner_cases import given_back, operator_of
+
+JAVA = (
+    "An error occurred while calling o75.getResult.\n: org.apache.spark.SparkException: Exception thrown in awaitResult"
+)
+TASK = (
+    f"{JAVA}\nCaused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 5.0 failed"
+)
+LOST_TASK = f"{TASK} 4 times, most recent failure: Lost task 0.3 in stage 5.0 (TID 7) (10.0.0.7 executor 3)"
+STAGE = "Job aborted due to stage failure: ShuffleMapStage 3 has failed the maximum allowable number of times: 4."
+PYTHON = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File ..., line 1, in f"
+
+
+def raised_for(said: str) -> Exception:
+    to_be_raised = pytest.raises((ExecutionLostError, OperatorFailedError))
+    with to_be_raised as caught, spark_errors(operator_of(given_back, Kind.FRAME), 3):
+        raise PySparkException(said)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("said", "lost"),
+    [
+        (
+            f"{JAVA}\nCaused by: org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 0 cancelled",
+            "job was cancelled",
+        ),
+        ("(org.apache.spark.SparkSQLException) [OPERATION_CANCELED] Operation has been canceled.", "job was cancelled"),
+        (f"{JAVA}\nCaused by: Job 9 cancelled because SparkContext was shut down\n\tat org", "Spark was stopped"),
+        (": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.", "Spark was stopped"),
+        (f"{LOST_TASK}: ExecutorLostFailure (executor 3 exited caused by one of the", "lost executors"),
+        (
+            f"{LOST_TASK}: org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint",
+            "lost the blocks",
+        ),
+        (f"{LOST_TASK}: FetchFailed(BlockManagerId(3, 10.0.0.7, 7337, None), shuffleId=0", "lost the shuffle files"),
+        (
+            f"{STAGE} Most recent failure reason:\norg.apache.spark.shuffle.MetadataFetchFailedException",
+            "lost the shuffle",
+        ),
+        (
+            "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE",
+            "Connect server is gone",
+        ),
+        ("[INVALID_HANDLE.SESSION_CLOSED] The handle 7 is invalid. Session was closed.", "Connect session is gone"),
+    ],
+)
+def test_loss_is_no_failure_of_the_operator(said: str, lost: str) -> None:
+    err = raised_for(said)
+
+    assert isinstance(err, ExecutionLostError)
+    assert lost in err.what
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[UNRESOLVED_COLUMN] A column with name `INTERRUPTED_AT` cannot be resolved.\n'Project ['INTERRUPTED_AT]",
+        "[UNRESOLVED_COLUMN] A column with name `INVALID_HANDLE` cannot be resolved.\n'Project ['INVALID_HANDLE]",
+        "[USER_RAISED_EXCEPTION] [INTERRUPTED] by hand, FetchFailed, ExecutorLostFailure SQLSTATE: P0001",
+        f"{PYTHON}\nValueError: the sensor was INTERRUPTED",
+        f"{PYTHON}\nValueError:\n[INTERRUPTED]\n(host executor 1): ExecutorLostFailure (",
+    ],
+)
+def test_users_own_words_are_no_loss(said: str) -> None:
+    err = raised_for(said)
+
+    assert isinstance(err, OperatorFailedError)
+    assert ("given_back", 3) == (err.operator_id, err.epoch)
