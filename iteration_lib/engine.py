@@ -171,7 +171,7 @@ class Engine:
                 owns_session=True,
                 scratch=scratch,
             )
-            watchdog.when_lost(lambda _what: runner.cancel())
+            watchdog.when_lost(lambda what: runner.cancel(f"{what} is gone"))
             try:
                 yield runner
             finally:

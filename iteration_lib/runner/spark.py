@@ -27,9 +27,9 @@ from iteration_lib.runner.rows import RowReader, schema_of_data
 from iteration_lib.runner.scratch import injected_scratch, scratch_of
 from iteration_lib.runner.seam import Invocation, Materialised, PartListener, PinnedData, Stream
 from iteration_lib.runner.spark_buckets import BucketJobs
-from iteration_lib.runner.spark_errors import FOREIGN, is_of_spark
+from iteration_lib.runner.spark_errors import CLOSED, FOREIGN, is_of_spark
 from iteration_lib.runner.spark_frames import Frames, check_frame
-from iteration_lib.runner.spark_jobs import SparkJobs
+from iteration_lib.runner.spark_jobs import RUN_CANCELLED, SparkJobs
 from iteration_lib.runner.spark_session import is_local_master
 from iteration_lib.runner.spark_streams import BucketStream, DataStream, FrameStream, ValueStream, scratch_name
 from iteration_lib.runner.spark_tasks import RESULT_SCHEMA, remove_cached
@@ -85,7 +85,8 @@ class SparkRunner:
         )
         if not isinstance(source, DataFrame):
             return pin_source(source, operator=operator, location=self._location, folder=folder)
-        frame = check_frame(source, operator_id=operator.operator_id)
+        with self._jobs.errors(operator, None):
+            frame = check_frame(source, operator_id=operator.operator_id)
         stream = FrameStream(frame=frame, operator=operator, epoch=None, description=description)
         saved = self._frames.write(stream, folder=folder)
         return pin_saved(saved.files, operator_id=operator.operator_id)
@@ -133,7 +134,8 @@ class SparkRunner:
             return ValueStream(batch=value)
         if not isinstance(value, DataFrame):
             raise TypeError(f"{type(value).__name__} is neither a record batch nor a DataFrame")
-        frame = check_frame(value, operator_id=operator.operator_id)
+        with self._jobs.errors(operator, epoch):
+            frame = check_frame(value, operator_id=operator.operator_id)
         return FrameStream(frame=frame, operator=operator, epoch=epoch, description=description)
 
     def give(self, stream: Stream) -> object:
@@ -180,15 +182,14 @@ class SparkRunner:
         parallelism = min(self._parallelism, self._max_buckets)
         return BucketStream(call=None, parallelism=parallelism, parts=self._verified_parts(saved))
 
-    def cancel(self) -> None:
-        """Stop what is running, and refuse what comes."""
-        self._jobs.cancel()
+    def cancel(self, why: str = RUN_CANCELLED) -> None:
+        """Stop what is running, and refuse what comes; whoever is refused hears why."""
+        self._jobs.cancel(why)
 
     def close(self) -> None:
         """Release what is persisted, scratch files, this node's cache, and the session if it is the runner's own."""
         self._jobs.close()
-        with suppress(*FOREIGN, AttributeError):  # a session that is gone has released everything
-            self._frames.release_all()
+        self._frames.release_all()
         try:
             self._location.remove(self._scratch)
         except (StateLocationError, OSError) as err:
@@ -196,7 +197,7 @@ class SparkRunner:
         if self._owns_scope:
             remove_scope(self._scope)
         if self._owns_session:
-            with suppress(*FOREIGN, AttributeError):
+            with suppress(*CLOSED):
                 self._spark.stop()
 
     def _call_on_values(self, invocation: Invocation) -> pa.RecordBatch:

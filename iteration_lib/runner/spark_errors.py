@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from iteration_lib.errors import ExecutionLostError, IterationError, OperatorFailedError
@@ -23,6 +23,11 @@ from iteration_lib.model.operator import Operator
 
 # What Spark, its gateway and the way to them raise.
 FOREIGN = (PySparkException, Py4JError, ConnectionError, EOFError)
+
+# What they raise where a JVM, a session or its channel is closed, and with it has released everything.
+CLOSED = (*FOREIGN, AttributeError, ValueError)
+
+_DISCONNECTED = (Py4JNetworkError, ConnectionError)  # pyspark makes an error of its own of it, of a schema for one
 
 _TRACEBACK = "Traceback (most recent call last):"
 
@@ -71,7 +76,7 @@ def is_of_spark(err: BaseException) -> bool:
 
 
 def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> Exception:
-    if not isinstance(err, PySparkException | Py4JJavaError):
+    if not isinstance(err, PySparkException | Py4JJavaError) or isinstance(err.__context__, _DISCONNECTED):
         return ExecutionLostError("Spark's driver JVM is gone")
     text = str(err)
     said_by_spark = text.partition(_TRACEBACK)[0]  # and the rest by a task's Python

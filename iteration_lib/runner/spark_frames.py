@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +26,7 @@ from iteration_lib.runner.plan import PartsNode
 from iteration_lib.runner.rows import file_with_rows
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.runner.spark_broadcast import shipped
+from iteration_lib.runner.spark_errors import CLOSED
 from iteration_lib.runner.spark_jobs import SparkJobs
 from iteration_lib.runner.spark_streams import FrameStream
 from iteration_lib.runner.spark_tasks import (
@@ -40,6 +42,8 @@ from iteration_lib.state.block import ColumnError, batch_without_rows, normal_ba
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.state.streams import dump_schema, load_schema, read_schema
+
+_Result = TypeVar("_Result")
 
 _CHECKS_AT_ONCE = 16
 _SPARK_SCHEMA = b"spark.schema"
@@ -117,9 +121,10 @@ class Frames:
     def write(self, stream: FrameStream, *, folder: str) -> SavedStream:
         """Compute a DataFrame and write it into a folder, in one job; the stream is then read from there."""
         saved, records = self._write(stream, folder, has_digest=False)
-        struct = stream.frame.schema
+        with self._jobs.errors(stream.operator, stream.epoch):
+            frame = self._read(saved, stream.frame.schema)
         self._drop([stream.frame])
-        stream.frame, stream.saved, stream.records = self._read(saved, struct), saved, records
+        stream.frame, stream.saved, stream.records = frame, saved, records
         return saved
 
     def publish(self, stream: FrameStream, *, folder: str) -> tuple[SavedStream, tuple[int, ...]]:
@@ -133,8 +138,10 @@ class Frames:
         """Return a DataFrame that was written before, its files verified by the executors."""
         struct = StructType.fromJson(json.loads(load_schema(saved).metadata[_SPARK_SCHEMA]))
         self.verify(saved)
+        with self._jobs.errors(None, None):
+            frame = self._read(saved, struct)
         return FrameStream(
-            frame=self._read(saved, struct),
+            frame=frame,
             operator=None,
             epoch=None,
             description="restored",
@@ -160,7 +167,11 @@ class Frames:
 
     def _write(self, stream: FrameStream, folder: str, *, has_digest: bool) -> tuple[SavedStream, tuple[int, ...]]:
         write = write_rows(self._location, folder, has_digest=has_digest)
-        result = self._run(stream, lambda: stream.frame.mapInArrow(write, RESULT_SCHEMA).toArrow())
+
+        def compute() -> tuple[StructType, pa.Table]:
+            return stream.frame.schema, stream.frame.mapInArrow(write, RESULT_SCHEMA).toArrow()
+
+        struct, result = self._run(stream, compute)
         headers = [json.loads(row["header"]) for row in load_rows(result)]
         files = [SavedFile(**header["file"]) if header else None for header in headers]
         schemas = [read_schema(header["schema"]) for header in headers if header]
@@ -168,17 +179,15 @@ class Frames:
         saved = SavedStream(
             kind=stream.kind.value,
             format=FileFormat.PARQUET,
-            schema=dump_schema(schema.with_metadata({_SPARK_SCHEMA: stream.frame.schema.json()})),
+            schema=dump_schema(schema.with_metadata({_SPARK_SCHEMA: struct.json()})),
             files=tuple(file for file in files if file is not None),
         )
         return saved, tuple(file.rows if file is not None else 0 for file in files)
 
-    def _run(self, stream: FrameStream, collect: Callable[[], pa.Table]) -> pa.Table:
+    def _run(self, stream: FrameStream, call: Callable[[], _Result]) -> _Result:
         """Run a job; raises InputError where a file that it may have read is not the pinned one behind that."""
         try:
-            found = self._jobs.run(
-                collect, operator=stream.operator, epoch=stream.epoch, description=stream.description
-            )
+            found = self._jobs.run(call, operator=stream.operator, epoch=stream.epoch, description=stream.description)
         except OperatorFailedError:  # another file cannot always be read as the pinned one could
             self._check_read_by_spark()
             raise
@@ -192,7 +201,8 @@ class Frames:
 
     def _drop(self, frames: Sequence[DataFrame]) -> None:
         for kept in [kept for kept in self._persisted if any(kept[1] is frame for frame in frames)]:
-            kept[1].unpersist()
+            with suppress(*CLOSED):
+                kept[1].unpersist()
             self._persisted.remove(kept)
 
     def _read(self, saved: SavedStream, struct: StructType) -> DataFrame:

@@ -27,14 +27,15 @@ from pyspark.sql import SparkSession
 from iteration_lib.errors import ExecutionLostError, OperatorFailedError
 from iteration_lib.model.operator import Operator
 from iteration_lib.runner.latch import Latch
-from iteration_lib.runner.spark_errors import FOREIGN, spark_errors
+from iteration_lib.runner.spark_errors import CLOSED, spark_errors
 from iteration_lib.runner.spark_session import activate, classic_context
+
+RUN_CANCELLED = "the run was cancelled"
 
 _logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
-_CLOSED = (*FOREIGN, AttributeError, ValueError)  # what is raised where a JVM, a session or its channel is closed
 _STOP_AGAIN_SECONDS = 0.2
 
 
@@ -56,7 +57,7 @@ class SparkJobs:
         self._spark = spark
         self._tag = f"iteration-{token_hex(8)}"
         self._numbers = itertools.count()
-        self._cancelled = threading.Event()
+        self._why_cancelled: str | None = None
         self._calls: SimpleQueue[Callable[[], _Call] | None] = SimpleQueue()
         self._running: set[_Call] = set()
         self._start(self._serve)
@@ -107,8 +108,8 @@ class SparkJobs:
             with spark_errors(operator, epoch):
                 yield
         except OperatorFailedError as err:
-            if self._cancelled.is_set():
-                raise ExecutionLostError("the run was cancelled") from err
+            if self._why_cancelled is not None:
+                raise ExecutionLostError(self._why_cancelled) from err
             raise
         self.check_not_cancelled()
 
@@ -117,19 +118,22 @@ class SparkJobs:
         for call in tuple(self._running):
             self._start_beside(self._stop_until_over, call)
 
-    def cancel(self) -> None:
-        """Stop the jobs of what runs, from any thread, without waiting, and refuse what has not begun."""
-        self._cancelled.set()
+    def cancel(self, why: str) -> None:
+        """Stop the jobs of what runs, from any thread, without waiting, and refuse what has not begun.
+
+        Whoever is refused hears why; the first cause counts.
+        """
+        self._why_cancelled = self._why_cancelled or why
         self.stop()
 
     def check_not_cancelled(self) -> None:
         """Raise ExecutionLostError once the runner was cancelled."""
-        if self._cancelled.is_set():
-            raise ExecutionLostError("the run was cancelled")
+        if self._why_cancelled is not None:
+            raise ExecutionLostError(self._why_cancelled)
 
     def close(self) -> None:
         """Cancel, and let the thread end; what two signals have left behind is stopped by this alone."""
-        self.cancel()
+        self.cancel(RUN_CANCELLED)
         self._calls.put(None)
 
     def _leave(self, call: _Call) -> None:
@@ -155,7 +159,7 @@ class SparkJobs:
 
     def _stop_tagged(self, tag: str) -> None:
         context = classic_context(self._spark)
-        with suppress(*_CLOSED):
+        with suppress(*CLOSED):
             if context is not None:
                 context.cancelJobsWithTag(tag)  # a classic session's own tags are each thread's
             else:

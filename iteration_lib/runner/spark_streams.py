@@ -14,6 +14,7 @@ from iteration_lib.runner.node_cache import CachedData
 from iteration_lib.runner.plan import PartsNode
 from iteration_lib.runner.scratch import Scratch
 from iteration_lib.runner.seam import Invocation, PinnedData
+from iteration_lib.runner.spark_errors import spark_errors
 from iteration_lib.state.block import describe_schema
 from iteration_lib.state.saved import SavedStream
 from iteration_lib.state.streams import load_schema
@@ -101,7 +102,8 @@ class FrameStream:
     @property
     def schema(self) -> str:
         """The columns and their types, as Spark names them."""
-        return ", ".join(f"{column.name}: {column.dataType.simpleString()}" for column in self.frame.schema)
+        with spark_errors(self.operator, self.epoch):
+            return ", ".join(f"{column.name}: {column.dataType.simpleString()}" for column in self.frame.schema)
 
 
 def scratch_name(epoch: int | None) -> str:

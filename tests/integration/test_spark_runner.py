@@ -812,7 +812,7 @@ def test_signal_ends_the_wait_also_where_spark_does_not_answer(
     monkeypatch.setattr(SparkContext, "cancelJobsWithTag", hang)
     with pytest.raises(told_to_end, match="told to end"):
         run_on(jobs, call, "call")
-    jobs.cancel()
+    jobs.cancel("the run was cancelled")
 
     assert is_asked.wait(PATIENCE_SECONDS)
     assert [] == ended
@@ -833,7 +833,7 @@ def test_cancelling_reaches_a_job_that_is_yet_to_start_and_a_call_that_waits_its
     is_planning.wait(PATIENCE_SECONDS)
     queued = pool.submit(run_on, jobs, lambda: made.append("queued"), "queued")
     wait_until(lambda: not jobs._calls.empty(), "the call that is queued")
-    jobs.cancel()
+    jobs.cancel("the run was cancelled")
     goes_on.set()
 
     assert isinstance(planned.exception(PATIENCE_SECONDS), ExecutionLostError)
@@ -856,7 +856,7 @@ def test_cancelling_stops_no_other_job_of_the_session(
     wait_until(lambda: started(spark, "foreign") == 1, "the foreign job")
     stopped = pool.submit(run_on, jobs, beginning, "own")
     wait_until(lambda: started(spark, "own") == 1, "the own job")
-    jobs.cancel()
+    jobs.cancel("the run was cancelled")
 
     assert isinstance(stopped.exception(PATIENCE_SECONDS), ExecutionLostError)
     (tmp_path / "going-on").unlink()
@@ -913,9 +913,88 @@ SCRIPT = """
 """
 
 
-def test_death_of_the_jvm_is_an_execution_lost(tmp_path: Path) -> None:
+BETWEEN_TWO_JOBS = """
+    import os, signal, sys, time
+    from pathlib import Path
+    from iteration_lib.errors import ExecutionLostError
+    from iteration_lib.model.operator import Kind
+    from iteration_lib.runner.spark import SparkRunner
+    from iteration_lib.runner.spark_session import jvm_pid, open_session
+    from iteration_lib.state.location import StateLocation
+    from tests import runner_cases as cases
+    from tests.runner_cases import Harness, Params, operator_of
+
+    spark = open_session("local[2]", "killed")
+    frame = spark.range(3)
+    pid = jvm_pid(spark)
+    runner = SparkRunner(spark, StateLocation(sys.argv[1]), max_buckets=4, parallelism=2, owns_session=True)
+    harness = Harness(runner, Params())
+    points = harness.open(cases.frame_of_data)
+    kept = [harness.call(cases.odd, Kind.FRAME, consumers=2, given=points) for _ in range(2)]
+    lazy = harness.call(cases.odd, Kind.FRAME, given=points)
+    written = harness.write(harness.call(cases.added, Kind.FRAME, given=points), "written")
+    restored = runner.restore(written.saved)
+    os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
+        time.sleep(0.01)
+
+    print("VALUE", harness.rows(harness.call(cases.weights, Kind.VALUE, epoch=2)))
+    held = operator_of(cases.odd, Kind.FRAME)
+    calls = [
+        lambda: harness.call(cases.odd, Kind.FRAME, epoch=2, given=lazy),
+        lambda: harness.call(cases.odd, Kind.FRAME, epoch=2, given=points),
+        lambda: harness.write(lazy),
+        lambda: runner.materialise(kept[0], folder=None),
+        lambda: harness.rows(kept[1]),
+        lambda: written.stream.schema,
+        lambda: runner.restore(written.saved),
+        lambda: harness.write(restored, "again"),
+        lambda: harness.rows(harness.buckets(cases.numbers, points=points)),
+        lambda: runner.hold(frame, operator=held, epoch=2, description="held"),
+        lambda: harness.open(cases.frame_of_data),
+    ]
+    for number, call in enumerate(calls):
+        try:
+            call()
+        except ExecutionLostError as err:
+            print("LOST", err)
+        except Exception as err:
+            print("OTHER", number, type(err).__name__, err)
+    runner.close()
+    print("CLOSED")
+"""
+
+WATCHED = """
+    import os, signal, sys
+    from types import SimpleNamespace
+    from pyspark.sql import SparkSession
+    from iteration_lib.engine import Engine, EngineKind
+    from iteration_lib.errors import ExecutionLostError
+    from iteration_lib.model.operator import Kind
+    from iteration_lib.runner.spark_session import jvm_pid
+    from iteration_lib.state.location import StateLocation
+    from tests import runner_cases as cases
+    from tests.runner_cases import Harness
+
+    run = SimpleNamespace(run_key="watched", reference="tests.runner_cases:table", max_buckets=4)
+    engine = Engine(kind=EngineKind.SPARK, master="local[2]")
+    with engine.open_runner(run, StateLocation(sys.argv[1]), "scratch") as runner:
+        harness = Harness(runner)
+        os.kill(jvm_pid(SparkSession.getActiveSession()), signal.SIGKILL)
+        try:
+            while True:
+                harness.call(cases.weights, Kind.VALUE)
+        except ExecutionLostError as err:
+            print("LOST", err)
+"""
+
+RESUME = "run the same command again to resume from the last durable epoch"
+
+
+def printed_by(script: str, folder: Path) -> list[str]:
+    """Return what a script prints that kills its JVM."""
     found = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path)],
+        [sys.executable, "-c", textwrap.dedent(script), str(folder)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
@@ -923,11 +1002,26 @@ def test_death_of_the_jvm_is_an_execution_lost(tmp_path: Path) -> None:
         cwd=Path(__file__).parents[2],
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )
+    assert 0 == found.returncode, found.stderr
+    return [line for line in found.stdout.splitlines() if line.startswith(("VALUE", "LOST", "OTHER", "CLOSED"))]
 
-    lines = [line for line in found.stdout.splitlines() if line.startswith(("LOST", "CLOSED"))]
-    lost = "LOST Spark's driver JVM is gone; run the same command again to resume from the last durable epoch"
-    assert [lost, lost, lost, "CLOSED"] == lines, found.stderr
-    assert 0 == found.returncode
+
+def test_death_of_the_jvm_is_an_execution_lost(tmp_path: Path) -> None:
+    lost = f"LOST Spark's driver JVM is gone; {RESUME}"
+
+    assert [lost, lost, lost, "CLOSED"] == printed_by(SCRIPT, tmp_path)
+
+
+def test_death_of_the_jvm_between_two_jobs_is_one_for_whoever_needs_it(tmp_path: Path) -> None:
+    """What was kept for an epoch is released, and an operator on whole values needs no Spark."""
+    value, *found = printed_by(BETWEEN_TWO_JOBS, tmp_path / "run")
+
+    assert "VALUE {'w': [[0.1, 0.2, 0.3]]}" == value
+    assert [*[f"LOST Spark's driver JVM is gone; {RESUME}"] * 11, "CLOSED"] == found
+
+
+def test_runner_that_the_watchdog_cancels_says_who_is_gone(tmp_path: Path) -> None:
+    assert [f"LOST Spark's JVM is gone; {RESUME}"] == printed_by(WATCHED, tmp_path / "run")
 
 
 def test_jvm_of_the_session_is_known(spark: SparkSession) -> None:
