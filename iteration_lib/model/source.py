@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from iteration_lib.errors import InputError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSource:
@@ -22,7 +24,12 @@ class RecordsSource:
 
 
 def parquet(path: str, *, columns: Sequence[str] | None = None) -> ParquetSource:
-    """Read a data stream from Parquet; rows are numbered by file name, then by their place in the file."""
+    """Read a data stream from Parquet; rows are numbered by file name, then by their place in the file.
+
+    Raises InputError for a choice of no columns.
+    """
+    if columns is not None and not columns:
+        raise InputError(f"columns=[] leaves nothing of the input {path!r}; name some, or leave it out to read all")
     return ParquetSource(path=path, columns=tuple(columns) if columns is not None else None)
 
 

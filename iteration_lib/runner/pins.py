@@ -128,6 +128,10 @@ def _pinned(files: Sequence[PinnedFile], columns: tuple[str, ...] | None) -> Pin
 def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
     filesystem.invalidate_cache()
     if not filesystem.isdir(root):
+        if root.rpartition("/")[2].startswith(("_", ".")):
+            raise InputError(
+                f"input {given} is a file that Spark takes for no data, by its name's first sign; rename it"
+            )
         return [root]
     found: list[str] = []
     for path in sorted(_local_files(root) if is_local(filesystem) else filesystem.find(root)):

@@ -74,7 +74,7 @@ class SparkRunner:
         self._scratch = scratch or f"scratch-{token_hex(8)}"
         self._epoch: int | None = None
         self._buckets = BucketJobs(spark, self._jobs, location, max_buckets=max_buckets, scratch=self._scratch)
-        self._frames = Frames(spark, self._jobs, location, parallelism=parallelism)
+        self._frames = Frames(spark, self._jobs, location, parallelism=parallelism, scratch=self._scratch)
 
     def pin(self, operator: Operator, params: object, *, folder: str) -> PinnedData:
         """Ask a data stream for its source and pin it; a DataFrame is written into the folder."""

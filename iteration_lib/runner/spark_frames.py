@@ -15,13 +15,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from iteration_lib.errors import OperatorFailedError, OperatorResultError
-from iteration_lib.runner.input_file import check_unchanged
-from iteration_lib.runner.pins import is_own
+from iteration_lib.runner.input_file import check_unchanged, reading
+from iteration_lib.runner.pins import is_own, resolve
 from iteration_lib.runner.plan import PartsNode
 from iteration_lib.runner.rows import file_with_rows
 from iteration_lib.runner.seam import PinnedData, PinnedFile
@@ -39,9 +41,10 @@ from iteration_lib.runner.spark_tasks import (
     write_rows,
 )
 from iteration_lib.state.block import ColumnError, batch_without_rows, normal_batch
+from iteration_lib.state.files import create_file
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
-from iteration_lib.state.streams import dump_schema, load_schema, read_schema
+from iteration_lib.state.streams import dump_schema, load_schema, new_part_path, read_schema
 
 _Result = TypeVar("_Result")
 
@@ -53,8 +56,11 @@ _HADOOP_SCHEMES = {"s3": "s3a", "gcs": "gs", "abfs": "abfss"}
 class Frames:
     """Reads and writes DataFrames."""
 
-    def __init__(self, spark: SparkSession, jobs: SparkJobs, location: StateLocation, *, parallelism: int) -> None:
-        """Work on `spark`, in the folder of one run."""
+    def __init__(
+        self, spark: SparkSession, jobs: SparkJobs, location: StateLocation, *, parallelism: int, scratch: str
+    ) -> None:
+        """Work on `spark`, in the folder of one run; what is for a while is written under `scratch`."""
+        self._scratch = scratch
         self._spark = spark
         self._location = location
         self._parallelism = parallelism
@@ -84,9 +90,8 @@ class Frames:
         """Return a data stream as a DataFrame that Spark reads from the pinned files itself, or its columns alone."""
         files = [file_with_rows(pinned)] if is_empty else pinned.files
         self._read_by_spark.update(file for file in files if not is_own(file.path))
-        frame = self._spark.read.parquet(*[self._address(file.path) for file in files])
-        chosen = frame.select(*[f"`{name}`" for name in pinned.columns]) if pinned.columns else frame
-        return chosen.limit(0) if is_empty else chosen
+        frame = self._read_pinned(pinned, [self._address(file.path) for file in files])
+        return frame.limit(0) if is_empty else frame
 
     def of_batch(self, batch: pa.RecordBatch) -> DataFrame:
         """Return a batch as a small DataFrame."""
@@ -164,6 +169,27 @@ class Frames:
 
         result = self._jobs.run(run, operator=None, epoch=None, description="restore")
         return [tuple(json.loads(row["header"])) for row in load_rows(result)]
+
+    def _read_pinned(self, pinned: PinnedData, paths: Sequence[str]) -> DataFrame:
+        """Read the chosen columns; Spark looks at all that a file has, and may have no type for another one."""
+        if pinned.columns is None:
+            return self._spark.read.parquet(*paths)
+        try:
+            known = self._spark.read.parquet(*paths).schema
+        except AnalysisException:
+            known = self._ask_for_columns(pinned, pinned.columns)
+        return self._spark.read.schema(StructType([known[name] for name in pinned.columns])).parquet(*paths)
+
+    def _ask_for_columns(self, pinned: PinnedData, columns: Sequence[str]) -> StructType:
+        """Ask Spark for its types of these columns by a file that has no others, and no rows."""
+        file = file_with_rows(pinned)
+        filesystem, path = resolve(self._location, file.path)
+        with reading(file.path), filesystem.open(path, "rb") as opened:
+            schema = pq.read_schema(opened)
+        asked = new_part_path(f"{self._scratch}/columns", 0, FileFormat.PARQUET)
+        with create_file(self._location, asked) as new:
+            pq.write_table(pa.schema([schema.field(name) for name in columns]).empty_table(), new)
+        return self._spark.read.parquet(self._address(asked)).schema
 
     def _write(self, stream: FrameStream, folder: str, *, has_digest: bool) -> tuple[SavedStream, tuple[int, ...]]:
         write = write_rows(self._location, folder, has_digest=has_digest)

@@ -404,6 +404,26 @@ def test_data_without_rows_is_a_frame_with_its_columns(harness: Harness, tmp_pat
     assert {"number": []} == harness.rows(transform(harness, cases.odd, given=empty))
 
 
+@pytest.mark.parametrize("beside", [pa.timestamp("ns"), pa.time32("ms"), pa.float16()], ids=str)
+def test_transform_takes_chosen_columns_beside_one_that_spark_cannot_read(
+    harness: Harness, tmp_path: Path, beside: pa.DataType
+) -> None:
+    columns = {"count": pa.array([1, 200], pa.uint8()), "at": pa.array([1, 2], pa.timestamp("us"))}
+    columns |= {"a.b": pa.array(["x", "y"]).dictionary_encode(), "no`4": pa.array([[1.5, 2.5], [0.5, 0.5]])}
+    names = ("no`4", "count", "a.b", "at")
+    found = {}
+
+    for folder, table in (("alone", columns), ("beside", columns | {"other": pa.nulls(2, beside)})):
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.table(table), tmp_path / folder / "a.parquet")
+        harness.params = Params(input=str(tmp_path / folder), columns=names)
+        given: Any = transform(harness, cases.given_back, given=harness.open(cases.table))
+        found[folder] = (given.schema, given.frame.collect())
+
+    assert "no`4: array<double>, count: smallint, a.b: string, at: timestamp_ntz" == found["alone"][0]
+    assert found["alone"] == found["beside"]
+
+
 def test_scratch_lies_in_the_folder_that_is_named(spark: SparkSession, tmp_path: Path) -> None:
     location = StateLocation(str(tmp_path / "run"))
     runner = SparkRunner(spark, location, max_buckets=16, parallelism=2, scratch="000001-abc/scratch")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from iteration_lib.errors import InputError
@@ -60,6 +63,20 @@ def test_input_that_is_missing_does_not_pass(act: Callable[[], object]) -> None:
         act()
 
     assert not caught.value.is_passing
+
+
+def test_choice_of_no_columns_is_refused() -> None:
+    with pytest.raises(InputError, match=r"columns=\[\] leaves nothing of the input 'a\.parquet'"):
+        parquet("a.parquet", columns=[])
+
+
+@pytest.mark.parametrize("name", ["_a.parquet", ".a.parquet"])
+def test_file_whose_name_hides_it_from_spark_is_refused(tmp_path: Path, name: str) -> None:
+    """Spark reads no rows from one, and does not say so."""
+    pq.write_table(pa.table({"x": [1.0]}), tmp_path / name)
+
+    with pytest.raises(InputError, match=f"{name} is a file that Spark takes for no data"):
+        pin_parquet(parquet(str(tmp_path / name)))
 
 
 def test_input_of_a_store_that_cannot_be_opened_is_named_with_the_reason() -> None:
