@@ -294,6 +294,15 @@ def dies_once(points: Block, bucket: Bucket, params: Params) -> Block:
     return {"number": points["number"]}
 
 
+def meets_an_outage(points: Block, bucket: Bucket, params: Params) -> Block:
+    """Fail in bucket 3 with what may pass, until it has been called there as often as `seed` says."""
+    if bucket.index == 3:
+        note(params, "called")
+        if Path(params.log).read_text().split().count("called") < params.seed:
+            raise InputError("the input is away", is_passing=True)
+    return {"number": points["number"]}
+
+
 def waits(points: Block, params: Params) -> Block:
     """Say that it has begun, and wait until it is told to go on."""
     note(params, "begun")

@@ -2,12 +2,14 @@
 
 As data, in a task's result: the error's class, its sentence and its fields. Nothing is pickled, and Spark neither
 repeats a task whose operator failed for a reason that will not go away nor wraps the reason in a page of its own.
-What the network or a disk does to a task is raised there instead, and Spark tries the task again.
+What may pass, such as what the network or a disk does to a task, is raised there instead, and Spark tries the task
+again; of the last try it tells in what it says of the job, and there the error is found again.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from typing import cast
 
@@ -16,6 +18,16 @@ from iteration_lib import errors
 
 class RemoteTraceback(Exception):  # noqa: N818 - it is never raised, only chained, to show where the error came from
     """The traceback on the executor."""
+
+
+class PassingError(Exception):
+    """Is raised in a task for an error that may pass, which it carries as text."""
+
+    def __init__(self, err: errors.IterationError) -> None:
+        super().__init__(dump_error(err))
+
+
+_PASSING = re.compile(rf"^{re.escape(f'{__name__}.{PassingError.__name__}')}: (\{{.*\}})", re.MULTILINE)
 
 
 def dump_error(err: errors.IterationError) -> str:
@@ -30,6 +42,12 @@ def dump_error(err: errors.IterationError) -> str:
             "traceback": "".join(traceback.format_exception(cause)),
         }
     )
+
+
+def find_error(text: str) -> errors.IterationError | None:
+    """Return the error that the last try of a task raised as one that may pass, if Spark tells of one."""
+    found = _PASSING.search(text)
+    return load_error(found[1]) if found is not None else None
 
 
 def load_error(text: str) -> errors.IterationError:

@@ -2,6 +2,7 @@
 
     the JVM or the Connect server is gone, the session was stopped    ExecutionLostError
     executors or the blocks on them were lost, the job was cancelled  ExecutionLostError
+    a task met what may pass, and the last try of it, too             the error of this project that the task raised
     anything else that a job raised                                   OperatorFailedError, with the line that says why
 
 The foreign error is always chained. A connection that a user's own function lost is none of these.
@@ -20,6 +21,7 @@ from pyspark.errors import PySparkException
 
 from iteration_lib.errors import ExecutionLostError, IterationError, OperatorFailedError
 from iteration_lib.model.operator import Operator
+from iteration_lib.runner.remote_error import find_error
 
 # What Spark, its gateway and the way to them raise.
 FOREIGN = (PySparkException, Py4JError, ConnectionError, EOFError)
@@ -79,6 +81,9 @@ def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> 
     if not isinstance(err, PySparkException | Py4JJavaError) or isinstance(err.__context__, _DISCONNECTED):
         return ExecutionLostError("Spark's driver JVM is gone")
     text = str(err)
+    passing = find_error(text)
+    if passing is not None:
+        return passing
     said_by_spark = text.partition(_TRACEBACK)[0]  # and the rest by a task's Python
     for pattern, what in _LOST.items():
         if pattern.search(said_by_spark):

@@ -21,7 +21,7 @@ from iteration_lib.runner.calling import one_thread
 from iteration_lib.runner.node_cache import remove_scope
 from iteration_lib.runner.part_header import PartHeader, write_sidecar
 from iteration_lib.runner.plan import Evaluation, Node, Part, PartsNode, PartsReader
-from iteration_lib.runner.remote_error import dump_error, load_error
+from iteration_lib.runner.remote_error import PassingError, dump_error, load_error
 from iteration_lib.state.block import ColumnError
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
@@ -119,7 +119,14 @@ def _rows_or_error(run: Callable[[int], Iterator[dict[str, object]]], subtask: i
     try:
         return list(run(subtask))
     except IterationError as err:
-        return [{"subtask": subtask, "output": -1, "header": dump_error(err), "batches": b""}]
+        return [_error_row(subtask, err)]
+
+
+def _error_row(subtask: int, err: IterationError) -> dict[str, object]:
+    """Return the row that tells of an error; raises what may pass, so that Spark tries the task again."""
+    if err.is_passing:
+        raise PassingError(err) from err
+    return {"subtask": subtask, "output": -1, "header": dump_error(err), "batches": b""}
 
 
 def remove_cached(scope: str) -> MapInArrow:
@@ -143,9 +150,9 @@ def write_rows(location: StateLocation, folder: str, *, has_digest: bool) -> Map
             path = new_part_path(folder, partition, FileFormat.PARQUET)
             saved = save_table(location, path, batches, has_digest=has_digest)
             header = {"file": asdict(saved[0]), "schema": dump_schema(saved[1])} if saved is not None else {}
-            row = {"subtask": partition, "output": 0, "header": json.dumps(header), "batches": b""}
+            row: dict[str, object] = {"subtask": partition, "output": 0, "header": json.dumps(header), "batches": b""}
         except IterationError as err:
-            row = {"subtask": partition, "output": -1, "header": dump_error(err), "batches": b""}
+            row = _error_row(partition, err)
         yield pa.RecordBatch.from_pylist([row], schema=_ARROW_SCHEMA)
 
     return write_partition

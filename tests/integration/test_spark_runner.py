@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -24,7 +25,14 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from iteration_lib.errors import ExecutionLostError, OperatorFailedError, OperatorResultError, StateCorruptedError
+from iteration_lib.errors import (
+    ExecutionLostError,
+    InputError,
+    OperatorFailedError,
+    OperatorResultError,
+    StateCorruptedError,
+    StateLocationError,
+)
 from iteration_lib.model.operator import Kind
 from iteration_lib.runner.seam import Stream
 from iteration_lib.runner.spark import SparkRunner
@@ -312,6 +320,36 @@ def test_task_that_died_is_repeated_and_counts_once(harness: Harness, tmp_path: 
     assert (375, 313, 312) == written.records
     assert 3 == len(written.saved.files)
     assert list(range(1000)) == harness.rows(written.stream)["number"]
+
+
+def test_task_that_meets_what_may_pass_is_repeated(harness: Harness) -> None:
+    harness.params = replace(harness.params, seed=3)
+
+    found = harness.rows(harness.buckets(cases.meets_an_outage, points=harness.open(cases.thousand)))
+
+    assert ["called"] * 3 == harness.calls()
+    assert list(range(1000)) == found["number"]
+
+
+def test_what_does_not_pass_in_the_last_try_is_what_the_task_met(harness: Harness) -> None:
+    harness.params = replace(harness.params, seed=99)
+
+    with pytest.raises(InputError, match=r"^the input is away") as caught:
+        harness.rows(harness.buckets(cases.meets_an_outage, points=harness.open(cases.thousand)))
+
+    assert caught.value.is_passing
+    assert ["called"] * 4 == harness.calls()
+
+
+def test_frame_that_cannot_be_written_is_tried_again(harness: Harness, tmp_path: Path) -> None:
+    stream = squares(harness)
+    (tmp_path / "run" / "in-the-way").touch()
+
+    with pytest.raises(StateLocationError) as caught:
+        harness.write(stream, "in-the-way/out")
+
+    assert caught.value.is_passing
+    assert 4 == max(Counter(harness.calls()).values())
 
 
 def test_part_of_a_task_that_is_repeated_stays_the_file_that_was_told(harness: Harness, tmp_path: Path) -> None:
