@@ -399,6 +399,16 @@ def too_fine_times() -> Block:
     return {"for": np.array([5], "m8[ns]")}
 
 
+def unsigned() -> Block:
+    """Return a type that Spark has not."""
+    return {"number": np.arange(3), "count": np.arange(3, dtype=np.uint32)}
+
+
+def short_floats(bucket: Bucket) -> Block:
+    """Return another one, as arrays."""
+    return {"bucket": np.array([bucket.index]), "x": np.ones((1, 2), dtype=np.float16)}
+
+
 def given_back(given: Any) -> Any:
     """Return a DataFrame, or a block, as it is."""
     return given

@@ -35,6 +35,15 @@ _ARROW_SCHEMA = pa.schema(
     [("subtask", pa.int32()), ("output", pa.int32()), ("header", pa.string()), ("batches", pa.binary())]
 )
 
+# Types that Spark has not, and what holds their numbers: all of them, but for uint64's largest.
+_NOT_IN_SPARK = {
+    pa.float16(): "float32",
+    pa.uint8(): "int16",
+    pa.uint16(): "int32",
+    pa.uint32(): "int64",
+    pa.uint64(): "int64",
+}
+
 # Larger results of a subtask go through a file, so that they cannot fill the driver's memory.
 INLINE_BYTES = 1 << 20
 
@@ -187,7 +196,7 @@ def verify_files(
 def as_spark_has_it(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch whose fixed_size_list columns are lists, and whose times are in microseconds.
 
-    Raises ColumnError for a time that would lose something.
+    Raises ColumnError for a time that would lose something, and for a type that Spark has not.
     """
     columns = [_as_spark_has_it(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
@@ -198,6 +207,8 @@ def _as_spark_has_it(name: str, column: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_list(found):
         flat = _as_spark_has_it(name, column.flatten())
         return pa.ListArray.from_arrays(range(0, len(flat) + 1, found.list_size), flat)
+    if found in _NOT_IN_SPARK:
+        raise ColumnError(name, f"has the type {found}, which Spark has not; return it as {_NOT_IN_SPARK[found]}")
     try:
         if pa.types.is_timestamp(found):
             return column.cast(pa.timestamp("us", found.tz))

@@ -102,6 +102,26 @@ def test_time_that_spark_cannot_hold_is_refused_by_the_name_of_who_takes_it(harn
         transform(harness, cases.given_back, given=given)
 
 
+@pytest.mark.parametrize(
+    ("function", "kind", "problem"),
+    [
+        (cases.unsigned, Kind.VALUE, "column 'count' has the type uint32, which Spark has not; return it as int64"),
+        (
+            cases.short_floats,
+            Kind.BUCKETS,
+            "column 'x' has the type halffloat, which Spark has not; return it as float32",
+        ),
+    ],
+)
+def test_type_that_spark_has_not_is_refused_by_its_column(
+    harness: Harness, function: Callable[..., Any], kind: Kind, problem: str
+) -> None:
+    given = harness.call(function, kind)
+
+    with pytest.raises(OperatorResultError, match=f"operator 'given_back' takes .*: {problem}"):
+        transform(harness, cases.given_back, given=given)
+
+
 def test_frame_with_several_consumers_is_computed_once(harness: Harness) -> None:
     stream = squares(harness, consumers=3)
 
