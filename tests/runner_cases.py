@@ -488,6 +488,21 @@ def nested(given: Any) -> Any:
     )
 
 
+def oddly_named(given: Any) -> Any:
+    """Give columns whose names mean something to Spark, beside a struct with such a field."""
+    return given.selectExpr(
+        "number AS `a.b`",
+        "named_struct('b', number + 1, 'c.d', 'x') AS a",
+        "number + 2 AS `no``4`",
+        "CAST(number AS string) AS `a b,;{}()=`",
+    )
+
+
+def plainly_odd(given: Any) -> Any:
+    """The same without the struct, which no block can hold."""
+    return oddly_named(given).drop("a")
+
+
 def fails_in_spark(given: Any) -> Any:
     """Fail when the rows are computed."""
     return given.selectExpr("number", "assert_true(number < 50, 'number is too large') AS checked")

@@ -192,10 +192,11 @@ class Frames:
         return self._spark.read.parquet(self._address(asked)).schema
 
     def _write(self, stream: FrameStream, folder: str, *, has_digest: bool) -> tuple[SavedStream, tuple[int, ...]]:
-        write = write_rows(self._location, folder, has_digest=has_digest)
-
         def compute() -> tuple[StructType, pa.Table]:
-            return stream.frame.schema, stream.frame.mapInArrow(write, RESULT_SCHEMA).toArrow()
+            names = stream.frame.columns
+            write = write_rows(self._location, folder, names=names, has_digest=has_digest)
+            numbered = stream.frame.toDF(*map(str, range(len(names))))  # pyspark resolves names: dots, say, are fields
+            return stream.frame.schema, numbered.mapInArrow(write, RESULT_SCHEMA).toArrow()
 
         struct, result = self._run(stream, compute)
         headers = [json.loads(row["header"]) for row in load_rows(result)]

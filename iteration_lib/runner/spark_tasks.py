@@ -149,15 +149,19 @@ def remove_cached(scope: str) -> MapInArrow:
     return remove_on_node
 
 
-def write_rows(location: StateLocation, folder: str, *, has_digest: bool) -> MapInArrow:
-    """Return the function for mapInArrow that writes each partition of a DataFrame into a Parquet file of its own."""
+def write_rows(location: StateLocation, folder: str, *, names: Sequence[str], has_digest: bool) -> MapInArrow:
+    """Return the function for mapInArrow that writes each partition of a DataFrame into a Parquet file of its own.
+
+    The columns get these names.
+    """
 
     def write_partition(batches: Batches) -> Batches:
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         try:
             path = new_part_path(folder, partition, FileFormat.PARQUET)
-            saved = save_table(location, path, batches, has_digest=has_digest)
+            named = (batch.rename_columns(names) for batch in batches)
+            saved = save_table(location, path, named, has_digest=has_digest)
             header = {"file": asdict(saved[0]), "schema": dump_schema(saved[1])} if saved is not None else {}
             row: dict[str, object] = {"subtask": partition, "output": 0, "header": json.dumps(header), "batches": b""}
         except IterationError as err:

@@ -41,6 +41,7 @@ from iteration_lib.runner.spark_session import jvm_pid
 from iteration_lib.state.digest import RowDigest, row_digest
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
+from iteration_lib.state.streams import load_schema
 from tests import runner_cases as cases
 from tests.failover.driven import PATIENCE_SECONDS, wait_until
 from tests.runner_cases import Harness, Params
@@ -198,6 +199,28 @@ def test_frame_of_every_type_comes_back_as_it_was(harness: Harness) -> None:
 
     assert schema == restored.schema
     assert expected == sorted(map(str, restored.frame.collect()))
+
+
+def test_columns_may_have_names_that_mean_something_to_spark(harness: Harness) -> None:
+    stream = transform(harness, cases.oddly_named, given=harness.open(cases.frame_of_data))
+    expected, schema = sorted(map(str, stream.frame.collect())), stream.schema
+
+    published = harness.write(stream, "published", file_format=FileFormat.PARQUET).saved
+    restored: Any = harness.runner.restore(harness.write(stream).saved)  # type: ignore[arg-type]
+
+    assert schema == stream.schema == restored.schema
+    assert expected == sorted(map(str, stream.frame.collect())) == sorted(map(str, restored.frame.collect()))
+    assert published
+    assert ["a.b", "a", "no`4", "a b,;{}()="] == load_schema(published).names
+
+
+def test_operators_on_values_take_such_columns(harness: Harness) -> None:
+    given = transform(harness, cases.plainly_odd, given=harness.open(cases.frame_of_data))
+
+    found = harness.rows(harness.write(given).stream)
+
+    assert ["a.b", "no`4", "a b,;{}()="] == list(found)
+    assert list(range(2, 102)) == sorted(found["no`4"])
 
 
 def test_frame_without_rows_keeps_its_schema(harness: Harness) -> None:
