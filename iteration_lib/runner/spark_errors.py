@@ -96,7 +96,7 @@ def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> 
 def _cause(text: str) -> str:
     """Return the line that says why: the last of a Python traceback, else the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("SQLSTATE")]
-    if _TRACEBACK in lines:
+    if _TRACEBACK in text:
         after = text[text.rindex(_TRACEBACK) :].splitlines()[1:]
         raised = [line for line in after if line and not line.startswith((" ", "\t"))]
         return raised[0] if raised else lines[-1]

@@ -77,3 +77,15 @@ def test_users_own_words_are_no_loss(said: str) -> None:
 
     assert isinstance(err, OperatorFailedError)
     assert ("given_back", 3) == (err.operator_id, err.epoch)
+
+
+@pytest.mark.parametrize("worker", ["worker:\n", "worker. See below.\n[PYTHON_EXCEPTION] An exception was thrown: "])
+def test_cause_is_what_the_tasks_python_raised(worker: str) -> None:
+    """Spark Connect begins a traceback behind something else."""
+    traceback = (
+        "Traceback (most recent call last):\n  File ..., line 1, in f\nValueError: no such row\n SQLSTATE: 38000"
+    )
+
+    err = raised_for(f"An exception was thrown from the Python {worker}{traceback}")
+
+    assert "failed in epoch 3: ValueError: no such row;" in str(err)
