@@ -30,6 +30,7 @@ from iteration_lib.protocol.event import (
     RunDeleted,
     StopRequested,
 )
+from iteration_lib.protocol.fallback import check_unheard
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.retention import discardable
 from iteration_lib.protocol.state import AttemptId, CheckpointState, RunId
@@ -95,13 +96,33 @@ class Coordinator:
 
         def choose(transaction: Transaction, state: RunState) -> tuple[Event, ...]:
             found = _read_checkpoint(transaction, state, checkpoint_id)
-            event = FellBack(attempt_id=attempt_id, fencing_token=fencing_token, checkpoint=found, reason=reason)
+            event = FellBack(
+                attempt_id=attempt_id,
+                fencing_token=fencing_token,
+                checkpoint=found,
+                reason=reason,
+                published=transaction.read_published(found.epoch),
+            )
             return (event,)
 
         def fall_back_once() -> RunState:
             return self._transact(run_id, choose, self._take_unpinned(run_id))
 
         return retry(fall_back_once, f"run_id={run_id}", sleep=self._sleep)
+
+    def check_fallback(self, run_id: RunId, checkpoint_id: int) -> None:
+        """Raise FallbackRefusedError where somebody has had something of what would be given up; change nothing.
+
+        Raises CheckpointNotFoundError, too, as `fall_back` does.
+        """
+
+        def look() -> None:
+            with self._store.transaction(run_id) as transaction:
+                state = transaction.read_state()
+                found = _read_checkpoint(transaction, state, checkpoint_id)
+                check_unheard(state, found, transaction.read_published(found.epoch))
+
+        retry(look, f"run_id={run_id}", sleep=self._sleep)
 
     def pin(self, run_id: RunId, checkpoint_id: int, *, pinned_by: str) -> RunState:
         """Keep a checkpoint for a person, until CheckpointReleased.

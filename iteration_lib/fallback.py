@@ -16,7 +16,6 @@ from iteration_lib.driver.restore import carried_streams, read_manifest
 from iteration_lib.errors import CheckpointNotFoundError, FallbackRefusedError, IterationError, StateCorruptedError
 from iteration_lib.marker import carried_in_force
 from iteration_lib.model.graph import Graph
-from iteration_lib.protocol.fallback import check_unheard
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.runner.pins import check_pinned, pinned_from_json
 from iteration_lib.state.location import StateLocation
@@ -76,7 +75,7 @@ def advise(store: StoreWithHistory, run: RunRecord, graph: Graph) -> str | None:
         if problem is None:
             return None
         older = _older_than(store, run, graph, newest, problem)
-        check_unheard(Coordinator(store).apply(run.run_id), older.checkpoint_id, older.epoch)
+        Coordinator(store).check_fallback(run.run_id, older.checkpoint_id)
     except FallbackRefusedError as err:
         return f"{advice}, after {err.release}" if err.release else None
     except IterationError:
@@ -92,10 +91,6 @@ def _older_than(
     older = newest_verified(store, run, graph, newest)
     if older is None:
         raise FallbackRefusedError(run.run_id, f"{problem}, and no older checkpoint is there whole", may_branch=False)
-    published = [known for known in store.list_committables(run.run_id) if known.epoch > older.epoch]
-    if published:  # also through a sink that its output has no more, which the run's state does not know
-        shown = ", ".join(sorted({repr(known.output) for known in published}))
-        raise FallbackRefusedError(run.run_id, f"output {shown} is published of epochs after {older.epoch}")
     return older
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -116,6 +116,10 @@ class EventMachine(RuleBasedStateMachine):
     def answer(self, event: Event) -> RunState | None:
         """Return the state after an event, None when it is refused."""
 
+    @abstractmethod
+    def published(self, *, after_epoch: int) -> Collection[str]:
+        """Return the outputs that are published of later epochs."""
+
     @initialize(
         max_epochs=st.sampled_from([None, None, None, 2, 5]),
         origin_epoch=st.sampled_from([NO_EPOCH, NO_EPOCH, NO_EPOCH, 0, 1]),
@@ -170,16 +174,15 @@ class EventMachine(RuleBasedStateMachine):
 
     @rule(steps=_STEPS, seed=_SEEDS)
     def another_attempt_falls_back(self, steps: int, seed: int) -> None:
-        """Nobody discards what it may fall back to; what other sinks have published only a store remembers."""
+        """Nobody discards what it may fall back to."""
         self.go_on(steps + 6, seed)
         sender = self.claim_run(takeover=True)
         newest = self.state.completed.checkpoint_id if self.state.completed is not None else 0
         older = [known for number, known in self.completed.items() if number < newest and number not in self.discarded]
-        has_published = any(getattr(event, "committables", ()) for event in self.heard)
-        if sender is None or not older or (has_published and not any(self.state.sinks.values())):
+        if sender is None or not older:
             return
         chosen = dataclasses.replace(self.chance.choice(older), status=CheckpointStatus.SUBSUMED)
-        if self.send(sender.falls_back(chosen)):
+        if self.send(sender.falls_back(chosen, published=self.published(after_epoch=chosen.epoch))):
             self.discarded.update(number for number in self.completed if number > chosen.checkpoint_id)
 
     @rule(steps=_STEPS, seed=_SEEDS)

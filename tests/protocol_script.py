@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from unittest.mock import ANY
@@ -231,9 +231,17 @@ class Sender:
             kept=kept,
         )
 
-    def falls_back(self, checkpoint: CheckpointState, reason: str = "a file is missing") -> FellBack:
-        """A person lets the run go on from an older checkpoint."""
-        return FellBack(attempt_id=self.attempt_id, fencing_token=self.token, checkpoint=checkpoint, reason=reason)
+    def falls_back(
+        self, checkpoint: CheckpointState, reason: str = "a file is missing", *, published: Collection[str] = ()
+    ) -> FellBack:
+        """A person lets the run go on from an older checkpoint; these outputs are published of later epochs."""
+        return FellBack(
+            attempt_id=self.attempt_id,
+            fencing_token=self.token,
+            checkpoint=checkpoint,
+            reason=reason,
+            published=frozenset(published),
+        )
 
     def publishes(self, state_digest: str = "cd" * 32) -> OutputsPublished:
         """The outputs are where readers look for them."""

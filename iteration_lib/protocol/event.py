@@ -125,10 +125,14 @@ class DefinitionChanged(GuardedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FellBack(GuardedEvent):
-    """A person lets the run go on from an older `checkpoint`, as the store has it; `reason` says what is broken."""
+    """A person lets the run go on from an older `checkpoint`, as the store has it; `reason` says what is broken.
+
+    `published` are the outputs of which sinks have something of later epochs.
+    """
 
     checkpoint: CheckpointState
     reason: str
+    published: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,13 @@ branch nor a person pins such a checkpoint.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from iteration_lib.errors import FallbackRefusedError, ProtocolViolationError
 from iteration_lib.protocol.command import Command, FallBack
 from iteration_lib.protocol.event import FellBack
-from iteration_lib.protocol.state import NO_EPOCH, RunState
+from iteration_lib.protocol.state import NO_EPOCH, CheckpointState, RunState
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus, check_transition
 
 
@@ -28,7 +29,7 @@ def fall_back(state: RunState, event: FellBack) -> tuple[RunState, tuple[Command
         raise ProtocolViolationError("a run falls back before its attempt opens an epoch, and not once it terminates")
     if newest is None or older.checkpoint_id > newest.checkpoint_id or older.epoch >= newest.epoch:
         raise ProtocolViolationError(f"checkpoint {older.checkpoint_id} is not an older one than the newest (I21)")
-    check_unheard(state, older.checkpoint_id, older.epoch)
+    check_unheard(state, older, event.published)
     check_transition(older.status, CheckpointStatus.COMPLETED)
     fallen = replace(
         state,
@@ -45,19 +46,17 @@ def fall_back(state: RunState, event: FellBack) -> tuple[RunState, tuple[Command
     return fallen, (command,)
 
 
-def check_unheard(state: RunState, checkpoint_id: int, epoch: int) -> None:
+def check_unheard(state: RunState, older: CheckpointState, published: Collection[str]) -> None:
     """Raise FallbackRefusedError where somebody has had something of what comes after a checkpoint."""
-    heard = sorted(listener for listener, last in state.notified.items() if last > epoch)
+    heard = sorted(listener for listener, last in state.notified.items() if last > older.epoch)
     if heard:
-        raise FallbackRefusedError(
-            state.run_id, f"listener {', '.join(map(repr, heard))} has heard of epochs after {epoch}"
-        )
-    published = sorted({output for stored, output in state.uncommitted if stored > epoch})
+        shown = ", ".join(map(repr, heard))
+        raise FallbackRefusedError(state.run_id, f"listener {shown} has heard of epochs after {older.epoch}")
     if published:
-        shown = ", ".join(map(repr, published))
-        raise FallbackRefusedError(state.run_id, f"output {shown} is published of epochs after {epoch}")
+        shown = ", ".join(map(repr, sorted(published)))
+        raise FallbackRefusedError(state.run_id, f"output {shown} is published of epochs after {older.epoch}")
     for pinned, who in ((state.pinned, "a branch needs"), (state.pinned_by_hand, "a person has pinned")):
-        gone = sorted(known for known in pinned if known > checkpoint_id)
+        gone = sorted(known for known in pinned if known > older.checkpoint_id)
         if gone:
             reason = f"{who} checkpoint {', '.join(map(str, gone))}, which would go"
             by_hand = [known for known in gone if known not in state.pinned]  # what a branch needs nobody can release

@@ -336,6 +336,10 @@ class MemoryTransaction:
         is_there = row["status"] in ("COMPLETED", "SUBSUMED")
         return rows.one_checkpoint_state([row] if is_there else [])
 
+    def read_published(self, after_epoch: int) -> frozenset[str]:
+        """Return the outputs that are published of later epochs; see Transaction."""
+        return frozenset(output for epoch, output in self._run.committables if epoch > after_epoch)
+
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""
         for command in commands:

@@ -349,6 +349,11 @@ class PostgresTransaction:
         call = Call("select_checkpoint_state", {"run_id": self._run_id, "checkpoint_id": checkpoint_id})
         return rows.one_checkpoint_state(self._dialogue.fetch(call))
 
+    def read_published(self, after_epoch: int) -> frozenset[str]:
+        """Return the outputs that are published of later epochs; see Transaction."""
+        call = Call("select_published", {"run_id": self._run_id, "after_epoch": after_epoch})
+        return frozenset(row["output"] for row in self._dialogue.fetch(call))
+
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands; see Transaction."""
         calls = _calls(self._run_id, commands, fencing_token)

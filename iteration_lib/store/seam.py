@@ -59,6 +59,10 @@ class Transaction(Protocol):
         """Return a checkpoint that was completed and is not discarded; None for any other."""
         ...
 
+    def read_published(self, after_epoch: int) -> frozenset[str]:
+        """Return the outputs of which sinks have something of later epochs, committed or not yet."""
+        ...
+
     def write(self, commands: Sequence[Command], fencing_token: int) -> None:
         """Write commands for the token in force, all or none.
 

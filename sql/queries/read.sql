@@ -59,6 +59,9 @@ SELECT checkpoint_id, epoch, kind, status, acknowledgements, manifest_sha256, en
 FROM checkpoints
 WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND status IN ('COMPLETED', 'SUBSUMED');
 
+-- select_published: the outputs of which sinks have something of later epochs
+SELECT DISTINCT output FROM committables WHERE run_id = :run_id AND epoch > :after_epoch;
+
 -- select_finished_state: the operators that finished for good, and the pins
 SELECT 'operator' AS what, operator_id AS name, NULL AS fingerprint
 FROM operators WHERE run_id = :run_id AND finished_at IS NOT NULL

@@ -6,12 +6,14 @@ import pytest
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import CheckpointNotFoundError, FallbackRefusedError
+from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.record import FallbackRecord
 from iteration_lib.store.seam import StoreWithHistory
 from tests.protocol_script import Sender, claim, part
 from tests.store_script import (
+    DEFINITION,
     SOME_TIME,
     a_run,
     added,
@@ -95,6 +97,27 @@ def test_checkpoint_that_is_gone_cannot_be_fallen_back_to(
         fall_back(store, broken, second)
 
     assert before == read_state(store, broken)
+
+
+def test_what_sinks_have_of_later_epochs_keeps_the_run_from_falling_back_behind_it(
+    store: StoreWithHistory, first: Sender, second: Sender
+) -> None:
+    """Of a sink, too, that the run has no more: its rows say so."""
+    run = a_run(definition={**DEFINITION, "sinks": {"rows": True}})
+    assert store.add_run(run)
+    coordinator = Coordinator(store)
+    coordinator.apply(run.run_id, claim(family=first.family))
+    for epoch in range(3):
+        known = Committable(epoch=epoch, output="rows", target="a table", content={}, in_store=epoch > 0)
+        passed = first.passes(epoch, epoch + 1)
+        coordinator.apply(run.run_id, *passed[:-1], first.completes(epoch + 1, committables=(known,)))
+    coordinator.apply(run.run_id, claim(2, takeover=True, family=first.family), second.changes("x"))
+
+    for checkpoint_id, epoch in ((1, 0), (2, 1)):
+        with pytest.raises(FallbackRefusedError, match=f"output 'rows' is published of epochs after {epoch}"):
+            fall_back(store, run.run_id, second, checkpoint_id)
+        with pytest.raises(FallbackRefusedError, match=f"output 'rows' is published of epochs after {epoch}"):
+            coordinator.check_fallback(run.run_id, checkpoint_id)
 
 
 def test_checkpoint_that_a_branch_pins_keeps_the_run_from_falling_back_behind_it(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import ClassVar
 
 import pytest
@@ -49,6 +49,10 @@ class BothStores(EventMachine):
             origin = an_origin(store, origin_run, epoch=origin_epoch) if origin_epoch != NO_EPOCH else None
             assert store.add_run(run, origin)
         return read_state(self.stores[0], run.run_id)
+
+    def published(self, *, after_epoch: int) -> Collection[str]:
+        stored = self.stores[0].list_committables(self.run_id)
+        return {known.output for known in stored if known.epoch > after_epoch}
 
     def answer(self, event: Event) -> RunState | None:
         if isinstance(event, AttemptOpened):  # two clocks: no lease may run out between them

@@ -915,7 +915,7 @@ GUARDS = (
         "what a listener has heard of is given up",
         f"{_UNIT}/test_fallback.py::test_run_of_which_a_listener_has_heard_more_is_refused_by_the_listeners_name",
         f"{_PROTOCOL}/fallback.py",
-        "if last > epoch)",
+        "if last > older.epoch)",
         "if last > state.last_durable_epoch)",
     ),
     _guard(

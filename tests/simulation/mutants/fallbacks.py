@@ -73,13 +73,10 @@ FALLBACKS = (
     Mutant(
         name="run falls back behind what a sink has shown",
         rule="I21",
-        file=_FALLBACK,
-        old="    if published:  #",
-        new="    if False:  #",
-        also=(
-            (_PROTOCOL, "    if published:\n", "    if False:\n"),
-            (_STORE, "any(epoch > command.epoch for epoch, _ in run.committables)", "False"),
-        ),
+        file=_PROTOCOL,
+        old="    if published:\n",
+        new="    if False:\n",
+        also=((_STORE, "any(epoch > command.epoch for epoch, _ in run.committables)", "False"),),
     ),
     Mutant(
         name="run falls back behind a checkpoint that a branch needs",

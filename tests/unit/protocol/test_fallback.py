@@ -84,10 +84,10 @@ def test_run_of_which_a_listener_has_heard_more_is_refused_by_the_listeners_name
 def test_run_that_publishes_its_epochs_is_refused_by_the_outputs_name() -> None:
     broken, older = driven_again(2)
 
-    error = refusal(dataclasses.replace(broken, uncommitted=frozenset({(1, "model")})), SECOND.falls_back(older))
+    error = refusal(broken, SECOND.falls_back(older, published=["rows", "model"]))
 
     assert isinstance(error, FallbackRefusedError)
-    assert "output 'model' is published of epochs after 0" == error.reason
+    assert "output 'model', 'rows' is published of epochs after 0" == error.reason
 
 
 def test_run_whose_sink_has_published_nothing_yet_falls_back() -> None:

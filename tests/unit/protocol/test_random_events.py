@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from hypothesis import settings
@@ -64,6 +64,9 @@ class AnyEvents(EventMachine):
     @rule(seconds=st.sampled_from([1.0, 29.0, 30.0, 31.0, LONG_SECONDS, -1.0, -LONG_SECONDS]))
     def time_passes(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
+
+    def published(self, *, after_epoch: int) -> Collection[str]:
+        return {output for epoch, output in self.ledger.committables if epoch > after_epoch}
 
     def answer(self, event: Event) -> RunState | None:
         before = what_could_change(self.state)
