@@ -414,6 +414,16 @@ def given_back(given: Any) -> Any:
     return given
 
 
+def counted_at_once(given: Any) -> Any:
+    """Count a DataFrame's rows in a job of its own, and return as many numbers."""
+    return given.sparkSession.range(given.count())
+
+
+def of_two(spark: Any) -> Any:
+    """Return a DataFrame of nothing that is given."""
+    return spark.range(2)
+
+
 def frame_of_data(spark: Any) -> Any:
     """Give a DataFrame as a data stream."""
     return spark.range(0, 100, 1, 4).selectExpr("id AS number", "array(id * 0.5D, 1.0D) AS vector")

@@ -26,7 +26,8 @@ class RecordsSource:
 def parquet(path: str, *, columns: Sequence[str] | None = None) -> ParquetSource:
     """Read a data stream from Parquet; rows are numbered by file name, then by their place in the file.
 
-    Raises InputError for a choice of no columns.
+    Of a folder that is all *.parquet files below it, also behind links, but each folder once, and nothing whose name
+    (or whose folder's) begins with _ or ., as Spark has it. Raises InputError for a choice of no columns.
     """
     if columns is not None and not columns:
         raise InputError(f"columns=[] leaves nothing of the input {path!r}; name some, or leave it out to read all")

@@ -82,7 +82,8 @@ def plan_run(
     Somebody may drive the run meanwhile. A plan is made of rows between which the run has not gone on; and what is
     refused is refused of a run that has not gone on until then: its files go after its rows.
 
-    Raises IterationNotFoundError or DefinitionError where there is no iteration to plan with.
+    Raises IterationNotFoundError or DefinitionError where there is no iteration to plan with, and StateCorruptedError
+    where a branch has other operators and nobody can read which of its origin's had finished.
     """
     for _ in range(_LOOKS):
         if run.status in (RunStatus.FINISHED, RunStatus.DELETED):

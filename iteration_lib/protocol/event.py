@@ -132,7 +132,7 @@ class FellBack(GuardedEvent):
 
     checkpoint: CheckpointState
     reason: str
-    published: frozenset[str] = frozenset()
+    published: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,11 @@ by place.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -151,16 +149,23 @@ def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
 
 
 def _local_files(root: str) -> Iterator[str]:
-    """Yield the files below a folder, also behind links; raises OSError for a folder that cannot be listed."""
+    """Yield the files below a folder, also behind links, but none of one that is hidden, and of each folder once.
 
-    def fail(error: OSError) -> None:
-        raise error
-
-    for folder, below, names in os.walk(root, onerror=fail, followlinks=True):
-        for linked in (path for name in below if (path := Path(folder, name)).is_symlink()):
-            if Path(folder).resolve().is_relative_to(linked.resolve()):
-                raise OSError(errno.ELOOP, "is a link to a folder that holds it", str(linked))
-        yield from (str(Path(folder, name)) for name in names)
+    Raises OSError for a folder that cannot be listed.
+    """
+    seen, folders, linked = set[str](), [root], list[str]()
+    while folders or linked:
+        folder = folders.pop() if folders else linked.pop(0)  # what is no link comes first, and keeps its own name
+        real = os.path.realpath(folder)
+        if real in seen:
+            continue
+        seen.add(real)
+        with os.scandir(folder) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if not entry.is_dir():
+                    yield entry.path
+                elif not entry.name.startswith(("_", ".")):
+                    (linked if entry.is_symlink() else folders).append(entry.path)
 
 
 def _read_footer(filesystem: FileSystem, path: str, columns: Sequence[str] | None) -> tuple[pa.Schema, int]:

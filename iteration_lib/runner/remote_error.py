@@ -47,7 +47,12 @@ def dump_error(err: errors.IterationError) -> str:
 def find_error(text: str) -> errors.IterationError | None:
     """Return the error that the last try of a task raised as one that may pass, if Spark tells of one."""
     found = _PASSING.search(text)
-    return load_error(found[1]) if found is not None else None
+    if found is None:
+        return None
+    try:
+        return load_error(found[1])
+    except ValueError:  # Spark Connect may cut what it says
+        return errors.ExecutionLostError("a task failed by something that may pass; Spark has cut what it was")
 
 
 def load_error(text: str) -> errors.IterationError:

@@ -90,9 +90,10 @@ class RowReader:
         try:
             with reading(pinned.path), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
                 yield parquet
-        finally:  # also where another file cannot be read as the pinned one could
-            if not is_own(pinned.path):
-                check_unchanged(pinned)
+        except Exception:  # another file cannot always be read as the pinned one could
+            _check_user_file(pinned)
+            raise
+        _check_user_file(pinned)
 
     def _list_groups(self) -> Iterator[_Group]:
         start = 0
@@ -102,6 +103,11 @@ class RowReader:
             for index, count in enumerate(counts):
                 yield _Group(rows=range(start, start + count), file=number, index=index)
                 start += count
+
+
+def _check_user_file(pinned: PinnedFile) -> None:
+    if not is_own(pinned.path):
+        check_unchanged(pinned)
 
 
 def _overlap(one: range, other: range) -> range:

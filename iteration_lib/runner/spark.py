@@ -21,11 +21,11 @@ from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.runner.calling import call_on_blocks, injectable, one_thread, user_errors
 from iteration_lib.runner.node_cache import SHARED, CachedData, new_scope, remove_scope
 from iteration_lib.runner.parts import Target, target_of
-from iteration_lib.runner.pins import check_pinned, pin_saved, pin_source
+from iteration_lib.runner.pins import check_pinned, is_own, pin_saved, pin_source
 from iteration_lib.runner.plan import PartsNode, restored_parts
 from iteration_lib.runner.rows import RowReader, schema_of_data
 from iteration_lib.runner.scratch import injected_scratch, scratch_of
-from iteration_lib.runner.seam import Invocation, Materialised, PartListener, PinnedData, Stream
+from iteration_lib.runner.seam import Invocation, Materialised, PartListener, PinnedData, PinnedFile, Stream
 from iteration_lib.runner.spark_buckets import BucketJobs
 from iteration_lib.runner.spark_errors import CLOSED, FOREIGN, is_of_spark
 from iteration_lib.runner.spark_frames import Frames, check_frame
@@ -106,7 +106,8 @@ class SparkRunner:
         def read_frame() -> DataFrame:
             return self._frames.of_pinned(pinned, is_empty=is_empty)
 
-        return DataStream(pinned=shown, read_schema=read_schema, read_frame=read_frame)
+        sources = frozenset(file for file in shown.files if not is_own(file.path))
+        return DataStream(pinned=shown, read_schema=read_schema, read_frame=read_frame, sources=sources)
 
     def compute(self, invocation: Invocation) -> Stream:
         """Run an operator on whole values at once; note the others, to be computed where they are used."""
@@ -235,11 +236,16 @@ class SparkRunner:
             result = _call_user(operator, epoch, inputs | {name: injected[name] for name in operator.injected})
             return check_frame(result, operator_id=operator.operator_id)
 
-        frame = self._jobs.run(transform, operator=operator, epoch=epoch, description=invocation.description)
+        sources = frozenset[PinnedFile]().union(*map(_sources, invocation.inputs.values()))
+        frame = self._frames.run(
+            transform, operator=operator, epoch=epoch, description=invocation.description, sources=sources
+        )
         if invocation.consumers > 1:
             with self._jobs.errors(operator, epoch):
                 frame = self._frames.persist(frame, epoch=epoch)
-        return FrameStream(frame=frame, operator=operator, epoch=epoch, description=invocation.description)
+        return FrameStream(
+            frame=frame, operator=operator, epoch=epoch, description=invocation.description, sources=sources
+        )
 
     def _frame(self, stream: Stream, epoch: int | None) -> DataFrame:
         if isinstance(stream, FrameStream):
@@ -291,6 +297,11 @@ def release_cache(spark: SparkSession, scope: str) -> None:
         spark.range(_ROWS_FOR_EVERY_CORE).mapInArrow(remove_cached(scope), RESULT_SCHEMA).count()
     except FOREIGN as err:
         _logger.warning("event=cache_left scope=%s error=%s", scope, err)
+
+
+def _sources(stream: Stream) -> frozenset[PinnedFile]:
+    """Return the user's files that Spark reads where it computes what a transform makes of a stream."""
+    return stream.sources if isinstance(stream, DataStream | FrameStream) else frozenset()
 
 
 def _call_user(operator: Operator, epoch: int | None, arguments: Mapping[str, object]) -> object:

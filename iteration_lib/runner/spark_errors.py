@@ -33,19 +33,21 @@ _DISCONNECTED = (Py4JNetworkError, ConnectionError)  # pyspark makes an error of
 
 _TRACEBACK = "Traceback (most recent call last):"
 
-# How Spark says it. A condition is the first thing in brackets on its line: what stands behind one may be the user's.
+# How Spark says it. A condition is the first one in brackets on its line: what stands behind one may be the user's.
+# A host may be in brackets, too, where its address is one of IPv6.
+_FIRST = r"^(?:[^\[\n]|\[(?![A-Z_]+[.\]]))*\["
 _LOST = {
     re.compile(pattern, re.MULTILINE): what
     for pattern, what in (
-        (r"^[^\[\n]*\[(SPARK_JOB_CANCELLED|OPERATION_CANCELED|INTERRUPTED)\]", "the Spark job was cancelled"),
+        (_FIRST + r"(SPARK_JOB_CANCELLED|OPERATION_CANCELED|INTERRUPTED)\]", "the Spark job was cancelled"),
         (r"Job \d+ cancelled because SparkContext was shut down", "Spark was stopped"),
         (r"Cannot call methods on a stopped SparkContext", "Spark was stopped"),
-        (r"executor \S+\): ExecutorLostFailure \(", "Spark lost executors"),
-        (r"^[^\[\n]*\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]", "Spark lost the blocks of an executor"),
-        (r"executor \S+\): FetchFailed\(", "Spark lost the shuffle files of an executor"),
+        (r"(?:executor \S+\): |^)ExecutorLostFailure \(", "Spark lost executors"),
+        (_FIRST + r"CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]", "Spark lost the blocks of an executor"),
+        (r"(?:executor \S+\): |^)FetchFailed\(", "Spark lost the shuffle files of an executor"),
         (r"org\.apache\.spark\.shuffle\.\w*FetchFailedException", "Spark lost the shuffle files of an executor"),
         (r"status = StatusCode\.UNAVAILABLE", "the Spark Connect server is gone"),
-        (r"^[^\[\n]*\[INVALID_HANDLE[.\]]", "the Spark Connect session is gone"),
+        (_FIRST + r"INVALID_HANDLE[.\]]", "the Spark Connect session is gone"),
     )
 }
 
@@ -74,11 +76,11 @@ def is_of_spark(err: BaseException) -> bool:
         return True
     names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(err.__traceback__)]
     raising = [name for name in (name.partition(".")[0] for name in names) if name not in sys.stdlib_module_names]
-    return isinstance(err, FOREIGN) and raising[-1] in ("py4j", "pyspark")
+    return isinstance(err, FOREIGN) and bool(raising) and raising[-1] in ("py4j", "pyspark")
 
 
 def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> Exception:
-    if not isinstance(err, PySparkException | Py4JJavaError) or isinstance(err.__context__, _DISCONNECTED):
+    if not isinstance(err, PySparkException | Py4JJavaError) or _is_disconnected(err.__context__):
         return ExecutionLostError("Spark's driver JVM is gone")
     text = str(err)
     passing = find_error(text)
@@ -91,6 +93,11 @@ def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> 
     if operator is None:
         return ExecutionLostError(f"Spark failed ({_cause(text)})")
     return OperatorFailedError(operator_id=operator.operator_id, epoch=epoch, cause=_cause(text))
+
+
+def _is_disconnected(context: BaseException | None) -> bool:
+    """Tell whether it was by a lost connection that pyspark came to raise its own error."""
+    return isinstance(context, _DISCONNECTED) and is_of_spark(context)
 
 
 def _cause(text: str) -> str:

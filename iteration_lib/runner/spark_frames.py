@@ -8,7 +8,7 @@ is persisted until it is materialised, or until the epoch after the next.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from iteration_lib.errors import OperatorFailedError, OperatorResultError
+from iteration_lib.model.operator import Operator
 from iteration_lib.runner.input_file import check_unchanged, reading
 from iteration_lib.runner.pins import is_own, resolve
 from iteration_lib.runner.plan import PartsNode
@@ -67,7 +68,6 @@ class Frames:
         self._jobs = jobs
         self._persisted: list[tuple[int | None, DataFrame]] = []
         self._shipped: dict[int | None, ExitStack] = {}
-        self._read_by_spark: set[PinnedFile] = set()  # of the user's, for as long as the runner is there
 
     def persist(self, frame: DataFrame, *, epoch: int | None) -> DataFrame:
         """Keep a DataFrame's rows when they are first computed, so that its consumers share them."""
@@ -89,7 +89,6 @@ class Frames:
     def of_pinned(self, pinned: PinnedData, *, is_empty: bool) -> DataFrame:
         """Return a data stream as a DataFrame that Spark reads from the pinned files itself, or its columns alone."""
         files = [file_with_rows(pinned)] if is_empty else pinned.files
-        self._read_by_spark.update(file for file in files if not is_own(file.path))
         frame = self._read_pinned(pinned, [self._address(file.path) for file in files])
         return frame.limit(0) if is_empty else frame
 
@@ -129,7 +128,7 @@ class Frames:
         with self._jobs.errors(stream.operator, stream.epoch):
             frame = self._read(saved, stream.frame.schema)
         self._drop([stream.frame])
-        stream.frame, stream.saved, stream.records = frame, saved, records
+        stream.frame, stream.saved, stream.records, stream.sources = frame, saved, records, frozenset()
         return saved
 
     def publish(self, stream: FrameStream, *, folder: str) -> tuple[SavedStream, tuple[int, ...]]:
@@ -211,20 +210,35 @@ class Frames:
         )
         return saved, tuple(file.rows if file is not None else 0 for file in files)
 
-    def _run(self, stream: FrameStream, call: Callable[[], _Result]) -> _Result:
-        """Run a job; raises InputError where a file that it may have read is not the pinned one behind that."""
+    def run(
+        self,
+        call: Callable[[], _Result],
+        *,
+        operator: Operator | None,
+        epoch: int | None,
+        description: str,
+        sources: Collection[PinnedFile],
+    ) -> _Result:
+        """Return what a call returns that may read the user's files; raises as SparkJobs.run does.
+
+        Raises InputError where one of these files is not the pinned one behind it.
+        """
         try:
-            found = self._jobs.run(call, operator=stream.operator, epoch=stream.epoch, description=stream.description)
+            found = self._jobs.run(call, operator=operator, epoch=epoch, description=description)
         except OperatorFailedError:  # another file cannot always be read as the pinned one could
-            self._check_read_by_spark()
+            _check_unchanged(sources)
             raise
-        self._check_read_by_spark()
+        _check_unchanged(sources)
         return found
 
-    def _check_read_by_spark(self) -> None:
-        if self._read_by_spark:
-            with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:  # each asks the user's store once
-                list(pool.map(check_unchanged, self._read_by_spark))
+    def _run(self, stream: FrameStream, call: Callable[[], _Result]) -> _Result:
+        return self.run(
+            call,
+            operator=stream.operator,
+            epoch=stream.epoch,
+            description=stream.description,
+            sources=stream.sources,
+        )
 
     def _drop(self, frames: Sequence[DataFrame]) -> None:
         for kept in [kept for kept in self._persisted if any(kept[1] is frame for frame in frames)]:
@@ -244,6 +258,12 @@ class Frames:
         escaped = "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in full)
         scheme, separator, rest = escaped.partition("://")
         return f"{_HADOOP_SCHEMES.get(scheme, scheme)}://{rest}" if separator else f"file://{escaped}"
+
+
+def _check_unchanged(files: Collection[PinnedFile]) -> None:
+    if files:
+        with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:  # for the sake of stores that take their time
+            list(pool.map(check_unchanged, files))
 
 
 def check_frame(frame: object, *, operator_id: str) -> DataFrame:

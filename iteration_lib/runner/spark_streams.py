@@ -13,7 +13,7 @@ from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.runner.node_cache import CachedData
 from iteration_lib.runner.plan import PartsNode
 from iteration_lib.runner.scratch import Scratch
-from iteration_lib.runner.seam import Invocation, PinnedData
+from iteration_lib.runner.seam import Invocation, PinnedData, PinnedFile
 from iteration_lib.runner.spark_errors import spark_errors
 from iteration_lib.state.block import describe_schema
 from iteration_lib.state.saved import SavedStream
@@ -27,6 +27,7 @@ class DataStream:
     pinned: PinnedData
     read_schema: Callable[[], CachedData]
     read_frame: Callable[[], DataFrame]
+    sources: frozenset[PinnedFile] = frozenset()  # of the user's, which Spark reads itself
 
     kind: Kind = Kind.DATA
     schema: None = None
@@ -87,7 +88,10 @@ class BucketStream:
 
 @dataclass(slots=True, kw_only=True)
 class FrameStream:
-    """A DataFrame: lazy, or backed by files once it was materialised."""
+    """A DataFrame: lazy, or backed by files once it was materialised.
+
+    `sources` are the user's files that Spark reads while it is lazy.
+    """
 
     frame: DataFrame
     operator: Operator | None
@@ -96,6 +100,7 @@ class FrameStream:
     saved: SavedStream | None = None
     records: tuple[int, ...] = field(default=())
     collected: pa.RecordBatch | None = None  # what operators on whole values saw of it
+    sources: frozenset[PinnedFile] = frozenset()
 
     kind: Kind = Kind.FRAME
 

@@ -260,15 +260,30 @@ def _in_type(column: pa.Array, found: pa.DataType) -> pa.Array:
     """Return a column in another type of the same values: Parquet gives dictionaries of texts with other indices."""
     if column.type == found:
         return column
-    try:
-        if not pa.types.is_dictionary(found):
-            return column.cast(found)
+    if pa.types.is_dictionary(found):
         encoded = column.dictionary_encode()
         return pa.DictionaryArray.from_arrays(
             encoded.indices.cast(found.index_type), encoded.dictionary.cast(found.value_type), ordered=found.ordered
         )
-    except pa.ArrowNotImplementedError:  # a dictionary inside a list or a struct
-        return pa.array(column.to_pylist(), found)
+    try:
+        return column.cast(found)
+    except pa.ArrowNotImplementedError:  # a dictionary inside
+        return _with_inner_types(pa.concat_arrays([column]), found)  # which begins at its first row
+
+
+def _with_inner_types(column: pa.Array, found: pa.DataType) -> pa.Array:
+    nulls = column.is_null() if column.null_count else None
+    if pa.types.is_struct(found):
+        inner = [_in_type(column.field(number), field.type) for number, field in enumerate(found)]
+        return pa.StructArray.from_arrays(inner, fields=list(found), mask=nulls)
+    if pa.types.is_map(found):
+        keys, items = _in_type(column.keys, found.key_type), _in_type(column.items, found.item_type)
+        return pa.MapArray.from_arrays(column.offsets, keys, items, found, mask=nulls)
+    values = _in_type(column.values, found.value_type)
+    if pa.types.is_fixed_size_list(found):
+        return pa.FixedSizeListArray.from_arrays(values, type=found, mask=nulls)
+    of_lists = pa.LargeListArray if pa.types.is_large_list(found) else pa.ListArray
+    return of_lists.from_arrays(column.offsets, values, type=found, mask=nulls)
 
 
 def _show(buckets: range) -> str:

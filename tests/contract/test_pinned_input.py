@@ -46,6 +46,11 @@ def write(path: Path, rows: Sequence[float]) -> Path:
     return path
 
 
+def write_into(folder: Path, name: str) -> None:
+    folder.mkdir(exist_ok=True, parents=True)
+    write(folder / name, ROWS)
+
+
 def pin(address: str) -> PinnedData:
     operator = cases.operator_of(cases.table, Kind.DATA)
     return pin_source(parquet(address), operator=operator, location=StateLocation("memory://run"), folder="pins")
@@ -196,8 +201,26 @@ def test_file_that_is_replaced_after_an_attempt_began_is_refused_behind_the_job_
 
         write(file, [*ROWS, 5.0])
 
-        with pytest.raises(InputError, match=r"points\.parquet has changed"):
-            frame_of(harness, points)
+        for transform in (cases.given_back, cases.counted_at_once):
+            with pytest.raises(InputError, match=r"points\.parquet has changed"):
+                harness.rows(harness.call(transform, Kind.FRAME, given=points))
+
+
+@pytest.mark.spark
+def test_file_that_nobody_reads_any_more_may_go(spark: SparkSession, file: Path, tmp_path: Path) -> None:
+    """That of a stream whose records come once, or of one that only other operators take."""
+    runner = SparkRunner(spark, StateLocation(str(tmp_path / "run")), max_buckets=16, parallelism=2)
+    with closing(runner):
+        harness = Harness(runner, Params(input=str(file), columns=("x",)))
+        operator = cases.operator_of(cases.table, Kind.DATA)
+        pinned = runner.pin(operator, harness.params, folder="pins/table")
+        made = harness.call(cases.given_back, Kind.FRAME, given=runner.open_data(pinned))
+        written = harness.write(made).stream
+
+        file.unlink()
+
+        assert ROWS == frame_of(harness, written)
+        assert [0, 1] == harness.rows(harness.call(cases.of_two, Kind.FRAME))["id"]
 
 
 def test_bytes_of_a_file_that_is_only_written_again_while_an_attempt_runs_are_compared_once(
@@ -225,11 +248,36 @@ def test_folder_behind_a_link_is_part_of_the_input(file: Path, tmp_path: Path) -
     assert [str(folder / "a.parquet"), str(folder / "more" / "b.parquet")] == [f.path for f in pin(str(folder)).files]
 
 
-def test_link_to_a_folder_that_holds_it_is_refused(file: Path) -> None:
-    (file.parent / "again").symlink_to(file.parent, target_is_directory=True)
+def test_folder_to_which_several_links_lead_is_read_once_whoever_holds_them(file: Path) -> None:
+    """Else two folders that lead to each other would never end."""
+    for name, other in (("2024", "2025"), ("2025", "2024")):
+        write_into(file.parent / name, "x.parquet")
+        (file.parent / name / "up").symlink_to(file.parent, target_is_directory=True)
+        (file.parent / name / "other").symlink_to(file.parent / other, target_is_directory=True)
+    (file.parent / "a-latest").symlink_to(file.parent / "2025", target_is_directory=True)
 
-    with pytest.raises(InputError, match=r"cannot be read .*is a link to a folder that holds it.*again"):
-        pin(str(file.parent))
+    found = [Path(known.path).relative_to(file.parent) for known in pin(str(file.parent)).files]
+
+    assert [Path("2024/x.parquet"), Path("2025/x.parquet"), Path(file.name)] == found
+
+
+def test_hidden_folder_is_not_looked_into(file: Path) -> None:
+    for name in ("_temporary", ".hidden"):
+        write_into(file.parent / name, "x.parquet")
+        (file.parent / name / "loop").symlink_to("loop")
+
+    assert [str(file)] == [known.path for known in pin(str(file.parent)).files]
+
+
+@pytest.mark.parametrize("address", ["{}/./input", "{}/input/.", "{}//input", "///{}/input", "file://{}/./input"])
+def test_files_of_a_folder_are_the_same_however_it_is_written(tmp_path: Path, address: str) -> None:
+    for name in ("0.parquet", "10.parquet"):
+        write_into(tmp_path / "input", name)
+    write_into(tmp_path / "input" / "_tmp", "x.parquet")
+
+    found = [Path(known.path).name for known in pin(address.format(tmp_path)).files]
+
+    assert ["0.parquet", "10.parquet"] == found
 
 
 def test_folder_that_cannot_be_listed_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,6 +294,9 @@ def test_each_bucket_comes_back_from_its_file(location: StateLocation, file_form
     assert 5 == stream.rows == load_whole(location, stream).num_rows
 
 
+FAR = pa.timestamp("ms")  # beyond what Python's datetime holds
+
+
 @pytest.mark.parametrize("rows", [2, 0])
 @pytest.mark.parametrize(
     "column",
@@ -304,6 +307,17 @@ def test_each_bucket_comes_back_from_its_file(location: StateLocation, file_form
         pa.array([5, 6]).dictionary_encode(),
         pa.array(["a", None]).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
         pa.ListArray.from_arrays([0, 1, 2], pa.array([5, 6]).dictionary_encode()),
+        pa.LargeListArray.from_arrays([0, 1, 2], pa.array([5, 6]).dictionary_encode()),
+        pa.MapArray.from_arrays([0, 1, 2], ["a", "b"], pa.array([5, 6]).dictionary_encode()),
+        pa.StructArray.from_arrays(
+            [
+                pa.array([5, None]).dictionary_encode(),
+                pa.array([1, None], pa.time64("ns")),
+                pa.array([10**15, None], FAR),
+            ],
+            names=["x", "x", "z"],
+            mask=pa.array([False, True]),
+        ),
         pa.array([[1.0], [2.0]], pa.list_(pa.float64(), 1)),
     ],
     ids=lambda column: str(column.type),

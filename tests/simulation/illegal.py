@@ -108,7 +108,10 @@ def _of_epoch(mine: Guard, last: Row, rows: MemoryRun) -> Iterator[Illegal]:
     for older in of_status(rows.checkpoints, "SUBSUMED"):
         checkpoint = one_checkpoint_state([older])
         if checkpoint is not None:
-            yield "falls back too late", (FellBack(**mine, checkpoint=checkpoint, reason="a probe"),)
+            yield (
+                "falls back too late",
+                (FellBack(**mine, checkpoint=checkpoint, reason="a probe", published=frozenset()),),
+            )
     yield "changes the operators too late", (DefinitionChanged(**mine, definition={"operators": {}}, changes=("all",)),)
     for head, counts in last["records"].items():
         yield "has too many subtasks", (_reports(mine, number, {head: {len(counts): 1}}),)

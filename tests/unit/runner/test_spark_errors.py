@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from pyspark.errors import PySparkException
 
-from iteration_lib.errors import ExecutionLostError, OperatorFailedError
+from iteration_lib.errors import ExecutionLostError, IterationError, OperatorFailedError, StateLocationError
 from iteration_lib.model.operator import Kind
+from iteration_lib.runner.remote_error import PassingError
 from iteration_lib.runner.spark_errors import spark_errors
 from tests.runner_cases import given_back, operator_of
 
@@ -42,6 +45,14 @@ def raised_for(said: str) -> Exception:
         (
             f"{LOST_TASK}: org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint",
             "lost the blocks",
+        ),
+        (
+            f"{TASK} (TID 7) ([2001:db8::1] executor 3): [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint",
+            "lost the blocks",
+        ),
+        (
+            f"{STAGE} Most recent failure reason: Stage failed, barrier.\nExecutorLostFailure (executor 1",
+            "lost executors",
         ),
         (f"{LOST_TASK}: FetchFailed(BlockManagerId(3, 10.0.0.7, 7337, None), shuffleId=0", "lost the shuffle files"),
         (
@@ -89,3 +100,25 @@ def test_cause_is_what_the_tasks_python_raised(worker: str) -> None:
     err = raised_for(f"An exception was thrown from the Python {worker}{traceback}")
 
     assert "failed in epoch 3: ValueError: no such row;" in str(err)
+
+
+def test_error_of_a_task_that_may_pass_is_one_that_may_pass_where_spark_has_cut_it() -> None:
+    told = f"{PYTHON}\n{PassingError.__module__}.PassingError: {PassingError(StateLocationError('s3://x', 'is away'))}"
+
+    for said in (told, told[: told.index("traceback") + 20] + "}"):
+        with pytest.raises(IterationError) as caught, spark_errors(operator_of(given_back, Kind.FRAME), 3):
+            raise PySparkException(said)
+
+        assert isinstance(caught.value, StateLocationError if said == told else ExecutionLostError)
+
+
+def ask_for_what_is_not_there() -> None:
+    try:
+        socket.create_connection(("127.0.0.1", 1), timeout=1)
+    except ConnectionError:
+        raise PySparkException("[UNRESOLVED_COLUMN] A column cannot be resolved") from None
+
+
+def test_error_of_pyspark_behind_a_lost_connection_of_the_users_is_the_operators() -> None:
+    with pytest.raises(OperatorFailedError), spark_errors(operator_of(given_back, Kind.FRAME), 3):
+        ask_for_what_is_not_there()
