@@ -43,10 +43,10 @@ class Continuation:
     `markers` is what the store says; `kept` what an attempt with this iteration begins with: what the open epoch had
     left is void where it was computed by, or from, what is another operator now, and operators that are gone lose what
     they finished for good. `unfit` are the operators whose edges in the open epoch are void, and why. `stateful` are
-    the operators whose state the checkpoint holds from which the run goes on. `kept_from_origin` are those,
-    gone or moved, whose outputs a branch has yet to take over; `pinned` are the data streams, also those that are gone,
-    that have read something. `misheard` are the listeners of the end that have heard of epochs,
-    when they were listeners of these.
+    the operators whose state the checkpoint holds from which the run goes on. `kept_from_origin` are those, gone or
+    moved, whose outputs a branch has yet to take over; `pinned` are the data streams, also those that are gone, that
+    have read something. `misheard` are the listeners of the end that have heard of epochs, when they were listeners of
+    these.
     """
 
     run: RunRecord

@@ -126,7 +126,7 @@ def _pinned(files: Sequence[PinnedFile], columns: tuple[str, ...] | None) -> Pin
 def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
     filesystem.invalidate_cache()
     if not filesystem.isdir(root):
-        if root.rpartition("/")[2].startswith(("_", ".")):
+        if _is_hidden(root.rpartition("/")[2]):
             raise InputError(
                 f"input {given} is a file that Spark takes for no data, by its name's first sign; rename it"
             )
@@ -134,7 +134,7 @@ def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
     found: list[str] = []
     for path in sorted(_local_files(root) if is_local(filesystem) else filesystem.find(root)):
         parts = path[len(root) :].strip("/").split("/")
-        if any(part.startswith(("_", ".")) for part in parts) or not parts[-1].endswith(".parquet"):
+        if any(map(_is_hidden, parts)) or not parts[-1].endswith(".parquet"):
             continue
         if any("=" in part for part in parts[:-1]):
             raise InputError(f"input {given} is partitioned by folders ({'/'.join(parts)}); name one of the folders")
@@ -146,6 +146,11 @@ def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
     if not found:
         raise InputError(f"input {given} is a folder without *.parquet files")
     return found
+
+
+def _is_hidden(name: str) -> bool:
+    """Tell whether Spark takes a file or a folder of this name for no data."""
+    return name.startswith(("_", "."))
 
 
 def _local_files(root: str) -> Iterator[str]:
@@ -164,7 +169,7 @@ def _local_files(root: str) -> Iterator[str]:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 if not entry.is_dir():
                     yield entry.path
-                elif not entry.name.startswith(("_", ".")):
+                elif not _is_hidden(entry.name):
                     (linked if entry.is_symlink() else folders).append(entry.path)
 
 

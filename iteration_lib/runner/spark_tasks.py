@@ -207,18 +207,21 @@ def as_spark_has_it(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _as_spark_has_it(name: str, column: pa.Array) -> pa.Array:
-    found = column.type
-    if pa.types.is_fixed_size_list(found):
-        flat = _as_spark_has_it(name, column.flatten())
-        return pa.ListArray.from_arrays(range(0, len(flat) + 1, found.list_size), flat)
-    if found in _NOT_IN_SPARK:
-        raise ColumnError(name, f"has the type {found}, which Spark has not; return it as {_NOT_IN_SPARK[found]}")
+    wanted = _type_in_spark(name, column.type)
     try:
-        if pa.types.is_timestamp(found):
-            return column.cast(pa.timestamp("us", found.tz))
-        return column.cast(pa.duration("us")) if pa.types.is_duration(found) else column
+        return column if column.type == wanted else column.cast(wanted)
     except pa.ArrowInvalid as err:
         raise ColumnError(name, f"holds times that microseconds, which Spark has, do not hold ({err})") from err
+
+
+def _type_in_spark(name: str, found: pa.DataType) -> pa.DataType:
+    if pa.types.is_fixed_size_list(found):
+        return pa.list_(_type_in_spark(name, found.value_type))
+    if found in _NOT_IN_SPARK:
+        raise ColumnError(name, f"has the type {found}, which Spark has not; return it as {_NOT_IN_SPARK[found]}")
+    if pa.types.is_timestamp(found):
+        return pa.timestamp("us", found.tz)
+    return pa.duration("us") if pa.types.is_duration(found) else found
 
 
 def load_rows(result: pa.Table) -> list[dict[str, Any]]:  # Any: what Arrow gives for a row
