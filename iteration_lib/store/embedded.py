@@ -122,7 +122,7 @@ class EmbeddedPostgres:
                 self._users.release()
                 self._started_by = None
                 raise EmbeddedStoreError(f"the embedded store in {self._folder} is in use; end its other users first")
-            self._leave()
+            self._leave(flush=False)
             self._layout.remove()
 
     def url(self, database: str) -> str:
@@ -236,16 +236,16 @@ class EmbeddedPostgres:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _leave(self) -> None:
+    def _leave(self, *, flush: bool = True) -> None:
         try:
             if self._users.is_held and self._users.try_exclusive():
-                self._shut_down()
+                self._shut_down(flush=flush)
         finally:
             self._users.release()
             self._started_by = None
 
-    def _shut_down(self) -> None:
-        if not postmaster.shut_down(self._layout.data, seconds=_STOP_SECONDS):
+    def _shut_down(self, *, flush: bool = True) -> None:
+        if not postmaster.shut_down(self._layout.data, seconds=_STOP_SECONDS, flush=flush):
             raise EmbeddedStoreError(
                 f"the server in {self._folder} did not stop within {_STOP_SECONDS} s; see {self.log}"
             )

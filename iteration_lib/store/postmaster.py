@@ -71,10 +71,11 @@ def is_gone(pid: int) -> bool:
     return state in {"Z", "X"}
 
 
-def shut_down(data: Path, *, seconds: float) -> bool:
+def shut_down(data: Path, *, seconds: float, flush: bool = True) -> bool:
     """End the server that serves the data folder by a fast shutdown; False when it did not end in time.
 
-    Clients are cut off, their open transactions rolled back, and everything committed is flushed.
+    Clients are cut off, their open transactions rolled back, and everything committed is flushed. Without `flush` it is
+    an immediate shutdown: for data that nobody wants any more.
     """
     pid = _noted_pid(data)
     if pid is None:
@@ -87,7 +88,7 @@ def shut_down(data: Path, *, seconds: float) -> bool:
         if not is_alive(pid, data):  # asked after the handle is held, so that no other process gets the signal
             return True
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(handle, signal.SIGINT)
+            signal.pidfd_send_signal(handle, signal.SIGINT if flush else signal.SIGQUIT)
         ended = select.poll()
         ended.register(handle, select.POLLIN)
         return bool(ended.poll(seconds * 1000))
