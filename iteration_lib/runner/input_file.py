@@ -1,9 +1,9 @@
 """Is a user's file still the one that was pinned?
 
-Its version is the time of its last change on a local disk, and elsewhere all that the store says of it. With the same
-size and version it is not looked into. With another version it is still the same if its content is: its SHA-256 on a
-local disk, unless the input was too large to be read for that, and its ETag where a store gives one. The footer of a
-Parquet file would not do: rows in another order may leave it as it is.
+Its version is the time of its last change on a local disk, and elsewhere all that the store says of it but when it was
+last read. With the same size and version it is not looked into. With another version it is still the same if its
+content is: its SHA-256 on a local disk, unless the input was too large to be read for that, and its ETag where a store
+gives one. The footer of a Parquet file would not do: rows in another order may leave it as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,6 +20,8 @@ from pathlib import Path
 from iteration_lib.errors import InputError, StateLocationError
 from iteration_lib.runner.seam import PinnedFile
 from iteration_lib.state.location import FileSystem, filesystem_of, is_no_file, only_os_errors
+
+_READ_AT = frozenset({"atime", "time", "accessTime"})  # of SFTP and SMB `time`, of HDFS over HTTP the last
 
 
 def open_input(path: str) -> tuple[FileSystem, str]:
@@ -59,7 +61,7 @@ def describe_file(filesystem: FileSystem, path: str, *, rows: int) -> PinnedFile
     return PinnedFile(
         path=filesystem.unstrip_protocol(path),
         size_bytes=int(info["size"]),
-        version=str(filesystem.ukey(path)),
+        version=_version(info),
         rows=rows,
         content=info.get("ETag"),
     )
@@ -112,6 +114,11 @@ def _changed(file: PinnedFile, change: str, *, way_out: str = "put the old file 
         f"input file {file.path} has changed {change} since the run started; {way_out}, or start another run with "
         "another run key"
     )
+
+
+def _version(info: Mapping[str, object]) -> str:
+    told = {name: what for name, what in info.items() if name not in _READ_AT}
+    return hashlib.sha256(str(told).encode()).hexdigest()
 
 
 @functools.lru_cache(maxsize=65536)

@@ -1,15 +1,16 @@
 """Which rows does a pinned data stream hold between two row numbers?
 
 Every bucket of a stream has the same schema, that of its first row, so that a bucket without rows still has columns of
-the right width. Row groups are decoded whole, and the last one is kept: buckets are read in order. A user's file is
-held against its pin whenever something was read of it: it may be replaced while a run goes on.
+the right width. Only files that hold some of the rows are opened. Row groups are decoded whole, and the last one is
+kept: buckets are read in order. A user's file is held against its pin whenever something was read of it: it may be
+replaced while a run goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,15 +34,6 @@ def file_with_rows(pinned: PinnedData) -> PinnedFile:
     return next((file for file in pinned.files if file.rows), pinned.files[0])
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """One row group: its rows in the stream, and where it lies."""
-
-    rows: range
-    file: int
-    index: int
-
-
 class RowReader:
     """Reads ranges of rows of one pinned data stream; for one thread."""
 
@@ -50,38 +42,55 @@ class RowReader:
         self._location = location
         self._pinned = pinned
         self._schema = schema
-        self._groups = tuple(self._list_groups())
-        self._decoded: tuple[_Group, pa.Table] | None = None
+        self._rows_of_files = tuple(_rows_of_files(pinned.files))
+        self._decoded: tuple[range, pa.Table] = (range(0), pa.table({}))
 
     def read(self, rows: range) -> pa.RecordBatch:
         """Return these rows as one batch. Raises InputError that names the file and the column."""
-        parts = [self._read_part(group, rows) for group in self._groups if _overlap(group.rows, rows)]
+        parts = [
+            self._normal(file, table)
+            for file, held in zip(self._pinned.files, self._rows_of_files, strict=True)
+            if (wanted := _overlap(held, rows))
+            for table in self._read_file(file, held.start, wanted)
+        ]
         if parts:
             return concat_batches(parts)
         if self._schema is None:
             raise InputError("a data stream without rows has no schema")
         return pa.RecordBatch.from_pylist([], schema=self._schema)
 
-    def _read_part(self, group: _Group, rows: range) -> pa.RecordBatch:
-        wanted = _overlap(group.rows, rows)
-        table = self._decode(group).slice(wanted.start - group.rows.start, len(wanted))
-        path = self._pinned.files[group.file].path
+    def _read_file(self, file: PinnedFile, first: int, wanted: range) -> list[pa.Table]:
+        """Return some rows of a file, of which `first` is the first row: a table per row group."""
+        if _overlap(self._decoded[0], wanted) == wanted:
+            return [self._decoded_rows(wanted)]
+        tables = []
+        with self._opened(file) as parquet:
+            for group, rows in _row_groups(parquet, first):
+                if part := _overlap(rows, wanted):
+                    if rows != self._decoded[0]:
+                        self._decoded = (rows, self._decode(parquet, group))
+                    tables.append(self._decoded_rows(part))
+        return tables
+
+    def _decode(self, parquet: pq.ParquetFile, group: int) -> pa.Table:
+        if self._pinned.columns is None:
+            return parquet.read_row_group(group)
+        columns = list(self._pinned.columns)
+        return parquet.read_row_group(group, columns=columns).select(columns)
+
+    def _decoded_rows(self, wanted: range) -> pa.Table:
+        rows, table = self._decoded
+        return table.slice(wanted.start - rows.start, len(wanted))
+
+    def _normal(self, file: PinnedFile, table: pa.Table) -> pa.RecordBatch:
         try:
             batch = normal_batch(table)
         except ColumnError as err:
-            raise InputError(f"input {path}: {err}") from err
+            raise InputError(f"input {file.path}: {err}") from err
         if self._schema is not None and not batch.schema.equals(self._schema, check_metadata=True):
             found, expected = describe_schema(batch.schema), describe_schema(self._schema)
-            raise InputError(f"input {path} holds ({found}) in some rows, but the first row is ({expected})")
+            raise InputError(f"input {file.path} holds ({found}) in some rows, but the first row is ({expected})")
         return batch
-
-    def _decode(self, group: _Group) -> pa.Table:
-        if self._decoded is None or self._decoded[0] != group:
-            columns = list(self._pinned.columns) if self._pinned.columns is not None else None
-            with self._opened(self._pinned.files[group.file]) as parquet:
-                table = parquet.read_row_group(group.index, columns=columns)
-            self._decoded = (group, table.select(columns) if columns is not None else table)
-        return self._decoded[1]
 
     @contextmanager
     def _opened(self, pinned: PinnedFile) -> Iterator[pq.ParquetFile]:
@@ -95,14 +104,19 @@ class RowReader:
             raise
         _check_user_file(pinned)
 
-    def _list_groups(self) -> Iterator[_Group]:
-        start = 0
-        for number, pinned in enumerate(self._pinned.files):
-            with self._opened(pinned) as parquet:
-                counts = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
-            for index, count in enumerate(counts):
-                yield _Group(rows=range(start, start + count), file=number, index=index)
-                start += count
+
+def _rows_of_files(files: Iterable[PinnedFile]) -> Iterator[range]:
+    start = 0
+    for file in files:
+        yield range(start, start + file.rows)
+        start += file.rows
+
+
+def _row_groups(parquet: pq.ParquetFile, start: int) -> Iterator[tuple[int, range]]:
+    for group in range(parquet.num_row_groups):
+        rows = range(start, start + parquet.metadata.row_group(group).num_rows)
+        yield group, rows
+        start = rows.stop
 
 
 def _check_user_file(pinned: PinnedFile) -> None:

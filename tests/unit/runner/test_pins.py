@@ -34,7 +34,9 @@ def pinned(path: str) -> PinnedData:
     [
         pytest.param(lambda: pin_parquet(parquet(ADDRESS)), f"input {ADDRESS} cannot be read", id="to be pinned"),
         pytest.param(lambda: check_pinned(HERE, pinned(ADDRESS)), f"input {ADDRESS} cannot be read", id="pinned"),
-        pytest.param(lambda: RowReader(HERE, pinned(ADDRESS)), f"input {ADDRESS} cannot be read", id="its rows"),
+        pytest.param(
+            lambda: RowReader(HERE, pinned(ADDRESS)).read(range(1)), f"input {ADDRESS} cannot be read", id="its rows"
+        ),
         pytest.param(
             lambda: check_pinned(StateLocation(LOCKED), pinned("a.parquet")),
             f"state file {ADDRESS} cannot be read",
@@ -54,7 +56,7 @@ def test_error_of_a_foreign_library_names_the_input_and_may_pass(act: Callable[[
     [
         pytest.param(lambda: pin_parquet(parquet("memory://a.parquet")), id="to be pinned"),
         pytest.param(lambda: check_pinned(HERE, pinned("memory://a.parquet")), id="pinned"),
-        pytest.param(lambda: RowReader(HERE, pinned("memory://a.parquet")), id="its rows"),
+        pytest.param(lambda: RowReader(HERE, pinned("memory://a.parquet")).read(range(1)), id="its rows"),
         pytest.param(lambda: check_pinned(HERE, pinned("a.parquet")), id="the run's own"),
     ],
 )
