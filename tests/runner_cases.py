@@ -565,6 +565,11 @@ def fails_in_the_driver(given: Any) -> Any:
     raise AttributeError("'NoneType' object has no attribute 'select'")
 
 
+def calls_what_java_has_not(given: Any) -> Any:
+    """Call a method of Java that is not there."""
+    return given._jdf.cube()
+
+
 def connects_to_nobody(given: Any) -> Any:
     """Lose a connection of its own."""
     with socket.socket() as nobody:

@@ -80,7 +80,8 @@ def is_of_spark(err: BaseException) -> bool:
 
 
 def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> Exception:
-    if not isinstance(err, PySparkException | Py4JJavaError) or _is_disconnected(err.__context__):
+    is_told = isinstance(err, PySparkException | Py4JJavaError) or _is_answered(err)
+    if not is_told or _is_disconnected(err.__context__):
         return ExecutionLostError("Spark's driver JVM is gone")
     text = str(err)
     passing = find_error(text)
@@ -93,6 +94,14 @@ def _translate(err: Exception, operator: Operator | None, epoch: int | None) -> 
     if operator is None:
         return ExecutionLostError(f"Spark failed ({_cause(text)})")
     return OperatorFailedError(operator_id=operator.operator_id, epoch=epoch, cause=_cause(text))
+
+
+def _is_answered(err: Exception) -> bool:
+    """Tell whether the JVM said itself that it cannot make a call, such as one of a method that is not there.
+
+    Where it does not know the object, it is another one than that which made it.
+    """
+    return isinstance(err, Py4JError) and ". Trace:\n" in str(err) and "Target Object ID does not exist" not in str(err)
 
 
 def _is_disconnected(context: BaseException | None) -> bool:

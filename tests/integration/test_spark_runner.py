@@ -271,6 +271,7 @@ def test_data_frame_is_pinned_once_and_read_by_every_kind(harness: Harness) -> N
         (cases.has_spark_say_it, "[INTERRUPTED] FetchFailed"),
         (cases.fails_in_the_driver, "AttributeError: 'NoneType' object has no attribute 'select'"),
         (cases.exits_in_the_driver, "SystemExit: no licence"),
+        (cases.calls_what_java_has_not, "Py4JException: Method cube([]) does not exist"),
         (cases.connects_to_nobody, "ConnectionRefusedError: [Errno 111]"),
         (cases.finds_a_torn_file, "EOFError: the file is torn"),
     ],

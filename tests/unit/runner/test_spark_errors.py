@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from iteration_lib.errors import ExecutionLostError, IterationError, OperatorFailedError, StateLocationError
@@ -110,6 +111,18 @@ def test_error_of_a_task_that_may_pass_is_one_that_may_pass_where_spark_has_cut_
             raise PySparkException(said)
 
         assert isinstance(caught.value, StateLocationError if said == told else ExecutionLostError)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "An error occurred while calling o7.cube",
+        "An error occurred while calling o7.cube. Trace:\npy4j.Py4JException: Target Object ID does not exist for this",
+    ],
+)
+def test_answer_of_no_jvm_or_of_another_one_is_a_loss(said: str) -> None:
+    with pytest.raises(ExecutionLostError, match="JVM is gone"), spark_errors(operator_of(given_back, Kind.FRAME), 3):
+        raise Py4JError(said)
 
 
 def ask_for_what_is_not_there() -> None:
