@@ -277,7 +277,7 @@ def _check_same(
 def _reads_as_said(store: StoreWithHistory, known: BranchRecord, origin: Origin, data: Literal["new", "kept"]) -> bool:
     """Tell whether the data streams that a branch began with read anew, or are all kept that could be.
 
-    None could be that its origin has had only since the checkpoint.
+    None could be that its origin has had only since the branch was made.
     """
     operators = store.list_operators(known.run_id)
     began_with = there_since(operators, fencing_token=0)
@@ -286,8 +286,9 @@ def _reads_as_said(store: StoreWithHistory, known: BranchRecord, origin: Origin,
     if data == "new":
         return not kept
     if known.origin_run_id is not None and known.origin_checkpoint_id is not None:
-        (checkpoint,) = store.list_checkpoints(known.origin_run_id, [known.origin_checkpoint_id])
-        streams &= there_since(store.list_operators(known.origin_run_id), checkpoint.fencing_token)
+        attempts = store.list_attempts(known.origin_run_id)
+        until = max((found.fencing_token for found in attempts if found.started_at <= known.branched_at), default=0)
+        streams &= there_since(store.list_operators(known.origin_run_id), until)
     return streams.intersection(origin.keeps) <= kept
 
 

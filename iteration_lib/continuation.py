@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from iteration_lib.driver.attempt import Guard
 from iteration_lib.driver.restore import read_origin_manifest
 from iteration_lib.driver.topology import topology_of
-from iteration_lib.errors import IllegalRestoreError, RunMismatchError
+from iteration_lib.errors import IllegalRestoreError, RunMismatchError, StateCorruptedError
 from iteration_lib.marker import (
     begun_with,
     kept_in_force,
@@ -178,7 +178,14 @@ def _kept_from_origin(
     finishing = sorted(known for known in others if _finishes(evolution, known))
     if not finishing:
         return ()
-    finished = finished_in_force(store, branch.origin_run_id, read_origin_manifest(branch))
+    try:
+        manifest = read_origin_manifest(branch)
+    except StateCorruptedError:
+        now = store.find_branch(branch.run_id)
+        if now is not None and now.holds_origin:
+            raise
+        return ()  # it has gone on, taken over what it keeps, and let its origin's checkpoint go
+    finished = finished_in_force(store, branch.origin_run_id, manifest)
     return tuple(known for known in finishing if known in finished)
 
 

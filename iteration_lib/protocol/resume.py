@@ -182,7 +182,7 @@ def _why_run(markers: Markers, vertex: Vertex) -> str:
     if not vertex.is_capturable:
         return "its output is never captured"
     if not markers.was_unaligned:
-        return f"epoch {markers.epoch} had not switched to unaligned, so it left no edges"
+        return f"the last attempt at epoch {markers.epoch} had not switched to unaligned, so it left no edge"
     return "it had not finished"
 
 

@@ -48,7 +48,7 @@ class LocalRunner:
         """Return a pinned data stream."""
         if not is_empty:
             check_pinned(self._location, pinned)
-        schema = schema_of_data(self._location, pinned)
+        schema = schema_of_data(self._location, pinned, is_read=not is_empty)
         shown = pinned.without_rows() if is_empty else pinned
         return LocalData(reader=RowReader(self._location, shown, schema), rows=shown.rows, count=self._max_buckets)
 

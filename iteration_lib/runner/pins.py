@@ -126,7 +126,7 @@ def _pinned(files: Sequence[PinnedFile], columns: tuple[str, ...] | None) -> Pin
 def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
     filesystem.invalidate_cache()
     if not filesystem.isdir(root):
-        if _is_hidden(root.rpartition("/")[2]):
+        if _is_hidden(root.rpartition("/")[2]) and filesystem.exists(root):
             raise InputError(
                 f"input {given} is a file that Spark takes for no data, by its name's first sign; rename it"
             )
@@ -150,7 +150,7 @@ def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
 
 def _is_hidden(name: str) -> bool:
     """Tell whether Spark takes a file or a folder of this name for no data."""
-    return name.startswith(("_", "."))
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _local_files(root: str) -> Iterator[str]:

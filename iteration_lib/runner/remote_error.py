@@ -27,7 +27,7 @@ class PassingError(Exception):
         super().__init__(dump_error(err))
 
 
-_PASSING = re.compile(rf"^{re.escape(f'{__name__}.{PassingError.__name__}')}: (\{{.*\}})", re.MULTILINE)
+_PASSING = re.compile(rf"^{re.escape(f'{__name__}.{PassingError.__name__}')}\b(?:: (\{{.*\}}))?", re.MULTILINE)
 
 
 def dump_error(err: errors.IterationError) -> str:
@@ -50,7 +50,7 @@ def find_error(text: str) -> errors.IterationError | None:
     if found is None:
         return None
     try:
-        return load_error(found[1])
+        return load_error(found[1] or "")
     except ValueError:  # Spark Connect may cut what it says
         return errors.ExecutionLostError("a task failed by something that may pass; Spark has cut what it was")
 

@@ -23,10 +23,13 @@ from iteration_lib.state.block import ColumnError, concat_batches, describe_sche
 from iteration_lib.state.location import StateLocation
 
 
-def schema_of_data(location: StateLocation, pinned: PinnedData) -> pa.Schema:
-    """Return the schema that every bucket of a pinned data stream has; raises InputError that names the column."""
-    first = RowReader(location, replace(pinned, files=(file_with_rows(pinned),))).read(range(1))
-    return first.schema
+def schema_of_data(location: StateLocation, pinned: PinnedData, *, is_read: bool = True) -> pa.Schema:
+    """Return the schema that every bucket of a pinned data stream has; raises InputError that names the column.
+
+    Where none of its rows are read any more, its files may have been replaced since.
+    """
+    first = RowReader(location, replace(pinned, files=(file_with_rows(pinned),)), is_held_to_pin=is_read)
+    return first.read(range(1)).schema
 
 
 def file_with_rows(pinned: PinnedData) -> PinnedFile:
@@ -37,11 +40,19 @@ def file_with_rows(pinned: PinnedData) -> PinnedFile:
 class RowReader:
     """Reads ranges of rows of one pinned data stream; for one thread."""
 
-    def __init__(self, location: StateLocation, pinned: PinnedData, schema: pa.Schema | None = None) -> None:
+    def __init__(
+        self,
+        location: StateLocation,
+        pinned: PinnedData,
+        schema: pa.Schema | None = None,
+        *,
+        is_held_to_pin: bool = True,
+    ) -> None:
         """Read nothing yet; with a schema, every range comes with that schema."""
         self._location = location
         self._pinned = pinned
         self._schema = schema
+        self._is_held_to_pin = is_held_to_pin
         self._rows_of_files = tuple(_rows_of_files(pinned.files))
         self._decoded: tuple[range, pa.Table] = (range(0), pa.table({}))
 
@@ -100,9 +111,13 @@ class RowReader:
             with reading(pinned.path), filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
                 yield parquet
         except Exception:  # another file cannot always be read as the pinned one could
-            _check_user_file(pinned)
+            self._check_user_file(pinned)
             raise
-        _check_user_file(pinned)
+        self._check_user_file(pinned)
+
+    def _check_user_file(self, pinned: PinnedFile) -> None:
+        if self._is_held_to_pin and not is_own(pinned.path):
+            check_unchanged(pinned)
 
 
 def _rows_of_files(files: Iterable[PinnedFile]) -> Iterator[range]:
@@ -117,11 +132,6 @@ def _row_groups(parquet: pq.ParquetFile, start: int) -> Iterator[tuple[int, rang
         rows = range(start, start + parquet.metadata.row_group(group).num_rows)
         yield group, rows
         start = rows.stop
-
-
-def _check_user_file(pinned: PinnedFile) -> None:
-    if not is_own(pinned.path):
-        check_unchanged(pinned)
 
 
 def _overlap(one: range, other: range) -> range:

@@ -98,7 +98,7 @@ class SparkRunner:
         shown = pinned.without_rows() if is_empty else pinned
 
         def read_schema() -> CachedData:
-            schema = schema_of_data(self._location, pinned)
+            schema = schema_of_data(self._location, pinned, is_read=not is_empty)
             return CachedData(
                 location=self._location, pinned=shown, schema=schema, count=self._max_buckets, scope=self._scope
             )

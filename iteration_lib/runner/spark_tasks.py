@@ -134,7 +134,7 @@ def _rows_or_error(run: Callable[[int], Iterator[dict[str, object]]], subtask: i
 def _error_row(subtask: int, err: IterationError) -> dict[str, object]:
     """Return the row that tells of an error; raises what may pass, so that Spark tries the task again."""
     if err.is_passing:
-        raise PassingError(err) from err
+        raise PassingError(err) from None  # it carries where that came from
     return {"subtask": subtask, "output": -1, "header": dump_error(err), "batches": b""}
 
 

@@ -397,6 +397,11 @@ def test_data_without_rows_needs_the_file_alone_that_tells_its_columns(make: Mak
 
     assert {"number": [], "vector": []} == harness.rows(empty)
     assert [] == harness.rows(harness.buckets(cases.places, points=empty))["number"]
+    table = pq.read_table(files / "b.parquet")
+    pq.write_table(pa.concat_tables([table, table]), files / "b.parquet")  # as whoever delivers new data every day
+    replaced = harness.runner.open_data(pinned, is_empty=True)
+    assert {"number": [], "vector": []} == harness.rows(replaced)
+    assert [] == harness.rows(harness.buckets(cases.places, points=replaced))["number"]
     (files / "b.parquet").unlink()
     with pytest.raises(InputError, match=r"b\.parquet is not there"):
         harness.rows(harness.runner.open_data(pinned, is_empty=True))

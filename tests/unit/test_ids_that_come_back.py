@@ -24,6 +24,7 @@ from iteration_lib.model.definition import load_iteration
 from iteration_lib.planning.plan import plan_run
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.event import RunDeleted
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RestoreMode, RunStatus
@@ -402,6 +403,55 @@ def test_branch_that_read_a_new_stream_before_its_origin_did_is_the_answer(bench
     assert made.run_id == again.run_id
 
 
+def test_branch_that_reads_a_stream_anew_which_it_could_have_kept_is_not_one_that_keeps_its_data(
+    bench: InMemory,
+) -> None:
+    """Its origin had the stream when the branch was made, though not yet at the checkpoint."""
+    with_price = LONG.replace("max_epochs: int = 5", "max_epochs: int = 5\n    price: float = 10.0")
+    prices = PRICES.format(price=0).replace("def prices():", "def prices(params):").replace("[0]", "[params.price]")
+    bench.write_iteration(with_price)
+    bench.open()
+    bench.drive(until_epoch=2)
+    bench.write_iteration(with_price + prices)
+    bench.drive(until_epoch=3)
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    asked = dataclasses.replace(AGAIN, checkpoint="planned@1", params={"price": 99.0})
+    branch_run(bench.store, settings, asked)
+
+    with pytest.raises(RunMismatchError) as caught:
+        branch_run(bench.store, settings, dataclasses.replace(asked, data="kept"))
+
+    assert ("it keeps made, points, scaled of its origin",) == caught.value.differences
+
+
+def test_branch_that_goes_on_while_it_is_planned_needs_its_origins_checkpoint_no_more(bench: InMemory) -> None:
+    source = LONG + LEGEND
+    moved = source.replace("def legend(points):", "def legend(made):").replace('len(points["x"])', 'len(made["x"])')
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    bench.write_iteration(source)
+    bench.open()
+    bench.drive(until_epoch=2, alignment_timeout_seconds=None)
+    made = branch_run(bench.store, settings, AGAIN)
+    bench.drive(until_epoch=3, alignment_timeout_seconds=None)
+
+    def go_on() -> None:
+        bench.write_iteration(source)
+        drive_branch(bench, settings, run_key=made.run_key, until_epoch=3)
+        Coordinator(bench.store).discard(bench.run.run_id, CheckpointPolicy(retain_last=1))
+        for old in bench.store.list_checkpoints(bench.run.run_id)[:-1]:
+            (bench.state / str(old.manifest_path)).unlink()
+        bench.write_iteration(moved)
+
+    bench.write_iteration(moved)
+    store = cast("StoreWithHistory", Overtaken(bench.store, "find_branch", go_on, answers=2))
+
+    planned = plan_run(store, made)
+
+    branch = bench.store.find_branch(made.run_id)
+    assert (False, ()) == (branch is None or branch.holds_origin, planned.refusals)
+    assert plan_run(bench.store, find_run(bench.store, made.run_key)) == planned
+
+
 @pytest.mark.parametrize("how", ["moved", "gone"])
 def test_branch_goes_on_with_another_operator_of_an_id_that_its_origin_had_not_finished(
     bench: InMemory, how: str
@@ -500,13 +550,19 @@ def branched_by_an_older_version(bench: InMemory, made: RunRecord, *, run_key: s
 
 
 def drive_branch(
-    bench: InMemory, settings: Settings, *, run_key: str = "again", allow_dropped_state: bool = False
+    bench: InMemory,
+    settings: Settings,
+    *,
+    run_key: str = "again",
+    allow_dropped_state: bool = False,
+    until_epoch: int | None = None,
 ) -> RunRecord:
     drive = Drive(
         holder=this_holder(),
         open_runner=Engine(kind=EngineKind.LOCAL).open_runner,
         parallelism=2,
         allow_dropped_state=allow_dropped_state,
+        until_epoch=until_epoch,
     )
     return drive_run(bench.store, settings, find_run(bench.store, run_key), drive)
 

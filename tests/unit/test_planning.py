@@ -173,7 +173,7 @@ def test_run_without_edges_runs_its_open_epoch_again(bench: InMemory) -> None:
     assert planned.resume is not None
     step = planned.resume.step("sums")
     assert step is not None
-    assert "epoch 1 had not switched to unaligned, so it left no edges" == step.reason
+    assert "the last attempt at epoch 1 had not switched to unaligned, so it left no edge" == step.reason
 
 
 def test_plan_changes_nothing_and_takes_nothing(bench: InMemory) -> None:
@@ -477,7 +477,7 @@ def test_why_an_operator_runs_is_said_by_the_last_attempt_at_the_epoch(bench: In
 
     planned = plan(bench)
 
-    assert "epoch 1 had not switched to unaligned, so it left no edges" == reason(planned, "sums")
+    assert "the last attempt at epoch 1 had not switched to unaligned, so it left no edge" == reason(planned, "sums")
 
 
 def test_operator_that_comes_before_what_the_epoch_had_left_voids_it(bench: InMemory) -> None:

@@ -90,7 +90,7 @@ def test_bucket_of_a_narrow_input_is_enough_to_begin_and_one_of_a_wide_input_tha
 def test_epoch_that_had_not_switched_runs_as_a_whole() -> None:
     plan = plan_resume(KMEANS, Markers(epoch=3, finished=FOR_GOOD, was_unaligned=False))
 
-    assert "epoch 3 had not switched to unaligned, so it left no edges" == reasons(plan)["sums"]
+    assert "the last attempt at epoch 3 had not switched to unaligned, so it left no edge" == reasons(plan)["sums"]
     assert (Trigger(operator_id="sums", buckets=WHOLE),) == plan.frontier
 
 

@@ -72,6 +72,15 @@ def test_choice_of_no_columns_is_refused() -> None:
         parquet("a.parquet", columns=[])
 
 
+def test_folder_that_spark_takes_for_a_partition_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "_day=1").mkdir()
+    for name in ("a.parquet", "_day=1/b.parquet"):
+        pq.write_table(pa.table({"x": [1.0]}), tmp_path / name)
+
+    with pytest.raises(InputError, match="is partitioned by folders"):
+        pin_parquet(parquet(str(tmp_path)))
+
+
 @pytest.mark.parametrize("name", ["_a.parquet", ".a.parquet"])
 def test_file_whose_name_hides_it_from_spark_is_refused(tmp_path: Path, name: str) -> None:
     """Spark reads no rows from one, and does not say so."""
@@ -79,6 +88,11 @@ def test_file_whose_name_hides_it_from_spark_is_refused(tmp_path: Path, name: st
 
     with pytest.raises(InputError, match=f"{name} is a file that Spark takes for no data"):
         pin_parquet(parquet(str(tmp_path / name)))
+
+
+def test_path_that_is_not_there_is_missing_whatever_its_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="_staging is not there; check the path"):
+        pin_parquet(parquet(str(tmp_path / "_staging")))
 
 
 def test_input_of_a_store_that_cannot_be_opened_is_named_with_the_reason() -> None:
