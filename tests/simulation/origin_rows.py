@@ -6,7 +6,8 @@ What it has removed, and added again, is its own; and what its origin has lost s
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.change import Checks, Violate
@@ -21,7 +22,7 @@ class OriginOracle(Checks):
     def __init__(self, run: SimulatedRun, violate: Violate) -> None:
         super().__init__(violate)
         self._run = run
-        self._finished = _finished(run)
+        self._finished = finished_by_origin(run)
         self.kept = self._may_be_kept()
 
     def check(self, before: MemoryRun, after: MemoryRun) -> None:
@@ -52,9 +53,9 @@ class OriginOracle(Checks):
         return self._run.world.file is None or self._run.lineage.born.get(name) == 0
 
 
-def _finished(run: SimulatedRun) -> frozenset[str]:
-    """Return what had finished for good in the checkpoint that a branch starts from."""
+def finished_by_origin(run: SimulatedRun) -> Mapping[str, Any]:  # Any: JSON
+    """Return what had finished for good in the checkpoint that a branch starts from, with what each left."""
     if run.rows.branch is None or run.origin is None:
-        return frozenset()
+        return {}
     manifest = run.origin.disk.whole(run.rows.branch["manifest_path"])
-    return frozenset(json.loads(manifest)["finished"]) if manifest is not None else frozenset()
+    return cast("Mapping[str, Any]", json.loads(manifest)["finished"]) if manifest is not None else {}
