@@ -39,6 +39,7 @@ _POLL_SECONDS = 0.5  # how soon an abort from another process is noticed
 _SETTLE_SECONDS = 2.0  # what an attempt has in any case; within the grace that Airflow gives a task that it ends
 _LAST_WORD_SECONDS = 1.0  # of a grace period, for the attempt to end in order
 _ENDS_THE_ATTEMPT = (SupersededError, OutcomeUnknownError, ProtocolViolationError)
+_TOOK_TOO_LONG = "its checkpoint took too long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +167,10 @@ class Uploads:
             raise self._failed(state, self._failure, otherwise="too many of its checkpoints failed")
 
     def error_of(self, state: RunState, checkpoint_id: int) -> IterationError:
-        """Return why the checkpoint was not completed that an attempt cannot end without."""
+        """Return why the checkpoint was not completed that an attempt cannot end without, as its row has it."""
         (known,) = self._context.store.list_checkpoints(state.run_id, [checkpoint_id])
+        if known.failure is CheckpointFailure.EXPIRED:
+            return self._failed(state, None, otherwise=_TOOK_TOO_LONG)
         is_declined = known.failure is not CheckpointFailure.ABORTED_BY_USER and checkpoint_id == self._failed_id
         return self._failed(
             state, self._failure if is_declined else None, otherwise=f"its checkpoint was {known.reason}"
@@ -220,7 +223,7 @@ class Uploads:
             _logger.warning("event=not_expired checkpoint_id=%s error=%s", snapshot.checkpoint_id, err)
 
     def _note_failure(self, snapshot: Snapshot, err: Exception) -> None:
-        if snapshot.checkpoint_id >= self._failed_id:
+        if snapshot.checkpoint_id > self._failed_id:  # of two ends of one checkpoint the first counts
             self._failed_id, self._failure = snapshot.checkpoint_id, err
 
     def _since(self, upload: _Upload) -> float:
@@ -230,7 +233,7 @@ class Uploads:
         return self._context.clock.monotonic_seconds() - started_seconds >= self._context.policy.timeout_seconds
 
     def _expiry(self, snapshot: Snapshot) -> CheckpointDeclined:
-        late = CheckpointFailedError(self._attempt.run_id, snapshot.epoch, "its checkpoint took too long")
+        late = CheckpointFailedError(self._attempt.run_id, snapshot.epoch, _TOOK_TOO_LONG)
         self._note_failure(snapshot, late)
         return CheckpointDeclined(
             **self._attempt.guard,

@@ -301,6 +301,25 @@ def test_failure_of_the_final_checkpoint_is_never_tolerable(here: Here) -> None:
     assert (2, "FINAL", "ABORTED", "DECLINED") == ends_of_checkpoints(here)[-1]
 
 
+def test_checkpoint_that_expires_and_then_cannot_be_written_has_expired(here: Here) -> None:
+    """Of two ends the first one is stored, and it is the one that is told."""
+    jobs: list[Job] = []
+
+    def expire_and_fail() -> None:
+        here.clock.seconds += 5.0
+        wait_until(lambda: ends_of_checkpoints(here)[-1][3] == "EXPIRED", "the checkpoint to expire")
+        put_in_the_way(here, 2)()
+
+    script = {f"checkpoint-{EPOCHS}": expire_and_fail, "waiting": lambda: wait(jobs, timeout=DEADLINE_SECONDS)}
+
+    error = here.drive_and_fail(script=script, jobs=jobs, timeout_seconds=5.0)
+
+    assert (2, "FINAL", "ABORTED", "EXPIRED") == ends_of_checkpoints(here)[-1]
+    assert isinstance(error, CheckpointFailedError)
+    assert "took too long" in str(error)
+    assert str(error) == here.found.failure
+
+
 def test_failure_of_a_checkpoint_that_a_person_asked_for_is_never_tolerable(here: Here, elsewhere: Coordinator) -> None:
     script = {"epoch_written@0": ask(here, elsewhere), "epoch_aligned@0": put_in_the_way(here, 0)}
 
