@@ -53,7 +53,7 @@ class RowReader:
         self._pinned = pinned
         self._schema = schema
         self._is_held_to_pin = is_held_to_pin
-        self._rows_of_files = tuple(_rows_of_files(pinned.files))
+        self._rows_of_files = tuple(_consecutive(file.rows for file in pinned.files))
         self._decoded: tuple[range, pa.Table] = (range(0), pa.table({}))
 
     def read(self, rows: range) -> pa.RecordBatch:
@@ -76,7 +76,8 @@ class RowReader:
             return [self._decoded_rows(wanted)]
         tables = []
         with self._opened(file) as parquet:
-            for group, rows in _row_groups(parquet, first):
+            counts = (parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups))
+            for group, rows in enumerate(_consecutive(counts, first)):
                 if part := _overlap(rows, wanted):
                     if rows != self._decoded[0]:
                         self._decoded = (rows, self._decode(parquet, group))
@@ -120,18 +121,11 @@ class RowReader:
             check_unchanged(pinned)
 
 
-def _rows_of_files(files: Iterable[PinnedFile]) -> Iterator[range]:
-    start = 0
-    for file in files:
-        yield range(start, start + file.rows)
-        start += file.rows
-
-
-def _row_groups(parquet: pq.ParquetFile, start: int) -> Iterator[tuple[int, range]]:
-    for group in range(parquet.num_row_groups):
-        rows = range(start, start + parquet.metadata.row_group(group).num_rows)
-        yield group, rows
-        start = rows.stop
+def _consecutive(counts: Iterable[int], first: int = 0) -> Iterator[range]:
+    """Yield the row numbers of parts of so many rows, of which the first begins with row `first`."""
+    for count in counts:
+        yield range(first, first + count)
+        first += count
 
 
 def _overlap(one: range, other: range) -> range:

@@ -77,7 +77,8 @@ class EvolutionOracle(Checks):
         )
         for operator_id in why:
             self._counters[f"version refused: {_why(operator_id, old.get(operator_id), new.get(operator_id))}"] += 1
-        lost = self._run.origin.lineage.dropped if self._run.origin is not None else set()  # meanwhile, or before
+        dropped = self._run.origin.lineage.dropped if self._run.origin is not None else set()
+        lost = dropped & self._run.lineage.kept_from_origin(rows)  # perhaps since the attempt looked
         is_right = bool(told) and why <= told <= why | lost
         self._require(is_right, "evolution", "it was refused for {}, not {}", error.differences, why)
 
