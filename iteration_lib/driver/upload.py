@@ -32,6 +32,7 @@ from iteration_lib.protocol import RunState
 from iteration_lib.protocol.alignment import has_failed
 from iteration_lib.protocol.event import CheckpointDeclined
 from iteration_lib.protocol.status import CheckpointFailure
+from iteration_lib.store.record import CheckpointRecord
 
 _logger = logging.getLogger(__name__)
 
@@ -61,8 +62,7 @@ class Uploads:
         self._attempt = context.attempt
         self._uploads: list[_Upload] = []
         self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
-        self._failed_id = 0  # the newest checkpoint that was declined here
-        self._failure: Exception | None = None  # why
+        self._declined: tuple[int, Exception] | None = None  # the newest checkpoint that was not written here, and why
         self._error: BaseException | None = None  # the first that left a checkpoint pending
 
     @contextmanager
@@ -164,25 +164,33 @@ class Uploads:
         ]
         self._forget(given_up)
         if has_failed(state):
-            raise self._failed(state, self._failure, otherwise="too many of its checkpoints failed")
+            ended = self._context.store.list_checkpoints(state.run_id)
+            raise self._error_of(
+                [known for known in ended if known.failure is not None and known.failure.is_counted][-1]
+            )
 
-    def error_of(self, state: RunState, checkpoint_id: int) -> IterationError:
-        """Return why the checkpoint was not completed that an attempt cannot end without, as its row has it."""
-        (known,) = self._context.store.list_checkpoints(state.run_id, [checkpoint_id])
+    def error_of(self, checkpoint_id: int) -> IterationError:
+        """Return why the checkpoint was not completed that an attempt cannot end without."""
+        (known,) = self._context.store.list_checkpoints(self._attempt.run_id, [checkpoint_id])
+        return self._error_of(known)
+
+    def _error_of(self, known: CheckpointRecord) -> IterationError:
+        """Return what ended a checkpoint as its row has it: it may have expired, and then not been written either."""
         if known.failure is CheckpointFailure.EXPIRED:
-            return self._failed(state, None, otherwise=_TOOK_TOO_LONG)
-        is_declined = known.failure is not CheckpointFailure.ABORTED_BY_USER and checkpoint_id == self._failed_id
-        return self._failed(
-            state, self._failure if is_declined else None, otherwise=f"its checkpoint was {known.reason}"
-        )
-
-    def _failed(self, state: RunState, failure: Exception | None, *, otherwise: str) -> IterationError:
-        if isinstance(failure, IterationError):
-            return failure
-        reason = say(failure) if failure is not None else otherwise
-        error = CheckpointFailedError(state.run_id, state.last_durable_epoch + 1, reason)
-        error.__cause__ = failure
+            return self._failed(known.epoch, _TOOK_TOO_LONG)
+        if known.failure is not CheckpointFailure.DECLINED:
+            return self._failed(known.epoch, f"its checkpoint was {known.reason}")
+        checkpoint_id, err = self._declined or (None, None)
+        if checkpoint_id != known.checkpoint_id or err is None:
+            return self._failed(known.epoch, str(known.reason))
+        if isinstance(err, IterationError):
+            return err
+        error = self._failed(known.epoch, say(err))
+        error.__cause__ = err
         return error
+
+    def _failed(self, epoch: int, reason: str) -> CheckpointFailedError:
+        return CheckpointFailedError(self._attempt.run_id, epoch, reason)
 
     def _raise_errors(self) -> None:
         ended = [upload for upload in self._uploads if upload.job.done()]
@@ -222,10 +230,6 @@ class Uploads:
         except IterationError as err:  # the driver declines it, or hears of it, at its own next step
             _logger.warning("event=not_expired checkpoint_id=%s error=%s", snapshot.checkpoint_id, err)
 
-    def _note_failure(self, snapshot: Snapshot, err: Exception) -> None:
-        if snapshot.checkpoint_id > self._failed_id:  # of two ends of one checkpoint the first counts
-            self._failed_id, self._failure = snapshot.checkpoint_id, err
-
     def _since(self, upload: _Upload) -> float:
         return self._committing.get(upload.snapshot.checkpoint_id, upload.started_seconds)
 
@@ -233,8 +237,6 @@ class Uploads:
         return self._context.clock.monotonic_seconds() - started_seconds >= self._context.policy.timeout_seconds
 
     def _expiry(self, snapshot: Snapshot) -> CheckpointDeclined:
-        late = CheckpointFailedError(self._attempt.run_id, snapshot.epoch, _TOOK_TOO_LONG)
-        self._note_failure(snapshot, late)
         return CheckpointDeclined(
             **self._attempt.guard,
             checkpoint_id=snapshot.checkpoint_id,
@@ -265,7 +267,8 @@ class Uploads:
         return state
 
     def _decline(self, snapshot: Snapshot, err: Exception) -> RunState:
-        self._note_failure(snapshot, err)
+        if self._declined is None or snapshot.checkpoint_id > self._declined[0]:
+            self._declined = snapshot.checkpoint_id, err
         reason = printable(str(err) if isinstance(err, IterationError) else say(err))
         _logger.warning(
             "event=checkpoint_declined run_id=%s checkpoint_id=%s error=%s",

@@ -24,6 +24,7 @@ from iteration_lib.errors import (
     OperatorFailedError,
     OutcomeUnknownError,
     StateLocationError,
+    StoreUnavailableError,
     SupersededError,
 )
 from iteration_lib.protocol import Event, RunState
@@ -320,6 +321,34 @@ def test_checkpoint_that_expires_and_then_cannot_be_written_has_expired(here: He
     assert str(error) == here.found.failure
 
 
+@pytest.mark.parametrize("every_epochs", [1, EPOCHS], ids=["periodic", "final"])
+def test_write_that_fails_when_the_expiry_could_not_be_stored_is_what_is_told(
+    store: PostgresStore, tmp_path: Path, every_epochs: int
+) -> None:
+    here, jobs, is_refused = Here.begin(store, tmp_path, steered, epochs=EPOCHS), list[Job](), threading.Event()
+
+    class Away(MortalCoordinator):
+        def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
+            if threading.current_thread().name == TIMER and not is_refused.is_set():
+                is_refused.set()
+                raise StoreUnavailableError("postgresql://here", "it is away for a moment")
+            return super().apply(run_id, *events, publish=publish)
+
+    def expire_and_fail() -> None:
+        here.clock.seconds += 5.0
+        assert is_refused.wait(DEADLINE_SECONDS)
+        put_in_the_way(here, 0 if every_epochs == 1 else EPOCHS - 1)()
+
+    script = {"checkpoint-1": expire_and_fail, "waiting": lambda: wait(jobs, timeout=DEADLINE_SECONDS)}
+
+    error = here.drive_and_fail(
+        script=script, jobs=jobs, timeout_seconds=5.0, every_epochs=every_epochs, coordinator_class=Away
+    )
+
+    assert "DECLINED" == ends_of_checkpoints(here)[-1][3]
+    assert (here.checkpoints[-1].reason, StateLocationError) == (str(error), type(error))
+
+
 def test_failure_of_a_checkpoint_that_a_person_asked_for_is_never_tolerable(here: Here, elsewhere: Coordinator) -> None:
     script = {"epoch_written@0": ask(here, elsewhere), "epoch_aligned@0": put_in_the_way(here, 0)}
 
@@ -519,7 +548,7 @@ def test_failure_that_comes_while_another_checkpoint_releases_the_epoch_ends_the
         error = driving.exception(DEADLINE_SECONDS)
 
     assert isinstance(error, CheckpointFailedError), error
-    assert "too many of its checkpoints failed" in str(error), (
+    assert "epoch 1 could not be made durable (it cannot be written)" in str(error), (
         "it ends because it has failed, and not for want of a checkpoint"
     )
     assert "3" not in longer.epochs_that_ran
