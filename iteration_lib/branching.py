@@ -277,7 +277,8 @@ def _check_same(
 def _reads_as_said(store: StoreWithHistory, known: BranchRecord, origin: Origin, data: Literal["new", "kept"]) -> bool:
     """Tell whether the data streams that a branch began with read anew, or are all kept that could be.
 
-    None could be that its origin has had only since the branch was made.
+    None could be that its origin has had only since the branch was made. Where that is not certain, it is taken for one
+    that could not: who asks again for the same branch has to get it.
     """
     operators = store.list_operators(known.run_id)
     began_with = there_since(operators, fencing_token=0)
@@ -286,10 +287,22 @@ def _reads_as_said(store: StoreWithHistory, known: BranchRecord, origin: Origin,
     if data == "new":
         return not kept
     if known.origin_run_id is not None and known.origin_checkpoint_id is not None:
-        attempts = store.list_attempts(known.origin_run_id)
-        until = max((found.fencing_token for found in attempts if found.started_at <= known.branched_at), default=0)
-        streams &= there_since(store.list_operators(known.origin_run_id), until)
+        streams &= there_since(
+            store.list_operators(known.origin_run_id), _driven_until(store, known.origin_run_id, known)
+        )
     return streams.intersection(origin.keeps) <= kept
+
+
+def _driven_until(store: StoreWithHistory, origin_run_id: RunId, branch: BranchRecord) -> int:
+    """Return the last attempt at its origin that had settled the operators when a branch was made.
+
+    An attempt has them when it opens an epoch; until then it may be waiting for Spark.
+    """
+    at = branch.branched_at
+    epochs, attempts = store.list_epochs(origin_run_id, branch.epoch), store.list_attempts(origin_run_id)
+    opened = [found.fencing_token for found in epochs if found.opened_at <= at]
+    ended = [found.fencing_token for found in attempts if found.ended_at is not None and found.ended_at <= at]
+    return max((*opened, *ended), default=0)
 
 
 def _find_source(store: StoreWithHistory, request: BranchRequest) -> _Source:

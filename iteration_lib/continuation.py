@@ -136,6 +136,14 @@ def _read(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool) -
     markers = markers_of(run, operators, parts, epochs)
     evolution = evolution_of(run.definition, graph)
     branch = store.find_branch(run.run_id)
+    try:
+        kept_from_origin = _kept_from_origin(store, evolution, operators, branch)
+    except StateCorruptedError:
+        now = store.find_branch(run.run_id)
+        if now is not None and now.holds_origin:
+            raise
+        # it has gone on, taken over what it keeps, and let its origin's checkpoint go
+        return _read(store, store.find_run(run.run_id) or run, graph, ignore_edges=ignore_edges)
     return Continuation(
         run=run,
         graph=graph,
@@ -143,7 +151,7 @@ def _read(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool) -
         markers=markers,
         unfit=_unfit(run, evolution, graph, parts_in_force(run, operators, parts)),
         stateful=_stateful(store, run, operators, branch).intersection(evolution.before.stateful),
-        kept_from_origin=_kept_from_origin(store, evolution, operators, branch),
+        kept_from_origin=kept_from_origin,
         pinned=tuple(pin.name for pin in store.list_pins(run.run_id)),
         misheard=_misheard(store, run, graph),
     )
@@ -178,14 +186,7 @@ def _kept_from_origin(
     finishing = sorted(known for known in others if _finishes(evolution, known))
     if not finishing:
         return ()
-    try:
-        manifest = read_origin_manifest(branch)
-    except StateCorruptedError:
-        now = store.find_branch(branch.run_id)
-        if now is not None and now.holds_origin:
-            raise
-        return ()  # it has gone on, taken over what it keeps, and let its origin's checkpoint go
-    finished = finished_in_force(store, branch.origin_run_id, manifest)
+    finished = finished_in_force(store, branch.origin_run_id, read_origin_manifest(branch))
     return tuple(known for known in finishing if known in finished)
 
 

@@ -6,7 +6,8 @@ import dataclasses
 import shutil
 import sys
 import uuid
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import cast
 
@@ -28,6 +29,7 @@ from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RestoreMode, RunStatus
+from iteration_lib.runner.seam import Runner
 from iteration_lib.savepoint import checkpoint_of, write_savepoint
 from iteration_lib.saving import save_run
 from iteration_lib.state.location import StateLocation
@@ -403,6 +405,29 @@ def test_branch_that_read_a_new_stream_before_its_origin_did_is_the_answer(bench
     assert made.run_id == again.run_id
 
 
+def test_branch_that_was_made_while_its_origin_waited_for_spark_is_the_answer(bench: InMemory) -> None:
+    """The attempt that gives its origin the stream had begun, and the operators were still the old ones."""
+    bench.write_iteration(LONG)
+    bench.open()
+    bench.drive(until_epoch=2)
+    bench.write_iteration(LONG + PRICES.format(price=10.0))
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    kept = dataclasses.replace(AGAIN, data="kept")
+    made = []
+
+    @contextmanager
+    def open_slowly(location: StateLocation, run: RunRecord, scratch: str) -> Iterator[Runner]:
+        made.append(branch_run(bench.store, settings, kept))
+        with Engine(kind=EngineKind.LOCAL).open_runner(location, run, scratch) as runner:
+            yield runner
+
+    bench.drive(until_epoch=3, open_runner=open_slowly)
+
+    again = branch_run(bench.store, settings, kept)
+
+    assert [again.run_id] == [branch.run_id for branch in made]
+
+
 def test_branch_that_reads_a_stream_anew_which_it_could_have_kept_is_not_one_that_keeps_its_data(
     bench: InMemory,
 ) -> None:
@@ -437,9 +462,7 @@ def test_branch_that_goes_on_while_it_is_planned_needs_its_origins_checkpoint_no
     def go_on() -> None:
         bench.write_iteration(source)
         drive_branch(bench, settings, run_key=made.run_key, until_epoch=3)
-        Coordinator(bench.store).discard(bench.run.run_id, CheckpointPolicy(retain_last=1))
-        for old in bench.store.list_checkpoints(bench.run.run_id)[:-1]:
-            (bench.state / str(old.manifest_path)).unlink()
+        let_older_checkpoints_go(bench)
         bench.write_iteration(moved)
 
     bench.write_iteration(moved)
@@ -450,6 +473,42 @@ def test_branch_that_goes_on_while_it_is_planned_needs_its_origins_checkpoint_no
     branch = bench.store.find_branch(made.run_id)
     assert (False, ()) == (branch is None or branch.holds_origin, planned.refusals)
     assert plan_run(bench.store, find_run(bench.store, made.run_key)) == planned
+
+
+def test_operator_that_a_branch_takes_over_while_it_is_read_stands_in_the_way_all_the_same(bench: InMemory) -> None:
+    source = LONG + EXTRA.format(factor=10.0)
+    moved = source.replace("def extra(points):", "def extra(made):").replace('points["x"] * 10.0', 'made["y"] * 10.0')
+    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
+    bench.write_iteration(source)
+    bench.open()
+    bench.drive(until_epoch=2, alignment_timeout_seconds=None)
+    made = branch_run(bench.store, settings, AGAIN)
+    bench.drive(until_epoch=3, alignment_timeout_seconds=None)
+    bench.write_iteration(moved)
+    graph = load_iteration(made.reference).graph()
+    before = read_continuation(bench.store, made, graph).refusals(allow_dropped_state=False)
+
+    def go_on() -> None:
+        bench.write_iteration(source)
+        drive_branch(bench, settings, run_key=made.run_key, until_epoch=3)
+        let_older_checkpoints_go(bench)
+
+    store = cast("StoreWithHistory", Overtaken(bench.store, "find_branch", go_on))
+
+    meanwhile = read_continuation(store, made, graph).refusals(allow_dropped_state=False)
+
+    branch = bench.store.find_branch(made.run_id)
+    assert branch is not None
+    assert not branch.holds_origin
+    assert any("'extra' finished for good" in refusal for refusal in before), before
+    assert before == meanwhile
+
+
+def let_older_checkpoints_go(bench: InMemory) -> None:
+    """Discard what came before a run's newest checkpoint, and remove its files."""
+    Coordinator(bench.store).discard(bench.run.run_id, CheckpointPolicy(retain_last=1))
+    for old in bench.store.list_checkpoints(bench.run.run_id)[:-1]:
+        (bench.state / str(old.manifest_path)).unlink()
 
 
 @pytest.mark.parametrize("how", ["moved", "gone"])
