@@ -40,7 +40,7 @@ class Loop:
             pinned = self._runner.pin(operator, self._params, folder=f"pins/{operator.name}")
             self._bounded[operator.name] = self._runner.open_data(pinned)
             if not operator.replays:
-                self._empty[operator.name] = self._runner.open_data(pinned, is_empty=True)
+                self._empty[operator.name] = self._runner.without_rows(self._bounded[operator.name])
         for operator in (operator for operator in self._graph.operators if operator.finishes):
             self._bounded[operator.name] = self._materialise(self._compute(operator, None, self._bounded), "finished")
         variables = {

@@ -83,7 +83,7 @@ class Streams:
         if operator.role is not Role.DATA or operator.replays or epoch <= 0:
             return self._kept[name]
         if name not in self._empty:
-            self._empty[name] = self._context.runner.open_data(self._pins[operator.operator_id], is_empty=True)
+            self._empty[name] = self._context.runner.without_rows(self._kept[name])
         return self._empty[name]
 
     def _open(self, operator: Operator) -> Stream:

@@ -44,13 +44,17 @@ class LocalRunner:
             source = operator.function(**dict.fromkeys(operator.injected, params))
         return pin_source(source, operator=operator, location=self._location, folder=folder)
 
-    def open_data(self, pinned: PinnedData, *, is_empty: bool = False) -> Stream:
+    def open_data(self, pinned: PinnedData) -> Stream:
         """Return a pinned data stream."""
-        if not is_empty:
-            check_pinned(self._location, pinned)
-        schema = schema_of_data(self._location, pinned, is_read=not is_empty)
-        shown = pinned.without_rows() if is_empty else pinned
-        return LocalData(reader=RowReader(self._location, shown, schema), rows=shown.rows, count=self._max_buckets)
+        check_pinned(self._location, pinned)
+        reader = RowReader(self._location, pinned, schema_of_data(self._location, pinned))
+        return LocalData(reader=reader, rows=pinned.rows, count=self._max_buckets)
+
+    def without_rows(self, stream: Stream) -> Stream:
+        """Return the columns of a data stream, which are known."""
+        if not isinstance(stream, LocalData):
+            raise TypeError("a computed stream has rows in every epoch")
+        return LocalData(reader=stream.reader.without_rows(), rows=0, count=stream.count)
 
     def compute(self, invocation: Invocation) -> Stream:
         """Run an operator on whole values at once; note one on buckets, to be computed where it is used."""

@@ -23,13 +23,9 @@ from iteration_lib.state.block import ColumnError, concat_batches, describe_sche
 from iteration_lib.state.location import StateLocation
 
 
-def schema_of_data(location: StateLocation, pinned: PinnedData, *, is_read: bool = True) -> pa.Schema:
-    """Return the schema that every bucket of a pinned data stream has; raises InputError that names the column.
-
-    Where none of its rows are read any more, its files may have been replaced since.
-    """
-    first = RowReader(location, replace(pinned, files=(file_with_rows(pinned),)), is_held_to_pin=is_read)
-    return first.read(range(1)).schema
+def schema_of_data(location: StateLocation, pinned: PinnedData) -> pa.Schema:
+    """Return the schema that every bucket of a pinned data stream has; raises InputError that names the column."""
+    return RowReader(location, replace(pinned, files=(file_with_rows(pinned),))).read(range(1)).schema
 
 
 def file_with_rows(pinned: PinnedData) -> PinnedFile:
@@ -40,19 +36,11 @@ def file_with_rows(pinned: PinnedData) -> PinnedFile:
 class RowReader:
     """Reads ranges of rows of one pinned data stream; for one thread."""
 
-    def __init__(
-        self,
-        location: StateLocation,
-        pinned: PinnedData,
-        schema: pa.Schema | None = None,
-        *,
-        is_held_to_pin: bool = True,
-    ) -> None:
+    def __init__(self, location: StateLocation, pinned: PinnedData, schema: pa.Schema | None = None) -> None:
         """Read nothing yet; with a schema, every range comes with that schema."""
         self._location = location
         self._pinned = pinned
         self._schema = schema
-        self._is_held_to_pin = is_held_to_pin
         self._rows_of_files = tuple(_consecutive(file.rows for file in pinned.files))
         self._decoded: tuple[range, pa.Table] = (range(0), pa.table({}))
 
@@ -70,18 +58,23 @@ class RowReader:
             raise InputError("a data stream without rows has no schema")
         return pa.RecordBatch.from_pylist([], schema=self._schema)
 
+    def without_rows(self) -> RowReader:
+        """Return a reader of the same columns that has no rows, and opens nothing."""
+        return RowReader(self._location, self._pinned.without_rows(), self._schema)
+
     def _read_file(self, file: PinnedFile, first: int, wanted: range) -> list[pa.Table]:
         """Return some rows of a file, of which `first` is the first row: a table per row group."""
         if _overlap(self._decoded[0], wanted) == wanted:
-            return [self._decoded_rows(wanted)]
-        tables = []
+            return [_slice(self._decoded, wanted)]
+        tables, decoded = [], self._decoded
         with self._opened(file) as parquet:
             counts = (parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups))
             for group, rows in enumerate(_consecutive(counts, first)):
                 if part := _overlap(rows, wanted):
-                    if rows != self._decoded[0]:
-                        self._decoded = (rows, self._decode(parquet, group))
-                    tables.append(self._decoded_rows(part))
+                    if rows != decoded[0]:
+                        decoded = (rows, self._decode(parquet, group))
+                    tables.append(_slice(decoded, part))
+        self._decoded = decoded  # known to be of the pinned file only now
         return tables
 
     def _decode(self, parquet: pq.ParquetFile, group: int) -> pa.Table:
@@ -89,10 +82,6 @@ class RowReader:
             return parquet.read_row_group(group)
         columns = list(self._pinned.columns)
         return parquet.read_row_group(group, columns=columns).select(columns)
-
-    def _decoded_rows(self, wanted: range) -> pa.Table:
-        rows, table = self._decoded
-        return table.slice(wanted.start - rows.start, len(wanted))
 
     def _normal(self, file: PinnedFile, table: pa.Table) -> pa.RecordBatch:
         try:
@@ -117,8 +106,13 @@ class RowReader:
         self._check_user_file(pinned)
 
     def _check_user_file(self, pinned: PinnedFile) -> None:
-        if self._is_held_to_pin and not is_own(pinned.path):
+        if not is_own(pinned.path):
             check_unchanged(pinned)
+
+
+def _slice(decoded: tuple[range, pa.Table], wanted: range) -> pa.Table:
+    rows, table = decoded
+    return table.slice(wanted.start - rows.start, len(wanted))
 
 
 def _consecutive(counts: Iterable[int], first: int = 0) -> Iterator[range]:

@@ -109,11 +109,15 @@ class Runner(Protocol):
         """
         ...
 
-    def open_data(self, pinned: PinnedData, *, is_empty: bool = False) -> Stream:
-        """Return a pinned data stream; reads nothing yet. Raises InputError when a file is not as it was pinned.
+    def open_data(self, pinned: PinnedData) -> Stream:
+        """Return a pinned data stream; reads no rows yet. Raises InputError when a file is not as it was pinned."""
+        ...
 
-        With `is_empty` it has the same columns and no rows; of its files only the first one with rows has to be there,
-        as it was pinned or not: it is asked for the columns.
+    def without_rows(self, stream: Stream) -> Stream:
+        """Return what later epochs see of a data stream that comes once: its columns.
+
+        They are known once something was computed from the stream; its files may then be replaced. Before that they are
+        read from the pinned files: raises InputError, here or where it is used, when these are others.
         """
         ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from secrets import token_hex
 from typing import cast
 
@@ -21,7 +22,7 @@ from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.runner.calling import call_on_blocks, injectable, one_thread, user_errors
 from iteration_lib.runner.node_cache import SHARED, CachedData, new_scope, remove_scope
 from iteration_lib.runner.parts import Target, target_of
-from iteration_lib.runner.pins import check_pinned, is_own, pin_saved, pin_source
+from iteration_lib.runner.pins import check_pinned, pin_saved, pin_source
 from iteration_lib.runner.plan import PartsNode, restored_parts
 from iteration_lib.runner.rows import RowReader, schema_of_data
 from iteration_lib.runner.scratch import injected_scratch, scratch_of
@@ -91,23 +92,32 @@ class SparkRunner:
         saved = self._frames.write(stream, folder=folder)
         return pin_saved(saved.files, operator_id=operator.operator_id)
 
-    def open_data(self, pinned: PinnedData, *, is_empty: bool = False) -> Stream:
+    def open_data(self, pinned: PinnedData) -> Stream:
         """Return a pinned data stream."""
-        if not is_empty:
-            check_pinned(self._location, pinned)
-        shown = pinned.without_rows() if is_empty else pinned
+        check_pinned(self._location, pinned)
 
         def read_schema() -> CachedData:
-            schema = schema_of_data(self._location, pinned, is_read=not is_empty)
             return CachedData(
-                location=self._location, pinned=shown, schema=schema, count=self._max_buckets, scope=self._scope
+                location=self._location,
+                pinned=pinned,
+                schema=schema_of_data(self._location, pinned),
+                count=self._max_buckets,
+                scope=self._scope,
             )
 
-        def read_frame() -> DataFrame:
-            return self._frames.of_pinned(pinned, is_empty=is_empty)
+        return DataStream(pinned=pinned, read_schema=read_schema, read_frame=lambda: self._frames.of_pinned(pinned))
 
-        sources = frozenset(file for file in shown.files if not is_own(file.path))
-        return DataStream(pinned=shown, read_schema=read_schema, read_frame=read_frame, sources=sources)
+    def without_rows(self, stream: Stream) -> Stream:
+        """Return the columns of a data stream."""
+        if not isinstance(stream, DataStream):
+            raise _not_ours(stream)
+        pinned = stream.pinned.without_rows()
+        return DataStream(
+            pinned=pinned,
+            read_schema=lambda: replace(stream.cached, pinned=pinned),
+            read_frame=lambda: self._frames.without_rows(stream.frame),
+            columns_of=stream,
+        )
 
     def compute(self, invocation: Invocation) -> Stream:
         """Run an operator on whole values at once; note the others, to be computed where they are used."""

@@ -86,11 +86,15 @@ class Frames:
         for kept in self._shipped.values():
             kept.close()
 
-    def of_pinned(self, pinned: PinnedData, *, is_empty: bool) -> DataFrame:
-        """Return a data stream as a DataFrame that Spark reads from the pinned files itself, or its columns alone."""
-        files = [file_with_rows(pinned)] if is_empty else pinned.files
-        frame = self._read_pinned(pinned, [self._address(file.path) for file in files])
-        return frame.limit(0) if is_empty else frame
+    def of_pinned(self, pinned: PinnedData) -> DataFrame:
+        """Return a data stream as a DataFrame that Spark reads from the pinned files itself, its columns known."""
+        frame = self._read_pinned(pinned, [self._address(file.path) for file in pinned.files])
+        _ = frame.schema  # Spark Connect would ask when they are wanted, of files that are others by then
+        return frame
+
+    def without_rows(self, frame: DataFrame) -> DataFrame:
+        """Return the columns of a DataFrame."""
+        return self._spark.createDataFrame([], frame.schema)
 
     def of_batch(self, batch: pa.RecordBatch) -> DataFrame:
         """Return a batch as a small DataFrame."""

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from iteration_lib.model.operator import Kind, Operator
 from iteration_lib.runner.node_cache import CachedData
+from iteration_lib.runner.pins import is_own
 from iteration_lib.runner.plan import PartsNode
 from iteration_lib.runner.scratch import Scratch
 from iteration_lib.runner.seam import Invocation, PinnedData, PinnedFile
@@ -22,12 +23,15 @@ from iteration_lib.state.streams import load_schema
 
 @dataclass(kw_only=True)
 class DataStream:
-    """A pinned data stream, which executors and Spark read in their own ways."""
+    """A pinned data stream, which executors and Spark read in their own ways.
+
+    One that has no rows has the columns of another one, `columns_of`.
+    """
 
     pinned: PinnedData
     read_schema: Callable[[], CachedData]
     read_frame: Callable[[], DataFrame]
-    sources: frozenset[PinnedFile] = frozenset()  # of the user's, which Spark reads itself
+    columns_of: DataStream | None = None
 
     kind: Kind = Kind.DATA
     schema: None = None
@@ -41,6 +45,13 @@ class DataStream:
     def frame(self) -> DataFrame:
         """The stream as Spark reads it; made once, because Spark asks a file for its columns in a job."""
         return self.read_frame()
+
+    @property
+    def sources(self) -> frozenset[PinnedFile]:
+        """The user's files that Spark reads for it; where it has no rows, none once its columns are known."""
+        if self.columns_of is not None:
+            return frozenset() if "frame" in vars(self.columns_of) else self.columns_of.sources
+        return frozenset(file for file in self.pinned.files if not is_own(file.path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

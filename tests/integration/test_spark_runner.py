@@ -478,12 +478,33 @@ def test_data_without_rows_is_a_frame_with_its_columns(harness: Harness, tmp_pat
         pq.write_table(pa.table({"number": pa.array(values, pa.int64())}), tmp_path / f"{name}.parquet")
     harness.params = Params(input=str(tmp_path))
     pinned = harness.runner.pin(cases.operator_of(cases.table, Kind.DATA), harness.params, folder="pins")
-    for name in "ac":
-        (tmp_path / f"{name}.parquet").unlink()
+    full = harness.runner.open_data(pinned)
+    seen = transform(harness, cases.odd, given=full)
+    assert [1, 3] == sorted(harness.rows(seen)["number"])
+    for name in "abc":
+        pq.write_table(pa.table({"number": ["x"], "more": [1]}), tmp_path / f"{name}.parquet")
 
-    empty = harness.runner.open_data(pinned, is_empty=True)
+    for _ in range(2):
+        found = transform(harness, cases.odd, given=harness.runner.without_rows(full))
 
-    assert {"number": []} == harness.rows(transform(harness, cases.odd, given=empty))
+        assert ({"number": []}, seen.schema) == (harness.rows(found), found.schema)
+
+
+@pytest.mark.parametrize("kind", [Kind.FRAME, Kind.BUCKETS, Kind.VALUE])
+def test_columns_that_nobody_has_asked_for_are_those_of_the_pinned_file(
+    harness: Harness, tmp_path: Path, kind: Kind
+) -> None:
+    """As where an attempt begins behind epoch 0."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [1.0]}), path)
+    harness.params = Params(input=str(path))
+    pinned = harness.runner.pin(cases.operator_of(cases.table, Kind.DATA), harness.params, folder="pins")
+    full = harness.runner.open_data(pinned)
+
+    pq.write_table(pa.table({"x": [1], "more": [1]}), path)
+
+    with pytest.raises(InputError, match=r"a\.parquet has changed"):
+        harness.rows(harness.call(cases.given_back, kind, given=harness.runner.without_rows(full)))
 
 
 @pytest.mark.parametrize("beside", [pa.timestamp("ns"), pa.time32("ms"), pa.float16()], ids=str)
