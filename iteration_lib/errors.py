@@ -53,6 +53,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
 _USER = re.compile(r"(?<=//)[^/\s]*(?=@)")  # up to the last @: a password may hold one
+_PASSWORD = re.compile(r"//[^/]*:[^/]*@")
 _CONNECT = re.compile(r"(sc://[^/;]*)[/;]*(.*)")
 _NO_SECRETS = ("use_ssl", "user_id", "session_id", "user_agent", "grpc_max_message_size")  # of its parameters
 
@@ -60,6 +61,11 @@ _NO_SECRETS = ("use_ssl", "user_id", "session_id", "user_agent", "grpc_max_messa
 def without_user(text: str) -> str:
     """Return a text with stars for the users and passwords of the addresses in it."""
     return _USER.sub("***", text)
+
+
+def has_password(address: str) -> bool:
+    """Tell whether an address names a user with a password."""
+    return _PASSWORD.search(address) is not None
 
 
 def say(error: BaseException) -> str:

@@ -7,7 +7,6 @@ The command line, the Spark application and the Airflow operators all come throu
 from __future__ import annotations
 
 import logging
-import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
@@ -35,6 +34,7 @@ from iteration_lib.errors import (
     RunNotFoundError,
     RunStoppedError,
     StateLocationError,
+    has_password,
 )
 from iteration_lib.fallback import fall_back
 from iteration_lib.model.checkpointing import Checkpointing
@@ -64,7 +64,6 @@ LARGEST_MAX_BUCKETS = 65_536
 _logger = logging.getLogger(__name__)
 
 _LARGEST = 2**31 - 1
-_PASSWORD = re.compile(r"//[^/]*:[^/]*@")
 _EMBEDDED_DATABASE = "iteration"
 
 
@@ -163,7 +162,7 @@ def new_run(
     """Return a run to be added; raises UsageError for its key, StateLocationError, ParameterError for `max_epochs`."""
     check_run_key(run_key)
     location = StateLocation(settings.state_uri)
-    if _PASSWORD.search(location.uri):
+    if has_password(location.uri):
         problem = "holds a password, which the store would show to all who read it; leave it to fsspec's configuration"
         raise StateLocationError(location.uri, problem)
     location.check_writable()

@@ -1,9 +1,10 @@
 """Is a user's file still the one that was pinned?
 
 Its version is the time of its last change on a local disk, and elsewhere all that the store says of it but when it was
-last read. With the same size and version it is not looked into. With another version it is still the same if its
-content is: its SHA-256 on a local disk, unless the input was too large to be read for that, and its ETag where a store
-gives one. The footer of a Parquet file would not do: rows in another order may leave it as it is.
+last read and where a request for it was led. With the same size and version it is not looked into. With another version
+it is still the same if its content is: its SHA-256 on a local disk, unless the input was too large to be read for that,
+and its ETag where a store gives one. The footer of a Parquet file would not do: rows in another order may leave it as
+it is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from iteration_lib.errors import InputError, StateLocationError
 from iteration_lib.runner.seam import PinnedFile
 from iteration_lib.state.location import FileSystem, filesystem_of, is_no_file, only_os_errors
 
-_READ_AT = frozenset({"atime", "time", "accessTime"})  # of SFTP and SMB `time`, of HDFS over HTTP the last
+_READ_AT = frozenset({"atime", "time", "accessTime", "last_accessed_on"})  # the latter of SFTP and SMB, HDFS, Azure
+_LED_TO = frozenset({"url"})  # over HTTP, where a redirection may go elsewhere every time
 
 
 def open_input(path: str) -> tuple[FileSystem, str]:
@@ -51,19 +53,22 @@ def reading(path: str) -> Iterator[None]:
         raise InputError(f"input {path} cannot be read ({err})", is_passing=True) from err
 
 
-def describe_file(filesystem: FileSystem, path: str, *, rows: int) -> PinnedFile:
-    """Return a file as it is now, but for its content on a local disk, for which it would have to be read."""
+def describe_file(filesystem: FileSystem, path: str, *, address: str, rows: int) -> PinnedFile:
+    """Return a file as it is now, but for its content on a local disk, for which it would have to be read.
+
+    `address` is what opens it, elsewhere than on a local disk.
+    """
     if is_local(filesystem):
         found = os.stat(path)  # noqa: PTH116 - text everywhere else
         return PinnedFile(path=path, size_bytes=found.st_size, version=str(found.st_mtime_ns), rows=rows)
     filesystem.invalidate_cache()
     info = filesystem.info(path)
     return PinnedFile(
-        path=filesystem.unstrip_protocol(path),
+        path=address,
         size_bytes=int(info["size"]),
         version=_version(info),
         rows=rows,
-        content=info.get("ETag"),
+        content=info.get("ETag") or info.get("etag"),
     )
 
 
@@ -74,7 +79,7 @@ def with_digest(file: PinnedFile) -> PinnedFile:
         return file
     with reading(file.path):
         digest = _sha256(path)
-        now = describe_file(filesystem, path, rows=file.rows)
+        now = describe_file(filesystem, path, address=file.path, rows=file.rows)
     if now != file:
         raise InputError(f"input {file.path} is being written; start the run when that is done")
     return replace(file, content=digest)
@@ -84,13 +89,15 @@ def check_unchanged(file: PinnedFile) -> None:
     """Raise InputError that says how a file has changed since it was pinned, if it has."""
     filesystem, path = open_input(file.path)
     with reading(file.path):
-        now = describe_file(filesystem, path, rows=file.rows)
+        now = describe_file(filesystem, path, address=file.path, rows=file.rows)
         if (now.size_bytes, now.version) == (file.size_bytes, file.version):
             return
         if now.size_bytes != file.size_bytes:
             raise _changed(file, f"from {file.size_bytes} to {now.size_bytes} bytes")
         if file.content is None:
-            raise _changed_in_time(file) if is_local(filesystem) else _changed(file, "(it was written again)")
+            raise (
+                _changed_in_time(file) if is_local(filesystem) else _changed(file, "(it was written again)", remedy="")
+            )
         if is_local(filesystem) and _sha256_of_version(path, now.size_bytes, now.version) != file.content:
             raise _changed(file, "(other bytes, as many as before)")
         if not is_local(filesystem) and now.content != file.content:
@@ -106,18 +113,18 @@ def _changed_in_time(file: PinnedFile) -> InputError:
     seconds, nanoseconds = divmod(int(file.version), 10**9)
     time = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z"  # as `touch -d` takes it
     change = "(its time is another, and its bytes of then are not known)"
-    return _changed(file, change, way_out=f"put the old file back with its time, {time}")
+    return _changed(file, change, remedy=f"put the old file back with its time, {time}, or ")
 
 
-def _changed(file: PinnedFile, change: str, *, way_out: str = "put the old file back") -> InputError:
+def _changed(file: PinnedFile, change: str, *, remedy: str = "put the old file back, or ") -> InputError:
     return InputError(
-        f"input file {file.path} has changed {change} since the run started; {way_out}, or start another run with "
-        "another run key"
+        f"input file {file.path} has changed {change} since the run started; {remedy}start another run with another "
+        "run key"
     )
 
 
 def _version(info: Mapping[str, object]) -> str:
-    told = {name: what for name, what in info.items() if name not in _READ_AT}
+    told = {name: what for name, what in info.items() if name not in _READ_AT | _LED_TO}
     return hashlib.sha256(str(told).encode()).hexdigest()
 
 

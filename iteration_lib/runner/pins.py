@@ -17,7 +17,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iteration_lib.errors import InputError, OperatorResultError, StateCorruptedError
+from iteration_lib.errors import InputError, OperatorResultError, StateCorruptedError, has_password, without_user
 from iteration_lib.model.operator import Operator
 from iteration_lib.model.source import ParquetSource, RecordsSource
 from iteration_lib.runner.input_file import check_unchanged, describe_file, is_local, open_input, reading, with_digest
@@ -49,13 +49,17 @@ def pin_source(source: object, *, operator: Operator, location: StateLocation, f
 
 def pin_parquet(source: ParquetSource) -> PinnedData:
     """List a source's files and count their rows; raises InputError that names the path."""
+    if has_password(source.path):
+        problem = "holds a password, which the store would show to all who read it; leave it to fsspec's configuration"
+        raise InputError(f"input {without_user(source.path)} {problem}")
     filesystem, root = open_input(source.path)
     with reading(source.path):
         paths = _list_parquet(filesystem, root, source.path)
         files, schemas = [], []
         for path in paths:
             schema, rows = _read_footer(filesystem, path, source.columns)
-            files.append(describe_file(filesystem, path, rows=rows))
+            address = _address_of(filesystem, path, root=root, given=source.path)
+            files.append(describe_file(filesystem, path, address=address, rows=rows))
             schemas.append(schema)
     _check_one_schema([file.path for file in files], schemas)
     if not any(file.rows for file in files):
@@ -123,10 +127,18 @@ def _pinned(files: Sequence[PinnedFile], columns: tuple[str, ...] | None) -> Pin
     return PinnedData(files=tuple(files), columns=columns, fingerprint=fingerprint)
 
 
+def _address_of(filesystem: FileSystem, path: str, *, root: str, given: str) -> str:
+    """Return what opens a file of an input; what a file system makes of its path may lack the host."""
+    if "::" in given or not path.startswith(root):
+        return str(filesystem.unstrip_protocol(path))
+    below = path[len(root) :].strip("/")
+    return f"{given.rstrip('/')}/{below}" if below else given
+
+
 def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:
     filesystem.invalidate_cache()
     if not filesystem.isdir(root):
-        if _is_hidden(root.rpartition("/")[2]) and filesystem.exists(root):
+        if _is_hidden(root.rpartition("/")[2]) and filesystem.info(root):
             raise InputError(
                 f"input {given} is a file that Spark takes for no data, by its name's first sign; rename it"
             )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from iteration_lib.errors import InputError
 from iteration_lib.model.source import parquet
@@ -15,10 +17,12 @@ from iteration_lib.runner.pins import check_pinned, pin_parquet
 from iteration_lib.runner.rows import RowReader
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.location import StateLocation
-from tests import locked_store
+from tests import hosted_store, locked_store
 
 LOCKED = f"{locked_store.LockedFileSystem.protocol[0]}://bucket"
 ADDRESS = f"{LOCKED}/a.parquet"
+HOSTED_SCHEME = hosted_store.HostedFileSystem.protocol
+HOSTED = f"{HOSTED_SCHEME}://node:1"
 REASON = "NoCredentialsError: unable to locate credentials"
 HERE = StateLocation("memory://run")
 
@@ -98,3 +102,42 @@ def test_path_that_is_not_there_is_missing_whatever_its_name(tmp_path: Path) -> 
 def test_input_of_a_store_that_cannot_be_opened_is_named_with_the_reason() -> None:
     with pytest.raises(InputError, match=r"'closed://bucket' cannot be opened .unable to locate credentials"):
         pin_parquet(parquet("closed://bucket"))
+
+
+@pytest.mark.parametrize("given", [f"{HOSTED}/in", f"{HOSTED}/in/", f"{HOSTED}/in/a.parquet"])
+def test_file_is_pinned_with_the_host_that_its_address_names(given: str) -> None:
+    filesystem = fsspec.filesystem(HOSTED_SCHEME, host="node:1")
+    with filesystem.open("/in/a.parquet", "wb") as file:
+        pq.write_table(pa.table({"x": [1.0]}), file)
+
+    pinned = pin_parquet(parquet(given))
+
+    assert [f"{HOSTED}/in/a.parquet"] == [file.path for file in pinned.files]
+    check_pinned(HERE, pinned)
+    assert [1.0] == RowReader(HERE, pinned).read(range(1))["x"].to_pylist()
+
+
+def test_address_with_a_password_is_refused_and_not_shown() -> None:
+    with pytest.raises(InputError, match=r"input hosted://\*\*\*@node/in holds a password, which the store") as caught:
+        pin_parquet(parquet("hosted://ann:secret@node/in"))
+
+    assert "secret" not in str(caught.value)
+
+
+def test_hidden_file_of_a_store_that_fails_for_a_moment_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fsspec.filesystem("memory").open("/hidden/_a.parquet", "wb") as file:
+        pq.write_table(pa.table({"x": [1.0]}), file)
+    info, failures = MemoryFileSystem.info, iter(range(2))
+
+    def failing(self: MemoryFileSystem, path: str, **named: object) -> dict[str, object]:
+        if next(failures, None) is not None:
+            raise OSError("connection reset")
+        found: dict[str, object] = info(self, path, **named)
+        return found
+
+    monkeypatch.setattr(MemoryFileSystem, "info", failing)
+
+    with pytest.raises(InputError, match="connection reset") as caught:
+        pin_parquet(parquet("memory://hidden/_a.parquet"))
+
+    assert caught.value.is_passing

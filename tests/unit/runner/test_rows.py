@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from iteration_lib.errors import InputError
 from iteration_lib.model.source import parquet
 from iteration_lib.runner.pins import check_pinned, pin_parquet
 from iteration_lib.runner.rows import RowReader
@@ -88,12 +89,49 @@ def test_rows_of_every_range_are_read_whatever_was_read_before(pinned: PinnedDat
 def test_file_that_was_only_read_is_the_one_that_was_pinned(
     pinned: PinnedData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some stores say when a file was read last: SFTP and SMB do, and HDFS over HTTP."""
+    """Some stores say when that was, SFTP and SMB, HDFS over HTTP and Azure, or where a request was led to."""
     info, reads = MemoryFileSystem.info, iter(range(1_000))
 
     def with_time_of_reading(self: MemoryFileSystem, path: str, **named: object) -> dict[str, object]:
-        return {**info(self, path, **named), "time": next(reads), "accessTime": next(reads)}
+        told = {name: next(reads) for name in ("time", "accessTime", "last_accessed_on", "url")}
+        return {**info(self, path, **named), **told}
 
     monkeypatch.setattr(MemoryFileSystem, "info", with_time_of_reading)
 
-    check_pinned(HERE, pinned)
+    check_pinned(HERE, pin_parquet(parquet(f"memory:/{FOLDER}")))
+
+
+def test_rows_of_a_replaced_file_are_refused_each_time(pinned: PinnedData) -> None:
+    reader = RowReader(HERE, pinned)
+    with fsspec.filesystem("memory").open(f"{FOLDER}/0.parquet", "wb") as file:
+        pq.write_table(pa.table({"x": [9.0] * ROWS_OF_FILE}), file, row_group_size=ROWS_OF_GROUP)
+
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"0\.parquet has changed"):
+            reader.read(range(2))
+
+
+def test_file_that_was_written_again_in_a_store_that_tells_nothing_of_its_content_cannot_be_put_back(
+    pinned: PinnedData,
+) -> None:
+    filesystem = fsspec.filesystem("memory")
+    filesystem.pipe_file(f"{FOLDER}/1.parquet", filesystem.cat_file(f"{FOLDER}/1.parquet"))
+
+    with pytest.raises(InputError) as caught:
+        check_pinned(HERE, pinned)
+
+    said = "has changed (it was written again) since the run started; start another run with another run key"
+    assert f"input file memory:/{FOLDER}/1.parquet {said}" == str(caught.value)
+
+
+def test_content_is_known_by_its_etag_however_a_store_spells_it(
+    pinned: PinnedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info, changes = MemoryFileSystem.info, iter(range(1_000))
+
+    def with_etag(self: MemoryFileSystem, path: str, **named: object) -> dict[str, object]:
+        return {**info(self, path, **named), "etag": "0x8D", "class": next(changes)}
+
+    monkeypatch.setattr(MemoryFileSystem, "info", with_etag)
+
+    check_pinned(HERE, pin_parquet(parquet(f"memory:/{FOLDER}")))
