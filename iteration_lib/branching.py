@@ -277,8 +277,8 @@ def _check_same(
 def _reads_as_said(store: StoreWithHistory, known: BranchRecord, origin: Origin, data: Literal["new", "kept"]) -> bool:
     """Tell whether the data streams that a branch began with read anew, or are all kept that could be.
 
-    None could be that its origin has had only since the branch was made. Where that is not certain, it is taken for one
-    that could not: who asks again for the same branch has to get it.
+    None could be that its origin has had only since the branch was made. Of a live attempt at the origin that had not
+    opened an epoch by then nobody can tell: it is taken to have settled its operators later.
     """
     operators = store.list_operators(known.run_id)
     began_with = there_since(operators, fencing_token=0)

@@ -53,7 +53,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
 _USER = re.compile(r"(?<=//)[^/\s]*(?=@)")  # up to the last @: a password may hold one
-_PASSWORD = re.compile(r"//[^/]*:[^/]*@")
+_PASSWORD = re.compile(r"(?<!github)://[^/]*:[^/]*@")  # there it is github://organisation:repository@branch
 _CONNECT = re.compile(r"(sc://[^/;]*)[/;]*(.*)")
 _NO_SECRETS = ("use_ssl", "user_id", "session_id", "user_agent", "grpc_max_message_size")  # of its parameters
 
@@ -63,9 +63,9 @@ def without_user(text: str) -> str:
     return _USER.sub("***", text)
 
 
-def has_password(address: str) -> bool:
-    """Tell whether an address names a user with a password."""
-    return _PASSWORD.search(address) is not None
+def without_password(address: str) -> str:
+    """Return an address with stars for its user and password; as it is if it has no password."""
+    return _PASSWORD.sub("://***@", address)
 
 
 def say(error: BaseException) -> str:

@@ -34,7 +34,7 @@ from iteration_lib.errors import (
     RunNotFoundError,
     RunStoppedError,
     StateLocationError,
-    has_password,
+    without_password,
 )
 from iteration_lib.fallback import fall_back
 from iteration_lib.model.checkpointing import Checkpointing
@@ -162,9 +162,10 @@ def new_run(
     """Return a run to be added; raises UsageError for its key, StateLocationError, ParameterError for `max_epochs`."""
     check_run_key(run_key)
     location = StateLocation(settings.state_uri)
-    if has_password(location.uri):
+    shown = without_password(location.uri)
+    if shown != location.uri:
         problem = "holds a password, which the store would show to all who read it; leave it to fsspec's configuration"
-        raise StateLocationError(location.uri, problem)
+        raise StateLocationError(shown, problem)
     location.check_writable()
     return NewRun(
         run_id=RunId(str(uuid.uuid4())),

@@ -142,7 +142,7 @@ class Boundary:
         self.state = self._uploads.wait_for_all(self.state)
         self._announce()
         if self.state.last_durable_epoch < epoch:
-            raise self._uploads.error_of(self._last_checkpoint_id)
+            raise self._uploads.error_of(self.state, self._last_checkpoint_id)
         if self.state.asked_to is StopKind.STOP:
             self._context.crash_plan.reach(CrashPoint.STOP_REACHED, epoch)
         return self.state

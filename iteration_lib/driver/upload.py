@@ -40,7 +40,6 @@ _POLL_SECONDS = 0.5  # how soon an abort from another process is noticed
 _SETTLE_SECONDS = 2.0  # what an attempt has in any case; within the grace that Airflow gives a task that it ends
 _LAST_WORD_SECONDS = 1.0  # of a grace period, for the attempt to end in order
 _ENDS_THE_ATTEMPT = (SupersededError, OutcomeUnknownError, ProtocolViolationError)
-_TOOK_TOO_LONG = "its checkpoint took too long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,7 @@ class Uploads:
         self._attempt = context.attempt
         self._uploads: list[_Upload] = []
         self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
-        self._declined: tuple[int, Exception] | None = None  # the newest checkpoint that was not written here, and why
+        self._declined: tuple[int, Exception] | None = None  # the last checkpoint that was not written here, and why
         self._error: BaseException | None = None  # the first that left a checkpoint pending
 
     @contextmanager
@@ -164,33 +163,34 @@ class Uploads:
         ]
         self._forget(given_up)
         if has_failed(state):
-            ended = self._context.store.list_checkpoints(state.run_id)
-            raise self._error_of(
-                [known for known in ended if known.failure is not None and known.failure.is_counted][-1]
+            known = self._context.store.list_checkpoints(state.run_id)
+            counted = [found for found in known if found.failure is not None and found.failure.is_counted]
+            raise self._failed(
+                state, max(counted, key=lambda found: (found.ended_at or found.triggered_at, found.checkpoint_id))
             )
 
-    def error_of(self, checkpoint_id: int) -> IterationError:
+    def error_of(self, state: RunState, checkpoint_id: int) -> IterationError:
         """Return why the checkpoint was not completed that an attempt cannot end without."""
-        (known,) = self._context.store.list_checkpoints(self._attempt.run_id, [checkpoint_id])
-        return self._error_of(known)
+        (known,) = self._context.store.list_checkpoints(state.run_id, [checkpoint_id])
+        return self._failed(state, known)
 
-    def _error_of(self, known: CheckpointRecord) -> IterationError:
-        """Return what ended a checkpoint as its row has it: it may have expired, and then not been written either."""
+    def _failed(self, state: RunState, known: CheckpointRecord) -> IterationError:
+        """Return what ended a checkpoint, as its row has it: it may have expired, and then not been written either."""
+        err = None
         if known.failure is CheckpointFailure.EXPIRED:
-            return self._failed(known.epoch, _TOOK_TOO_LONG)
-        if known.failure is not CheckpointFailure.DECLINED:
-            return self._failed(known.epoch, f"its checkpoint was {known.reason}")
-        checkpoint_id, err = self._declined or (None, None)
-        if checkpoint_id != known.checkpoint_id or err is None:
-            return self._failed(known.epoch, str(known.reason))
-        if isinstance(err, IterationError):
-            return err
-        error = self._failed(known.epoch, say(err))
+            reason = "its checkpoint took too long"
+        elif known.failure is not CheckpointFailure.DECLINED:
+            reason = f"its checkpoint was {known.reason}"
+        elif self._declined is None or self._declined[0] != known.checkpoint_id:
+            reason = str(known.reason)
+        else:
+            err = self._declined[1]
+            if isinstance(err, IterationError):
+                return err
+            reason = say(err)
+        error = CheckpointFailedError(state.run_id, state.last_durable_epoch + 1, reason)
         error.__cause__ = err
         return error
-
-    def _failed(self, epoch: int, reason: str) -> CheckpointFailedError:
-        return CheckpointFailedError(self._attempt.run_id, epoch, reason)
 
     def _raise_errors(self) -> None:
         ended = [upload for upload in self._uploads if upload.job.done()]
@@ -267,8 +267,7 @@ class Uploads:
         return state
 
     def _decline(self, snapshot: Snapshot, err: Exception) -> RunState:
-        if self._declined is None or snapshot.checkpoint_id > self._declined[0]:
-            self._declined = snapshot.checkpoint_id, err
+        self._declined = snapshot.checkpoint_id, err
         reason = printable(str(err) if isinstance(err, IterationError) else say(err))
         _logger.warning(
             "event=checkpoint_declined run_id=%s checkpoint_id=%s error=%s",

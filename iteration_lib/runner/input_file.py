@@ -101,7 +101,9 @@ def check_unchanged(file: PinnedFile) -> None:
         if is_local(filesystem) and _sha256_of_version(path, now.size_bytes, now.version) != file.content:
             raise _changed(file, "(other bytes, as many as before)")
         if not is_local(filesystem) and now.content != file.content:
-            raise _changed(file, "(its ETag is another)")
+            raise _changed(
+                file, "(its ETag is another)", remedy="put the old file back if that gives it its old ETag, or "
+            )
 
 
 def is_local(filesystem: FileSystem) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iteration_lib.errors import InputError, OperatorResultError, StateCorruptedError, has_password, without_user
+from iteration_lib.errors import InputError, OperatorResultError, StateCorruptedError, without_password
 from iteration_lib.model.operator import Operator
 from iteration_lib.model.source import ParquetSource, RecordsSource
 from iteration_lib.runner.input_file import check_unchanged, describe_file, is_local, open_input, reading, with_digest
@@ -49,9 +49,10 @@ def pin_source(source: object, *, operator: Operator, location: StateLocation, f
 
 def pin_parquet(source: ParquetSource) -> PinnedData:
     """List a source's files and count their rows; raises InputError that names the path."""
-    if has_password(source.path):
+    shown = without_password(source.path)
+    if shown != source.path:
         problem = "holds a password, which the store would show to all who read it; leave it to fsspec's configuration"
-        raise InputError(f"input {without_user(source.path)} {problem}")
+        raise InputError(f"input {shown} {problem}")
     filesystem, root = open_input(source.path)
     with reading(source.path):
         paths = _list_parquet(filesystem, root, source.path)
@@ -129,10 +130,10 @@ def _pinned(files: Sequence[PinnedFile], columns: tuple[str, ...] | None) -> Pin
 
 def _address_of(filesystem: FileSystem, path: str, *, root: str, given: str) -> str:
     """Return what opens a file of an input; what a file system makes of its path may lack the host."""
-    if "::" in given or not path.startswith(root):
-        return str(filesystem.unstrip_protocol(path))
     below = path[len(root) :].strip("/")
-    return f"{given.rstrip('/')}/{below}" if below else given
+    address = f"{given}{'' if given.endswith('/') else '/'}{below}" if below else given
+    is_right = "::" not in given and open_input(address)[1] == path
+    return address if is_right else str(filesystem.unstrip_protocol(path))
 
 
 def _list_parquet(filesystem: FileSystem, root: str, given: str) -> list[str]:

@@ -7,7 +7,7 @@ the job of whatever uses them; transforms are Spark's own. See `seam.Runner` for
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from secrets import token_hex
@@ -246,15 +246,17 @@ class SparkRunner:
             result = _call_user(operator, epoch, inputs | {name: injected[name] for name in operator.injected})
             return check_frame(result, operator_id=operator.operator_id)
 
-        sources = frozenset[PinnedFile]().union(*map(_sources, invocation.inputs.values()))
+        inputs = invocation.inputs.values()
         frame = self._frames.run(
-            transform, operator=operator, epoch=epoch, description=invocation.description, sources=sources
+            transform, operator=operator, epoch=epoch, description=invocation.description, sources=_sources(inputs)
         )
+        for data in (stream for stream in inputs if isinstance(stream, DataStream)):
+            (data.columns_of or data).has_columns = True
         if invocation.consumers > 1:
             with self._jobs.errors(operator, epoch):
                 frame = self._frames.persist(frame, epoch=epoch)
         return FrameStream(
-            frame=frame, operator=operator, epoch=epoch, description=invocation.description, sources=sources
+            frame=frame, operator=operator, epoch=epoch, description=invocation.description, sources=_sources(inputs)
         )
 
     def _frame(self, stream: Stream, epoch: int | None) -> DataFrame:
@@ -309,9 +311,10 @@ def release_cache(spark: SparkSession, scope: str) -> None:
         _logger.warning("event=cache_left scope=%s error=%s", scope, err)
 
 
-def _sources(stream: Stream) -> frozenset[PinnedFile]:
-    """Return the user's files that Spark reads where it computes what a transform makes of a stream."""
-    return stream.sources if isinstance(stream, DataStream | FrameStream) else frozenset()
+def _sources(streams: Iterable[Stream]) -> frozenset[PinnedFile]:
+    """Return the user's files that Spark reads where it computes what a transform makes of streams."""
+    read = (stream.sources for stream in streams if isinstance(stream, DataStream | FrameStream))
+    return frozenset[PinnedFile]().union(*read)
 
 
 def _call_user(operator: Operator, epoch: int | None, arguments: Mapping[str, object]) -> object:

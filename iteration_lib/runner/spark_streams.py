@@ -32,6 +32,7 @@ class DataStream:
     read_schema: Callable[[], CachedData]
     read_frame: Callable[[], DataFrame]
     columns_of: DataStream | None = None
+    has_columns: bool = False  # whether Spark has asked its files for them, and they were the pinned ones
 
     kind: Kind = Kind.DATA
     schema: None = None
@@ -50,7 +51,7 @@ class DataStream:
     def sources(self) -> frozenset[PinnedFile]:
         """The user's files that Spark reads for it; where it has no rows, none once its columns are known."""
         if self.columns_of is not None:
-            return frozenset() if "frame" in vars(self.columns_of) else self.columns_of.sources
+            return frozenset() if self.columns_of.has_columns else self.columns_of.sources
         return frozenset(file for file in self.pinned.files if not is_own(file.path))
 
 

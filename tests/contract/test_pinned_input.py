@@ -160,7 +160,9 @@ def test_other_bytes_of_the_same_size_in_an_object_are_refused(s3: str, file: Pa
 
     filesystem.pipe_file(address, write(file, OTHER_ROWS).read_bytes())
 
-    with pytest.raises(InputError, match=r"points.parquet has changed \(its ETag is another\) since the run"):
+    with pytest.raises(
+        InputError, match=r"points.parquet has changed \(its ETag is another\) since the run started; put the old"
+    ):
         check(pinned)
 
 

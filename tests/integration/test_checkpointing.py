@@ -358,6 +358,30 @@ def test_failure_of_a_checkpoint_that_a_person_asked_for_is_never_tolerable(here
     assert (0, "MANUAL", "ABORTED", "DECLINED") == ends_of_checkpoints(here)[0]
 
 
+def test_failure_that_ends_the_attempt_is_the_one_that_is_told_though_a_newer_checkpoint_has_failed_before(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    """One that a person asked for is still being written while others come and go; of that none is tolerable."""
+    here, latch = Here.begin(store, tmp_path, steered, epochs=6), Latch()
+    script = {
+        "epoch_written@0": ask(here, Coordinator(store)),
+        "checkpoint-1": latch,
+        "epoch_aligned@1": put_in_the_way(here, 1),
+    }
+
+    with here.driving(script=script, seconds={3: 1.0}, max_pending=2, tolerable_failures=3) as driving, latch:
+        wait_until(lambda: here.found.last_durable_epoch >= 2, "the third checkpoint to complete")
+        put_in_the_way(here, 0)()
+        latch.open()
+        error = driving.exception(DEADLINE_SECONDS)
+
+    assert [(0, "MANUAL", "ABORTED", "DECLINED"), (1, "PERIODIC", "ABORTED", "DECLINED")] == ends_of_checkpoints(here)[
+        :2
+    ]
+    assert isinstance(error, StateLocationError)
+    assert "epoch-000000/paced" in str(error)
+
+
 def test_expiry_is_the_error_that_is_shown_also_after_a_write_that_failed_and_was_tolerated(
     store: PostgresStore, tmp_path: Path
 ) -> None:
@@ -548,7 +572,7 @@ def test_failure_that_comes_while_another_checkpoint_releases_the_epoch_ends_the
         error = driving.exception(DEADLINE_SECONDS)
 
     assert isinstance(error, CheckpointFailedError), error
-    assert "epoch 1 could not be made durable (it cannot be written)" in str(error), (
+    assert "could not be made durable (it cannot be written)" in str(error), (
         "it ends because it has failed, and not for want of a checkpoint"
     )
     assert "3" not in longer.epochs_that_ran

@@ -11,17 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from iteration_lib.errors import InputError
+from iteration_lib.errors import InputError, without_password
 from iteration_lib.model.source import parquet
 from iteration_lib.runner.pins import check_pinned, pin_parquet
 from iteration_lib.runner.rows import RowReader
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.location import StateLocation
-from tests import hosted_store, locked_store
+from tests import locked_store
+from tests.hosted_store import HostedFileSystem
 
 LOCKED = f"{locked_store.LockedFileSystem.protocol[0]}://bucket"
 ADDRESS = f"{LOCKED}/a.parquet"
-HOSTED_SCHEME = hosted_store.HostedFileSystem.protocol
+HOSTED_SCHEME = HostedFileSystem.protocol
 HOSTED = f"{HOSTED_SCHEME}://node:1"
 REASON = "NoCredentialsError: unable to locate credentials"
 HERE = StateLocation("memory://run")
@@ -117,11 +118,40 @@ def test_file_is_pinned_with_the_host_that_its_address_names(given: str) -> None
     assert [1.0] == RowReader(HERE, pinned).read(range(1))["x"].to_pylist()
 
 
-def test_address_with_a_password_is_refused_and_not_shown() -> None:
-    with pytest.raises(InputError, match=r"input hosted://\*\*\*@node/in holds a password, which the store") as caught:
-        pin_parquet(parquet("hosted://ann:secret@node/in"))
+def test_address_that_cannot_be_put_together_is_the_one_that_the_file_system_makes() -> None:
+    """At the root of a store, say, or behind a query."""
+    filesystem = fsspec.filesystem("memory")
+    with filesystem.open("/a.parquet", "wb") as file:
+        pq.write_table(pa.table({"x": [1.0]}), file)
 
-    assert "secret" not in str(caught.value)
+    found = [pin_parquet(parquet(given)).files[0].path for given in ("memory://", "memory:///", "memory:////a.parquet")]
+
+    filesystem.rm("/a.parquet")
+    assert ["memory://a.parquet", "memory:///a.parquet", "memory:////a.parquet"] == found
+    with HostedFileSystem("node").open("/in/a.parquet", "wb") as file:
+        pq.write_table(pa.table({"x": [1.0]}), file)
+    assert "hosted:///in/a.parquet" == pin_parquet(parquet("hosted://node/in?user=ann")).files[0].path
+
+
+@pytest.mark.parametrize("password", ["secret", "my secret", "sec:r@et"])
+def test_address_with_a_password_is_refused_and_not_shown(password: str) -> None:
+    with pytest.raises(InputError, match=r"input hosted://\*\*\*@node/in holds a password, which the store") as caught:
+        pin_parquet(parquet(f"hosted://ann:{password}@node/in"))
+
+    assert "et" not in str(caught.value).split("@")[0]
+
+
+def test_path_is_not_taken_for_an_address_with_a_password(tmp_path: Path) -> None:
+    folder = tmp_path / "a:b@c"
+    folder.mkdir()
+    pq.write_table(pa.table({"x": [1.0]}), folder / "a.parquet")
+
+    found = pin_parquet(parquet(f"{tmp_path}//a:b@c")).files
+
+    assert [f"{tmp_path}//a:b@c/a.parquet"] == [file.path for file in found]
+    assert "github://apache:parquet-testing@master/data" == without_password(
+        "github://apache:parquet-testing@master/data"
+    )
 
 
 def test_hidden_file_of_a_store_that_fails_for_a_moment_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
