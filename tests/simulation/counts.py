@@ -156,6 +156,7 @@ EVOLVING: tuple[str, ...] = (
     "version refused: changed",
     "version refused: takes others",
     "version refused: removed",
+    "version refused as it finishes: takes others",
     "version refused: pinned before",
     "version refused as others went on",
     "branched: NO_CLAIM",

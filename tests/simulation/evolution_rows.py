@@ -16,7 +16,7 @@ from iteration_lib.errors import RunMismatchError
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.change import TABLES, Change, Checks, Violate
 from tests.simulation.edge_rows import FOR_GOOD
-from tests.simulation.evolution_rules import Left, edges_to_stay, left_of, refused
+from tests.simulation.evolution_rules import Left, begun_to_finish, edges_to_stay, left_of, refused
 from tests.simulation.origin_rows import finished_by_origin
 from tests.simulation.versions import SLOTS, Declared, EvolvingProgram
 
@@ -76,7 +76,9 @@ class EvolutionOracle(Checks):
             cast("EvolvingProgram", attempt.program).declared,
         )
         for operator_id in why:
-            self._counters[f"version refused: {_why(operator_id, old.get(operator_id), new.get(operator_id))}"] += 1
+            reason = _why(operator_id, old.get(operator_id), new.get(operator_id))
+            self._counters[f"version refused: {reason}"] += 1
+            self._counters[f"version refused as it finishes: {reason}"] += operator_id in begun_to_finish(rows)
         dropped = self._run.origin.lineage.dropped if self._run.origin is not None else set()
         lost = dropped & self._run.lineage.kept_from_origin(rows)  # perhaps since the attempt looked
         is_right = bool(told) and why <= told <= why | lost

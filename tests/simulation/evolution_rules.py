@@ -39,7 +39,7 @@ def left_of(rows: MemoryRun, *, ignores_edges: bool, kept: Collection[str], stat
     next_epoch = rows.run["last_durable_epoch"] + 1
     done = {key for key, operator in rows.operators.items() if operator["finished_at"] is not None}
     live = [part for part in rows.parts if part["voided_at"] is None and not ignores_edges]
-    begun = {part["operator_id"] for part in live if part["epoch"] == FOR_GOOD} - done
+    begun = begun_to_finish(rows) if not ignores_edges else frozenset[str]()
     open_ones = {part["operator_id"] for part in live if part["epoch"] == next_epoch}
     return Left(
         finished=frozenset(done | begun | {known for known in kept if SLOTS[known].finishes}),
@@ -48,6 +48,13 @@ def left_of(rows: MemoryRun, *, ignores_edges: bool, kept: Collection[str], stat
         has_checkpoint=has_checkpoint(rows),
         pinned=frozenset(rows.pins),
     )
+
+
+def begun_to_finish(rows: MemoryRun) -> frozenset[str]:
+    """Return the operators that finish for good of which a part is durable, and that are not done."""
+    live = (part for part in rows.parts if part["voided_at"] is None and part["epoch"] == FOR_GOOD)
+    left = {part["operator_id"] for part in live}
+    return frozenset(left - {key for key, found in rows.operators.items() if found["finished_at"] is not None})
 
 
 def has_checkpoint(rows: MemoryRun) -> bool:

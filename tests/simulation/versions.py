@@ -26,6 +26,8 @@ MAX_EPOCHS = 5
 _OTHER_INPUTS, _RENAMED, _OTHER_CODE, _REORDERED = 0.15, 0.15, 0.05, 0.05  # of what is there; else it is removed
 _RESTORED = 0.25  # how often a person goes back to an older version
 _GIVEN_BACK = 0.4  # how often something is added that was there, or was not yet
+_WITH_OTHERS = 0.4  # how often what an operator may take instead may be there
+_MOVED_MEANWHILE = 0.5  # how often an operator that has begun to finish is given other inputs
 _CODES, _TAKES_OTHERS = 3, 0.5
 
 
@@ -208,6 +210,8 @@ class UsersFile:
     def __init__(self, random: Random) -> None:
         self._random = random
         self._slots = random.sample(OPTIONAL, k=random.choice((1, 2, 2, 3)))
+        others = {other for key in self._slots for other in SLOTS[key].others}.intersection(OPTIONAL)
+        self._slots += [key for key in sorted(others.difference(self._slots)) if random.random() < _WITH_OTHERS]
         chosen = [key for key in self._slots if random.random() < 0.7]
         self.versions: list[Version] = []
         self._save(Version(choices=tuple((key, self._new_choice()) for key in chosen)))
@@ -217,12 +221,18 @@ class UsersFile:
         """What the file says now."""
         return program_of(self.versions[-1])
 
-    def edit(self) -> None:
-        """Change one thing, or go back to an older version."""
+    def edit(self, begun: Collection[str] = ()) -> None:
+        """Change one thing, or go back to an older version; some operators may have `begun` to finish for good."""
+        choices = dict(self.versions[-1].choices)
+        movable = [key for key in begun if key in choices and set(SLOTS[key].others) <= choices.keys()]
+        if movable and self._random.random() < _MOVED_MEANWHILE:
+            moved = self._random.choice(movable)
+            choices[moved] = replace(choices[moved], takes_others=not choices[moved].takes_others)
+            self._save(Version(choices=tuple(choices.items())))
+            return
         if self._random.random() < _RESTORED:
             self._save(self._random.choice(self.versions))
             return
-        choices = dict(self.versions[-1].choices)
         gone = [key for key in self._slots if key not in choices]
         operator_id = self._random.choice(gone if gone and self._random.random() < _GIVEN_BACK else self._slots)
         choice = choices.get(operator_id)

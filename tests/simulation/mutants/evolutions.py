@@ -29,11 +29,11 @@ EVOLUTIONS = (
         new="_carried_by({found.operator_id for found in operators}, manifest)",
     ),
     _Mutant(
-        name="operator that came back under the attempt before gets the state that another one of its id left",
+        name="operator that came back at the earliest gets the state that another one of its id left",
         rule="manifest",
         file=_MARKER,
         old="_carried_by(there_since(operators, manifest.fencing_token), manifest)",
-        new="_carried_by(there_since(operators, manifest.fencing_token + 1), manifest)",
+        new="_carried_by(there_since(operators, manifest.fencing_token + 2), manifest)",
     ),
     _Mutant(
         name="branch gives an operator that it has added the state of its origin's",
