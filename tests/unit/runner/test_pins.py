@@ -120,17 +120,17 @@ def test_file_is_pinned_with_the_host_that_its_address_names(given: str) -> None
 
 def test_address_that_cannot_be_put_together_is_the_one_that_the_file_system_makes() -> None:
     """At the root of a store, say, or behind a query."""
-    filesystem = fsspec.filesystem("memory")
-    with filesystem.open("/a.parquet", "wb") as file:
-        pq.write_table(pa.table({"x": [1.0]}), file)
+    for path in ("/a.parquet", "/in/a.parquet"):
+        with HostedFileSystem("node").open(path, "wb") as file:
+            pq.write_table(pa.table({"x": [1.0]}), file)
 
-    found = [pin_parquet(parquet(given)).files[0].path for given in ("memory://", "memory:///", "memory:////a.parquet")]
+    at_the_root = [[file.path for file in pin_parquet(parquet(f"hosted://node{end}")).files] for end in ("", "/", "//")]
+    behind_a_query = [file.path for file in pin_parquet(parquet("hosted://node/in?user=ann")).files]
 
-    filesystem.rm("/a.parquet")
-    assert ["memory://a.parquet", "memory:///a.parquet", "memory:////a.parquet"] == found
-    with HostedFileSystem("node").open("/in/a.parquet", "wb") as file:
-        pq.write_table(pa.table({"x": [1.0]}), file)
-    assert "hosted:///in/a.parquet" == pin_parquet(parquet("hosted://node/in?user=ann")).files[0].path
+    HostedFileSystem("node").rm("/a.parquet")
+    below = [["a.parquet", "in/a.parquet"]] * 3
+    assert below == [[path.removeprefix("hosted://node").strip("/") for path in paths] for paths in at_the_root]
+    assert ["hosted:///in/a.parquet"] == behind_a_query
 
 
 @pytest.mark.parametrize("password", ["secret", "my secret", "sec:r@et"])
