@@ -53,7 +53,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
 _USER = re.compile(r"(?<=//)[^/\s]*(?=@)")  # up to the last @: a password may hold one
-_PASSWORD = re.compile(r"(?<!github)://[^/]*:[^/]*@")  # there it is github://organisation:repository@branch
+_PASSWORD = re.compile(r"(?<!github)(?<!git)://[^/]*:[^/]*@")  # there it is repository:branch@path
 _CONNECT = re.compile(r"(sc://[^/;]*)[/;]*(.*)")
 _NO_SECRETS = ("use_ssl", "user_id", "session_id", "user_agent", "grpc_max_message_size")  # of its parameters
 

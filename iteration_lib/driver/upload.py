@@ -31,7 +31,7 @@ from iteration_lib.errors import (
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.alignment import has_failed
 from iteration_lib.protocol.event import CheckpointDeclined
-from iteration_lib.protocol.status import CheckpointFailure
+from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind
 from iteration_lib.store.record import CheckpointRecord
 
 _logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Uploads:
         self._attempt = context.attempt
         self._uploads: list[_Upload] = []
         self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
-        self._declined: tuple[int, Exception] | None = None  # the last checkpoint that was not written here, and why
+        self._declined: dict[int, Exception] = {}  # why checkpoints were not written that may end the attempt
         self._error: BaseException | None = None  # the first that left a checkpoint pending
 
     @contextmanager
@@ -163,31 +163,36 @@ class Uploads:
         ]
         self._forget(given_up)
         if has_failed(state):
-            known = self._context.store.list_checkpoints(state.run_id)
-            counted = [found for found in known if found.failure is not None and found.failure.is_counted]
-            raise self._failed(
-                state, max(counted, key=lambda found: (found.ended_at or found.triggered_at, found.checkpoint_id))
-            )
+            raise self._error_of(state, self._ended_by(state))
+        settled = set(self._declined) - pending - {state.last_checkpoint_id}
+        for checkpoint_id in settled:  # tolerated
+            self._declined.pop(checkpoint_id)
 
     def error_of(self, state: RunState, checkpoint_id: int) -> IterationError:
         """Return why the checkpoint was not completed that an attempt cannot end without."""
         (known,) = self._context.store.list_checkpoints(state.run_id, [checkpoint_id])
-        return self._failed(state, known)
+        return self._error_of(state, known)
 
-    def _failed(self, state: RunState, known: CheckpointRecord) -> IterationError:
+    def _ended_by(self, state: RunState) -> CheckpointRecord:
+        """Return the checkpoint by which the attempt has failed: the first that is never tolerable, or the last."""
+        found = self._context.store.list_checkpoints(state.run_id)
+        mine = [known for known in found if known.fencing_token == state.fencing_token]
+        failed = [known for known in mine if known.failure is not None and known.failure.is_counted]
+        failed.sort(key=lambda known: (known.ended_at or known.triggered_at, known.checkpoint_id))
+        return next((known for known in failed if known.kind is not CheckpointKind.PERIODIC), failed[-1])
+
+    def _error_of(self, state: RunState, known: CheckpointRecord) -> IterationError:
         """Return what ended a checkpoint, as its row has it: it may have expired, and then not been written either."""
-        err = None
+        err = self._declined.get(known.checkpoint_id) if known.failure is CheckpointFailure.DECLINED else None
+        if isinstance(err, IterationError):
+            return err
         if known.failure is CheckpointFailure.EXPIRED:
-            reason = "its checkpoint took too long"
-        elif known.failure is not CheckpointFailure.DECLINED:
-            reason = f"its checkpoint was {known.reason}"
-        elif self._declined is None or self._declined[0] != known.checkpoint_id:
-            reason = str(known.reason)
+            what = "took too long"
+        elif known.failure is CheckpointFailure.DECLINED:
+            what = f"failed: {known.reason}"
         else:
-            err = self._declined[1]
-            if isinstance(err, IterationError):
-                return err
-            reason = say(err)
+            what = f"was {known.reason}"
+        reason = f"the checkpoint of epoch {known.epoch} {what}"
         error = CheckpointFailedError(state.run_id, state.last_durable_epoch + 1, reason)
         error.__cause__ = err
         return error
@@ -267,7 +272,7 @@ class Uploads:
         return state
 
     def _decline(self, snapshot: Snapshot, err: Exception) -> RunState:
-        self._declined = snapshot.checkpoint_id, err
+        self._declined[snapshot.checkpoint_id] = err
         reason = printable(str(err) if isinstance(err, IterationError) else say(err))
         _logger.warning(
             "event=checkpoint_declined run_id=%s checkpoint_id=%s error=%s",

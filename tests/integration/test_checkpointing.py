@@ -317,7 +317,7 @@ def test_checkpoint_that_expires_and_then_cannot_be_written_has_expired(here: He
 
     assert (2, "FINAL", "ABORTED", "EXPIRED") == ends_of_checkpoints(here)[-1]
     assert isinstance(error, CheckpointFailedError)
-    assert "took too long" in str(error)
+    assert "epoch 2 could not be made durable (the checkpoint of epoch 2 took too long)" in str(error)
     assert str(error) == here.found.failure
 
 
@@ -375,11 +375,61 @@ def test_failure_that_ends_the_attempt_is_the_one_that_is_told_though_a_newer_ch
         latch.open()
         error = driving.exception(DEADLINE_SECONDS)
 
-    assert [(0, "MANUAL", "ABORTED", "DECLINED"), (1, "PERIODIC", "ABORTED", "DECLINED")] == ends_of_checkpoints(here)[
-        :2
-    ]
+    ends = [(0, "MANUAL", "ABORTED", "DECLINED"), (1, "PERIODIC", "ABORTED", "DECLINED")]
+    assert ends == ends_of_checkpoints(here)[:2]
     assert isinstance(error, StateLocationError)
     assert "epoch-000000/paced" in str(error)
+
+
+def test_failure_that_is_never_tolerable_is_the_one_that_is_told_whatever_fails_behind_it(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    """In a long epoch nobody looks while another checkpoint expires."""
+    here, first, second = Here.begin(store, tmp_path, steered, epochs=6), Latch(), Latch()
+
+    def be_long() -> None:
+        wait_until(lambda: is_over_by(here, "DECLINED"), "the checkpoint that was asked for to fail")
+        here.clock.seconds += 5.0
+        wait_until(lambda: is_over_by(here, "EXPIRED"), "the one behind it to expire")
+
+    script = {
+        "epoch_written@0": ask(here, Coordinator(store)),
+        "checkpoint-1": first,
+        "checkpoint-2": second,
+        "epoch_written@2": be_long,
+    }
+
+    with (
+        here.driving(script=script, max_pending=2, tolerable_failures=3, timeout_seconds=5.0) as driving,
+        first,
+        second,
+    ):
+        put_in_the_way(here, 0)()
+        first.open()
+        error = driving.exception(DEADLINE_SECONDS)
+
+    assert isinstance(error, StateLocationError), error
+
+
+def test_last_checkpoint_of_an_attempt_is_the_one_that_is_told_though_an_older_one_fails_behind_it(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    here, latch = Here.begin(store, tmp_path, steered, epochs=4), Latch()
+    script = {"checkpoint-1": latch, "epoch_aligned@1": put_in_the_way(here, 1)}
+
+    with here.driving(script=script, max_pending=2, tolerable_failures=3, until_epoch=2) as driving, latch:
+        wait_until(lambda: is_over_by(here, "DECLINED"), "the last one to fail")
+        put_in_the_way(here, 0)()
+        latch.open()
+        error = driving.exception(DEADLINE_SECONDS)
+
+    assert isinstance(error, StateLocationError), error
+    assert "epoch-000001/paced" in str(error)
+
+
+def is_over_by(here: Here, failure: str) -> bool:
+    """Tell whether a checkpoint has failed so."""
+    return any(failure == end[3] for end in ends_of_checkpoints(here))
 
 
 def test_expiry_is_the_error_that_is_shown_also_after_a_write_that_failed_and_was_tolerated(
@@ -392,7 +442,7 @@ def test_expiry_is_the_error_that_is_shown_also_after_a_write_that_failed_and_wa
         error = driving.exception(DEADLINE_SECONDS)
 
     assert isinstance(error, CheckpointFailedError)
-    assert "took too long" in str(error)
+    assert "(the checkpoint of epoch 1 took too long)" in str(error)
 
 
 def test_checkpoint_that_hangs_is_a_failure_also_where_nobody_waits_for_it(here: Here) -> None:
@@ -572,7 +622,7 @@ def test_failure_that_comes_while_another_checkpoint_releases_the_epoch_ends_the
         error = driving.exception(DEADLINE_SECONDS)
 
     assert isinstance(error, CheckpointFailedError), error
-    assert "could not be made durable (it cannot be written)" in str(error), (
+    assert "(the checkpoint of epoch 1 failed: it cannot be written)" in str(error), (
         "it ends because it has failed, and not for want of a checkpoint"
     )
     assert "3" not in longer.epochs_that_ran

@@ -261,7 +261,7 @@ GUARDS = (
         "integration/test_checkpointing.py::"
         "test_error_of_the_write_is_the_error_that_is_shown_and_the_run_can_be_resumed",
         "iteration_lib/driver/upload.py",
-        "        self._declined = snapshot.checkpoint_id, err\n",
+        "        self._declined[snapshot.checkpoint_id] = err\n",
         "",
     ),
     _guard(
