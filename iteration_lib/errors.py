@@ -373,7 +373,7 @@ class CheckpointFailedError(IterationError):
     def __init__(self, run_id: str, epoch: int, reason: str) -> None:
         """Say for which epoch, and why."""
         super().__init__(
-            f"run {run_id}: epoch {epoch} could not be made durable ({reason}); mend the cause and resume the run"
+            f"run {run_id}: the checkpoint of epoch {epoch} failed ({reason}); mend the cause and resume the run"
         )
         self.run_id = run_id
         self.epoch = epoch

@@ -31,7 +31,7 @@ from iteration_lib.errors import (
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.alignment import has_failed
 from iteration_lib.protocol.event import CheckpointDeclined
-from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind
+from iteration_lib.protocol.status import CheckpointFailure
 from iteration_lib.store.record import CheckpointRecord
 
 _logger = logging.getLogger(__name__)
@@ -174,12 +174,18 @@ class Uploads:
         return self._error_of(state, known)
 
     def _ended_by(self, state: RunState) -> CheckpointRecord:
-        """Return the checkpoint by which the attempt has failed: the first that is never tolerable, or the last."""
+        """Return the checkpoint by which the attempt has failed; others may have failed behind it, or since the look.
+
+        It brought the count to one more than is tolerable, whatever its kind, and each one behind it adds one (I13).
+        """
+        pending = {known.checkpoint_id for known in state.pending}
         found = self._context.store.list_checkpoints(state.run_id)
-        mine = [known for known in found if known.fencing_token == state.fencing_token]
+        mine = (known for known in found if known.fencing_token == state.fencing_token)
         failed = [known for known in mine if known.failure is not None and known.failure.is_counted]
         failed.sort(key=lambda known: (known.ended_at or known.triggered_at, known.checkpoint_id))
-        return next((known for known in failed if known.kind is not CheckpointKind.PERIODIC), failed[-1])
+        as_seen = [known for known in failed if known.checkpoint_id not in pending]
+        behind_it = state.checkpoint_failures - state.policy.tolerable_failures - 1
+        return as_seen[-1 - behind_it]
 
     def _error_of(self, state: RunState, known: CheckpointRecord) -> IterationError:
         """Return what ended a checkpoint, as its row has it: it may have expired, and then not been written either."""
@@ -187,13 +193,12 @@ class Uploads:
         if isinstance(err, IterationError):
             return err
         if known.failure is CheckpointFailure.EXPIRED:
-            what = "took too long"
+            reason = "it took too long"
         elif known.failure is CheckpointFailure.DECLINED:
-            what = f"failed: {known.reason}"
+            reason = str(known.reason)
         else:
-            what = f"was {known.reason}"
-        reason = f"the checkpoint of epoch {known.epoch} {what}"
-        error = CheckpointFailedError(state.run_id, state.last_durable_epoch + 1, reason)
+            reason = f"it was {known.reason}"
+        error = CheckpointFailedError(state.run_id, known.epoch, reason)
         error.__cause__ = err
         return error
 
