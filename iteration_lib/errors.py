@@ -368,16 +368,14 @@ class CheckpointNotFoundError(UsageError):
 
 
 class CheckpointFailedError(IterationError):
-    """Checkpoints that the run cannot go on without were not completed; its durable epochs are not affected."""
+    """A checkpoint that the run cannot go on without was not completed, or not committed; durable epochs stay so."""
 
-    def __init__(self, run_id: str, epoch: int, reason: str) -> None:
-        """Say for which epoch, and why."""
-        super().__init__(
-            f"run {run_id}: the checkpoint of epoch {epoch} failed ({reason}); mend the cause and resume the run"
-        )
+    def __init__(self, run_id: str, epoch: int, problem: str) -> None:
+        """Say what became of the checkpoint of an epoch."""
+        super().__init__(f"run {run_id}: {problem}; mend the cause and resume the run")
         self.run_id = run_id
         self.epoch = epoch
-        self.reason = reason
+        self.problem = problem
 
 
 class RunFinishedError(IterationError):

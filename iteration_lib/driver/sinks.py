@@ -132,8 +132,8 @@ class Sinks:
         job = context.background.start("recovery-0", lambda: self._recover(state))
         while not job.done():
             if context.clock.monotonic_seconds() >= deadline:
-                reason = f"what its sinks had to be told first was not committed within {timeout_seconds:g} seconds"
-                raise CheckpointFailedError(state.run_id, state.last_durable_epoch + 1, reason)
+                problem = f"what its sinks had to be told first was not committed within {timeout_seconds:g} seconds"
+                raise CheckpointFailedError(state.run_id, state.last_durable_epoch, problem)
             context.background.wait([job], timeout_seconds=min(_POLL_SECONDS, timeout_seconds))
         return job.result()
 

@@ -110,8 +110,9 @@ class Uploads:
             state = self._attempt.look()
         self.check(state)
         if state.uncommitted:
-            reason = f"its outputs were not committed within {self._context.policy.timeout_seconds:g} seconds"
-            raise CheckpointFailedError(state.run_id, state.last_durable_epoch, reason)
+            epoch, seconds = state.last_durable_epoch, self._context.policy.timeout_seconds
+            problem = f"epoch {epoch} is durable, and its outputs were not committed within {seconds:g} seconds"
+            raise CheckpointFailedError(state.run_id, epoch, problem)
         return state
 
     def wait_for_pending(self) -> None:
@@ -198,7 +199,8 @@ class Uploads:
             reason = str(known.reason)
         else:
             reason = f"it was {known.reason}"
-        error = CheckpointFailedError(state.run_id, known.epoch, reason)
+        problem = f"the checkpoint of epoch {known.epoch} failed ({reason})"
+        error = CheckpointFailedError(state.run_id, known.epoch, problem)
         error.__cause__ = err
         return error
 

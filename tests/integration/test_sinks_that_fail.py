@@ -235,6 +235,18 @@ def test_attempt_that_begins_with_a_commit_that_hangs_ends_when_the_checkpoints_
     failure = here.drive_and_fail(timeout_seconds=5)
 
     assert isinstance(failure, CheckpointFailedError)
-    assert "was not committed within 5 seconds" in str(failure)
+    told = "what its sinks had to be told first was not committed within 5 seconds; mend the cause and resume the run"
+    assert f"run {here.run.run_id}: {told}" == str(failure)
+    here.clear("hold")
+    assert (RunStatus.FINISHED, WHOLE) == (here.drive().status, shown(here))
+
+
+def test_run_whose_last_commit_hangs_says_that_its_outputs_are_missing_and_nothing_else(here: Here) -> None:
+    here.order("hold", "commit 3")
+
+    failure = here.drive_and_fail(timeout_seconds=5)
+
+    problem = "epoch 3 is durable, and its outputs were not committed within 5 seconds"
+    assert f"run {here.run.run_id}: {problem}; mend the cause and resume the run" == str(failure)
     here.clear("hold")
     assert (RunStatus.FINISHED, WHOLE) == (here.drive().status, shown(here))
