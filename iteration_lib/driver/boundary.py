@@ -165,10 +165,20 @@ class Boundary:
         except SupersededError:
             raise
         except BaseException:
-            self._uploads.settle(told_seconds=self._told_seconds)
+            self._settle()
             raise
         finally:
             self._uploads.forget_all()
+
+    def _settle(self) -> None:
+        is_told = self._told_seconds is not None
+        try:
+            with self.hearing_the_end():
+                self._uploads.settle(told_seconds=self._told_seconds)
+        except ToldToEnd:
+            if not is_told:  # while it settled for an error: its grace period begins now
+                self._uploads.settle(told_seconds=self._told_seconds)
+            raise
 
     @contextmanager
     def hearing_the_end(self) -> Iterator[None]:

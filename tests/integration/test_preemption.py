@@ -692,3 +692,30 @@ def test_sigterm_ends_a_process_with_143_and_the_retry_starts_behind_what_had_fi
     assert (0, undisturbed.found.state_digest) == (resumed.code, resumed.json["state_digest"]), resumed.err
     again = Counter(line.split()[0] for line in (tmp_path / "log").read_text().splitlines() if line.split()[1] == "1")
     assert without({"shares": 4, "total": 1}) == dict(again)
+
+
+def test_process_that_is_told_to_end_while_it_settles_for_another_reason_has_its_grace_period(here: Here) -> None:
+    """Somebody interrupts it, and a moment later it is told to end: the checkpoint that is being written completes."""
+    latch, told = Latch(), list[bool]()
+
+    def interrupt() -> None:
+        latch.wait_for_arrival()
+        raise KeyboardInterrupt
+
+    def be_told_and_let_go() -> None:
+        if told:
+            latch.open()
+            return
+        told.append(True)
+        be_told_to_end()
+
+    script = {
+        "epoch_opened@1": lambda: None,
+        "manifest_written@0": latch,
+        "epoch_written@1": interrupt,
+        "waiting": be_told_and_let_go,
+    }
+
+    tell_to_end(here, script=script, patience_seconds=2.0)
+
+    assert ([True], 0) == (told, here.found.last_durable_epoch)
