@@ -52,6 +52,7 @@ import re
 from collections.abc import Iterable, Sequence
 from urllib.parse import unquote
 
+SHOWN_TO_ALL = "holds a password, which the store would show to all who read it; leave it to fsspec's configuration"
 _USER = re.compile(r"(?<=//)[^/\s]*(?=@)")  # up to the last @: a password may hold one
 _PASSWORD = re.compile(r"(?<!github)(?<!git)://[^/]*:[^/]*@")  # there it is repository:branch@path
 _CONNECT = re.compile(r"(sc://[^/;]*)[/;]*(.*)")

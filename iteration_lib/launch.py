@@ -27,6 +27,7 @@ from iteration_lib.driver.restore import read_completed_manifest
 from iteration_lib.driver.sinks import open_sinks
 from iteration_lib.driver.sweep import RUNNER_SCRATCH
 from iteration_lib.errors import (
+    SHOWN_TO_ALL,
     LoopRunError,
     ParameterError,
     RunFinishedError,
@@ -164,8 +165,7 @@ def new_run(
     location = StateLocation(settings.state_uri)
     shown = without_password(location.uri)
     if shown != location.uri:
-        problem = "holds a password, which the store would show to all who read it; leave it to fsspec's configuration"
-        raise StateLocationError(shown, problem)
+        raise StateLocationError(shown, SHOWN_TO_ALL)
     location.check_writable()
     return NewRun(
         run_id=RunId(str(uuid.uuid4())),

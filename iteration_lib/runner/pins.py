@@ -17,7 +17,13 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iteration_lib.errors import InputError, OperatorResultError, StateCorruptedError, without_password
+from iteration_lib.errors import (
+    SHOWN_TO_ALL,
+    InputError,
+    OperatorResultError,
+    StateCorruptedError,
+    without_password,
+)
 from iteration_lib.model.operator import Operator
 from iteration_lib.model.source import ParquetSource, RecordsSource
 from iteration_lib.runner.input_file import check_unchanged, describe_file, is_local, open_input, reading, with_digest
@@ -51,8 +57,7 @@ def pin_parquet(source: ParquetSource) -> PinnedData:
     """List a source's files and count their rows; raises InputError that names the path."""
     shown = without_password(source.path)
     if shown != source.path:
-        problem = "holds a password, which the store would show to all who read it; leave it to fsspec's configuration"
-        raise InputError(f"input {shown} {problem}")
+        raise InputError(f"input {shown} {SHOWN_TO_ALL}")
     filesystem, root = open_input(source.path)
     with reading(source.path):
         paths = _list_parquet(filesystem, root, source.path)

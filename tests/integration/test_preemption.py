@@ -88,6 +88,20 @@ def tell_to_end(here: Here, line: str | None = None, *, script: Script | None = 
     assert here.found.failure is None
 
 
+def told_to_end_before(act: Callable[[], None]) -> Callable[[], None]:
+    """Return what is told to end where the driver waits, and acts whenever it waits after that."""
+    told = list[bool]()
+
+    def be_told_or_act() -> None:
+        if told:
+            act()
+            return
+        told.append(True)
+        be_told_to_end()
+
+    return be_told_or_act
+
+
 def buckets_of(here: Here, epoch: int) -> dict[str, int]:
     """Count the marked buckets of an epoch's operators."""
     found: Counter[str] = Counter()
@@ -315,17 +329,9 @@ def test_nothing_is_captured_of_an_epoch_behind_one_that_no_checkpoint_holds(her
 
 def test_epoch_that_is_held_is_captured_whole_and_needs_no_body_again(here: Here, undisturbed: Here) -> None:
     """Its predecessor's checkpoint completes in the time that is left; tails in files are not written again."""
-    latch, told = Latch(), list[bool]()
-
-    def be_told_and_let_go() -> None:
-        """Be told to end while the epoch is held, and let the checkpoint go when it is waited for after that."""
-        if told:
-            latch.open()
-            return
-        told.append(True)
-        be_told_to_end()
-
-    script = {"epoch_opened@1": lambda: None, "manifest_written@0": latch, "waiting": be_told_and_let_go}
+    latch = Latch()
+    waiting = told_to_end_before(latch.open)
+    script = {"epoch_opened@1": lambda: None, "manifest_written@0": latch, "waiting": waiting}
 
     tell_to_end(here, script=script, patience_seconds=2.0)
     marked, durable = buckets_of(here, 1), here.found.last_durable_epoch
@@ -696,26 +702,19 @@ def test_sigterm_ends_a_process_with_143_and_the_retry_starts_behind_what_had_fi
 
 def test_process_that_is_told_to_end_while_it_settles_for_another_reason_has_its_grace_period(here: Here) -> None:
     """Somebody interrupts it, and a moment later it is told to end: the checkpoint that is being written completes."""
-    latch, told = Latch(), list[bool]()
+    latch = Latch()
 
     def interrupt() -> None:
         latch.wait_for_arrival()
         raise KeyboardInterrupt
 
-    def be_told_and_let_go() -> None:
-        if told:
-            latch.open()
-            return
-        told.append(True)
-        be_told_to_end()
-
     script = {
         "epoch_opened@1": lambda: None,
         "manifest_written@0": latch,
         "epoch_written@1": interrupt,
-        "waiting": be_told_and_let_go,
+        "waiting": told_to_end_before(latch.open),
     }
 
     tell_to_end(here, script=script, patience_seconds=2.0)
 
-    assert ([True], 0) == (told, here.found.last_durable_epoch)
+    assert 0 == here.found.last_durable_epoch

@@ -75,10 +75,11 @@ class EvolutionOracle(Checks):
             cast("EvolvingProgram", self._run.program).declared,
             cast("EvolvingProgram", attempt.program).declared,
         )
+        begun = begun_to_finish(rows)
         for operator_id in why:
             reason = _why(operator_id, old.get(operator_id), new.get(operator_id))
             self._counters[f"version refused: {reason}"] += 1
-            self._counters[f"version refused as it finishes: {reason}"] += operator_id in begun_to_finish(rows)
+            self._counters[f"version refused as it finishes: {reason}"] += operator_id in begun
         dropped = self._run.origin.lineage.dropped if self._run.origin is not None else set()
         lost = dropped & self._run.lineage.kept_from_origin(rows)  # perhaps since the attempt looked
         is_right = bool(told) and why <= told <= why | lost

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from tests.simulation.attempt import SimulatedAttempt
@@ -13,6 +12,8 @@ from tests.simulation.evolution_rules import begun_to_finish
 from tests.simulation.fiber import Call, Fiber
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulation.errand import Errand
     from tests.simulation.process import SimulatedProcess
     from tests.simulation.run import SimulatedRun
@@ -70,7 +71,7 @@ class Processes:
         in_parts = not self.is_healed and self._swarm.drives_in_parts and self._random.random() < 0.7
         pace = self._random.choice(self._swarm.paces)
         if not self.is_healed:
-            self.edit(begun_to_finish(run.rows))
+            self.edit(run)
         attempt = SimulatedAttempt(
             run,
             len(self.all) + 1,
@@ -92,11 +93,11 @@ class Processes:
         """The fewest epochs of a part, and one: where the file changes, an attempt may do nothing but go on with it."""
         return 2 if self._world.file is None else 1
 
-    def edit(self, begun: Collection[str] = ()) -> None:
-        """Have a person change the file, where there is one; see UsersFile.edit."""
+    def edit(self, run: SimulatedRun | None = None) -> None:
+        """Have a person change the file, where there is one, perhaps where a run has begun to finish an operator."""
         file = self._world.file
         if file is not None and self._random.random() < _EDITS:
-            file.edit(sorted(begun))
+            file.edit(sorted(begun_to_finish(run.rows)) if run is not None else ())
             self.note(f"the file says {file.versions[-1]}")
 
     def send(self, make: Callable[[SimulatedRun, int], Errand], run: SimulatedRun) -> None:

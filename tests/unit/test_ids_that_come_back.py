@@ -390,13 +390,19 @@ def test_branch_that_keeps_its_data_is_the_answer_whichever_streams_its_origin_h
     assert made.run_id == again.run_id
 
 
-def test_branch_that_read_a_new_stream_before_its_origin_did_is_the_answer(bench: InMemory) -> None:
+def about_to_read_prices(bench: InMemory) -> tuple[Settings, BranchRequest]:
+    """Drive a run whose file has one more data stream now; return what asks for a branch that keeps its data."""
     bench.write_iteration(LONG)
     bench.open()
     bench.drive(until_epoch=2)
     bench.write_iteration(LONG + PRICES.format(price=10.0))
     settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
     kept = dataclasses.replace(AGAIN, data="kept")
+    return settings, kept
+
+
+def test_branch_that_read_a_new_stream_before_its_origin_did_is_the_answer(bench: InMemory) -> None:
+    settings, kept = about_to_read_prices(bench)
     made = branch_run(bench.store, settings, kept)
     bench.drive(until_epoch=3)
 
@@ -407,12 +413,7 @@ def test_branch_that_read_a_new_stream_before_its_origin_did_is_the_answer(bench
 
 def test_branch_that_was_made_while_its_origin_waited_for_spark_is_the_answer(bench: InMemory) -> None:
     """The attempt that gives its origin the stream had begun, and the operators were still the old ones."""
-    bench.write_iteration(LONG)
-    bench.open()
-    bench.drive(until_epoch=2)
-    bench.write_iteration(LONG + PRICES.format(price=10.0))
-    settings = Settings(store_url=None, state_uri=str(bench.folder / "state"))
-    kept = dataclasses.replace(AGAIN, data="kept")
+    settings, kept = about_to_read_prices(bench)
     made = []
 
     @contextmanager
