@@ -103,9 +103,9 @@ def _run_here(chunk: Chunk) -> Exploration:
 
 
 def _run_apart(chunk: Chunk) -> Exploration:
-    """Run a chunk in a process of its own, a copy of one that has loaded everything."""
+    """Run a chunk in a process of its own, a copy of one that is warm."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([run_schedule.__module__])
+    context.set_forkserver_preload(["tests.simulation.warm"])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_send_chunk, args=(chunk, sender))
     process.start()
