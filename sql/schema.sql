@@ -101,15 +101,14 @@ BEGIN
             RAISE EXCEPTION 'nobody asked run % to go from % to %', OLD.run_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF NEW.terminated_by = 'drained' AND OLD.terminated_by IS NULL AND NOT EXISTS (SELECT FROM stops
-               WHERE stops.run_id = OLD.run_id AND stops.kind = 'DRAIN') THEN
-            RAISE EXCEPTION 'nobody asked run % to drain', OLD.run_id USING ERRCODE = 'check_violation';
-        END IF;
-        IF OLD.status <> NEW.status AND NEW.status = 'TERMINATING' AND NOT EXISTS (SELECT FROM epochs
-               WHERE epochs.run_id = OLD.run_id AND epochs.epoch = NEW.last_durable_epoch
-               AND epochs.status = 'DURABLE' AND epochs.decision ->> 'terminated_by' = NEW.terminated_by) THEN
-            RAISE EXCEPTION 'the last durable epoch of run % did not decide that it terminates', OLD.run_id
-                USING ERRCODE = 'check_violation';
+        IF OLD.status <> NEW.status AND NEW.status = 'TERMINATING'
+           OR OLD.terminated_by IS NULL AND NEW.terminated_by IS NOT NULL THEN
+            IF NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                           AND epochs.epoch = NEW.last_durable_epoch AND epochs.status = 'DURABLE'
+                           AND epochs.decision ->> 'terminated_by' = NEW.terminated_by) THEN
+                RAISE EXCEPTION 'the last durable epoch of run % did not decide that it terminates', OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
         IF NEW.status IN ('FINISHED', 'STOPPED', 'DELETED') THEN
             IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'PENDING')
@@ -154,6 +153,31 @@ CREATE TRIGGER runs_row_guard BEFORE INSERT OR UPDATE OF
     run_id, run_key, reference, max_buckets, max_epochs, created_at, status, fencing_token, attempt_id, aborted_through,
     terminated_by, failure, outputs, state_digest, finished_at, deleted_by, deleted_at ON runs
     FOR EACH ROW EXECUTE FUNCTION runs_row_guard();
+
+-- A run begins with nothing behind it; only a branch begins behind an epoch, that of its origin's checkpoint, and its row
+-- follows in the same transaction.
+CREATE FUNCTION runs_start_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'run % begins as one that was driven', NEW.run_id USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER runs_start_guard BEFORE INSERT ON runs FOR EACH ROW
+    WHEN ((NEW.status, NEW.revision, NEW.fencing_token, NEW.last_checkpoint_id, NEW.aborted_through)
+              IS DISTINCT FROM ('RUNNING', 0, 0, 0, 0)
+          OR num_nonnulls(NEW.attempt_id, NEW.terminated_by, NEW.failure, NEW.outputs, NEW.state_digest,
+              NEW.finished_at, NEW.deleted_by, NEW.deleted_at) > 0)
+    EXECUTE FUNCTION runs_start_guard();
+
+CREATE FUNCTION runs_branch_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM branches WHERE branches.run_id = NEW.run_id
+                   AND branches.epoch = NEW.last_durable_epoch) THEN
+        RAISE EXCEPTION 'run % begins behind epoch % and is no branch', NEW.run_id, NEW.last_durable_epoch
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER runs_branch_guard AFTER INSERT ON runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.last_durable_epoch >= 0) EXECUTE FUNCTION runs_branch_guard();
 
 -- What is written once; on its columns alone, so that the updates of every epoch do not compare them.
 CREATE FUNCTION unchangeable_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -357,8 +381,8 @@ CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
 COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DURABLE, or VOIDED when superseded.';
 
 -- An epoch follows one that is aligned or durable and does not end the run (I3, I9); no attempt opens one after another
--- while a person asks the run to stop (I20). What it was decided from stays, and is what was reported, which is
--- looked at once, where it ends the run, and so is the rule (I5); only a completed checkpoint makes it durable (I6).
+-- while a person asks the run to stop (I20). What it was decided from is what was reported, and by the rule that holds
+-- then; it stays (I5). Only a completed checkpoint makes it durable (I6).
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
@@ -427,12 +451,12 @@ BEGIN
                            AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch >= OLD.epoch) THEN
                 RAISE EXCEPTION 'no completed checkpoint covers epoch %', OLD.epoch USING ERRCODE = 'check_violation';
             END IF;
-        ELSIF OLD.status = 'OPEN' AND NEW.status = 'ALIGNED' AND NEW.decision ->> 'terminated_by' IS NOT NULL THEN
-            IF NEW.decision -> 'records' <> (
+        ELSIF OLD.status = 'OPEN' AND NEW.status = 'ALIGNED' AND jsonb_typeof(NEW.decision) = 'object' THEN
+            IF NEW.decision -> 'records' IS DISTINCT FROM (
                    SELECT jsonb_object_agg(head.key, (SELECT coalesce(sum(CAST(told.count AS numeric)), 0)
                        FROM jsonb_array_elements_text(head.value) AS told (count)))
                    FROM jsonb_each(NEW.records) AS head) THEN
-                RAISE EXCEPTION 'epoch % ended the run by what was not reported', OLD.epoch
+                RAISE EXCEPTION 'epoch % decided by what was not reported', OLD.epoch
                     USING ERRCODE = 'check_violation';
             END IF;
             rule := CASE
@@ -444,7 +468,7 @@ BEGIN
                 WHEN EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id AND stops.kind = 'DRAIN') THEN 'drained'
             END;
             IF NEW.decision ->> 'terminated_by' IS DISTINCT FROM rule THEN
-                RAISE EXCEPTION 'epoch % ended the run by another rule than %', OLD.epoch, coalesce(rule, 'none')
+                RAISE EXCEPTION 'epoch % decided by another rule than %', OLD.epoch, coalesce(rule, 'none')
                     USING ERRCODE = 'check_violation';
             END IF;
         END IF;
@@ -574,8 +598,8 @@ BEGIN
                     USING ERRCODE = 'check_violation';
             END IF;
         END IF;
-        IF OLD.manifest_sha256 IS NOT NULL AND (NEW.manifest_path, NEW.manifest_sha256)
-           IS DISTINCT FROM (OLD.manifest_path, OLD.manifest_sha256) THEN
+        IF OLD.manifest_sha256 IS NOT NULL AND (NEW.manifest_path, NEW.manifest_sha256, NEW.size_bytes)
+           IS DISTINCT FROM (OLD.manifest_path, OLD.manifest_sha256, OLD.size_bytes) THEN
             RAISE EXCEPTION 'the manifest of checkpoint % cannot change', OLD.checkpoint_id
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -632,7 +656,8 @@ CREATE TRIGGER checkpoints_completion_guard BEFORE UPDATE OF status ON checkpoin
     WHEN (OLD.status = 'PENDING' AND NEW.status IN ('COMPLETED', 'SUBSUMED'))
     EXECUTE FUNCTION writer_guard('a completed checkpoint');
 
--- What is completed covers the last durable epoch (I6). The epoch becomes durable by it, so this is asked at the end.
+-- What is asked at the end of a transaction, whose steps only together are legal.
+-- What is completed covers the last durable epoch (I6), which became durable by it.
 CREATE FUNCTION checkpoints_durable_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
@@ -645,6 +670,36 @@ END $$;
 CREATE CONSTRAINT TRIGGER checkpoints_durable_guard AFTER UPDATE OF status ON checkpoints
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (OLD.status <> 'COMPLETED' AND NEW.status = 'COMPLETED')
     EXECUTE FUNCTION checkpoints_durable_guard();
+
+-- What is subsumed is so by a newer one that is completed (I8).
+CREATE FUNCTION checkpoints_subsumed_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+               AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED')
+       AND NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
+        RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER checkpoints_subsumed_guard AFTER UPDATE OF status ON checkpoints
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (OLD.status <> 'SUBSUMED' AND NEW.status = 'SUBSUMED')
+    EXECUTE FUNCTION checkpoints_subsumed_guard();
+
+-- What a person aborted before it began stays aborted (I17); it is pending for no longer than it takes to write so.
+CREATE FUNCTION checkpoints_abort_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
+               AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status <> 'ABORTED'
+               AND checkpoints.checkpoint_id <= runs.aborted_through) THEN
+        RAISE EXCEPTION 'checkpoint % of run % was aborted before it began', NEW.checkpoint_id, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER checkpoints_abort_guard AFTER INSERT ON checkpoints DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION checkpoints_abort_guard();
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,
@@ -1003,6 +1058,28 @@ BEGIN
 END $$;
 CREATE TRIGGER checkpoint_pins_guard BEFORE INSERT OR UPDATE ON checkpoint_pins
     FOR EACH ROW EXECUTE FUNCTION checkpoint_pins_guard();
+
+-- What was written of a run stays until the run is deleted; then whoever owns the tables may clear away its rows.
+CREATE FUNCTION kept_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id AND runs.status <> 'DELETED') THEN
+        RAISE EXCEPTION '% of run %, which is not deleted, cannot go', TG_TABLE_NAME, OLD.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN OLD;
+END $$;
+CREATE TRIGGER runs_kept_guard BEFORE DELETE ON runs FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER attempts_kept_guard BEFORE DELETE ON attempts FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER pins_kept_guard BEFORE DELETE ON pins FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER epochs_kept_guard BEFORE DELETE ON epochs FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER checkpoints_kept_guard BEFORE DELETE ON checkpoints FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER checkpoint_requests_kept_guard BEFORE DELETE ON checkpoint_requests FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER stops_kept_guard BEFORE DELETE ON stops FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER edge_parts_kept_guard BEFORE DELETE ON edge_parts FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER listener_notices_kept_guard BEFORE DELETE ON listener_notices FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER committables_kept_guard BEFORE DELETE ON committables FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER fallbacks_kept_guard BEFORE DELETE ON fallbacks FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER branches_kept_guard BEFORE DELETE ON branches FOR EACH ROW EXECUTE FUNCTION kept_guard();
 
 -- Who needs a checkpoint besides its own run, and whether it may go without anybody missing it.
 CREATE VIEW checkpoint_needs AS

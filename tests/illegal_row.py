@@ -7,6 +7,7 @@ the runs that tests.integration.test_illegal_rows makes.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 SHA = f"'{'ab' * 32}'"
@@ -185,14 +186,17 @@ def set_epoch(number: int, columns: str, token: int = 2) -> str:
     return f"UPDATE epochs SET {columns} WHERE run_id = %(run)s AND epoch = {number} AND fencing_token = {token}"
 
 
-def ending(by: str, *, reported: int, told: int) -> str:
-    """An epoch that aligns and ends its run by a rule."""
+def deciding(by: str | None, *, reported: int = 4, told: int = 4, of: str = "fresh") -> str:
+    """An epoch that aligns, and ends its run by a rule or goes on."""
     return (
         "UPDATE epochs SET status = 'ALIGNED', held_at = now(), aligned_at = now(), "
-        f"records = '{{\"centroids\": [{reported}]}}', "
-        f'decision = \'{{"records": {{"centroids": {told}}}, "terminated_by": "{by}"}}\' '
-        "WHERE run_id = %(fresh)s AND epoch = 0"
+        f"records = '{{\"centroids\": [{reported}]}}', decision = '{decision(told, by)}' "
+        f"WHERE run_id = %({of})s AND epoch = 0"
     )
+
+
+def decision(records: int, by: str | None = None) -> str:
+    return json.dumps({"records": {"centroids": records}, "terminated_by": by})
 
 
 def set_checkpoint(number: int, columns: str) -> str:
@@ -276,19 +280,25 @@ CONSTRAINTS = {
     "a run without a key": Illegal("runs_run_key_check", run_with(run_key="''")),
     "a run without buckets": Illegal("runs_max_buckets_check", run_with(max_buckets="0")),
     "a run of no epoch": Illegal("runs_max_epochs_check", run_with(max_epochs="0")),
-    "a run of unknown status": Illegal("runs_status_check", run_with(status="'PAUSED'")),
-    "a negative token": Illegal("runs_fencing_token_check", run_with(fencing_token="-1")),
+    "a run of unknown status": Illegal("runs_status_check", run_with(status="'PAUSED'"), ("runs_start_guard",)),
+    "a negative token": Illegal("runs_fencing_token_check", run_with(fencing_token="-1"), ("runs_start_guard",)),
     "a durable epoch below none": Illegal("runs_last_durable_epoch_check", run_with(last_durable_epoch="-2")),
     "an unknown rule of termination": Illegal(
-        "runs_terminated_by_check", run_with(status="'FAILED'", failure="'x'", terminated_by="'luck'")
+        "runs_terminated_by_check",
+        run_with(status="'FAILED'", failure="'x'", terminated_by="'luck'"),
+        ("runs_start_guard",),
     ),
     "terminating by no rule": Illegal(
-        "runs_terminating_check", run_with(status="'TERMINATING'", last_durable_epoch="0")
+        "runs_terminating_check", run_with(status="'TERMINATING'", last_durable_epoch="0"), ("runs_start_guard",)
     ),
     "terminating without a durable epoch": Illegal(
-        "runs_terminating_check", run_with(status="'TERMINATING'", terminated_by="'criteria'")
+        "runs_terminating_check",
+        run_with(status="'TERMINATING'", terminated_by="'criteria'"),
+        ("runs_start_guard",),
     ),
-    "running on after termination": Illegal("runs_running_check", run_with(terminated_by="'criteria'")),
+    "running on after termination": Illegal(
+        "runs_running_check", run_with(terminated_by="'criteria'"), ("runs_start_guard",)
+    ),
     "finished without outputs": Illegal(
         "runs_finished_check",
         set_run("left terminating", "status = 'FINISHED', state_digest = 'd', finished_at = now()"),
@@ -302,7 +312,9 @@ CONSTRAINTS = {
     "outputs before the end": Illegal("runs_finished_check", set_run("run", "outputs = '{}'")),
     "a digest before the end": Illegal("runs_finished_check", set_run("terminating", "state_digest = 'd'")),
     "an end before the end": Illegal("runs_finished_check", set_run("terminating", "finished_at = now()")),
-    "an abort below no checkpoint": Illegal("runs_aborted_through_check", run_with(aborted_through="-1")),
+    "an abort below no checkpoint": Illegal(
+        "runs_aborted_through_check", run_with(aborted_through="-1"), ("runs_start_guard",)
+    ),
     "an abort beyond the next checkpoint": Illegal(
         "runs_aborted_through_check", set_run("run", "aborted_through = last_checkpoint_id + 2")
     ),
@@ -377,13 +389,14 @@ CONSTRAINTS = {
     "an open epoch that aligned": Illegal("epochs_open_check", set_epoch(2, "aligned_at = now()")),
     "alignment without every report": Illegal(
         "epochs_aligned_check",
-        set_epoch(2, "status = 'ALIGNED', decision = '{}', aligned_at = now()"),
+        set_epoch(2, f"status = 'ALIGNED', decision = '{decision(1)}', aligned_at = now()"),
     ),
     "alignment without a decision": Illegal(
         "epochs_aligned_check", set_epoch(2, f"status = 'ALIGNED', {ALL}, held_at = now(), aligned_at = now()")
     ),
     "alignment at no time": Illegal(
-        "epochs_aligned_check", set_epoch(2, f"status = 'ALIGNED', {ALL}, held_at = now(), decision = '{{}}'")
+        "epochs_aligned_check",
+        set_epoch(2, f"status = 'ALIGNED', {ALL}, held_at = now(), decision = '{decision(3)}'"),
     ),
     "held before every report": Illegal("epochs_held_check", set_epoch(2, "held_at = now()")),
     "every report at no time": Illegal("epochs_held_check", set_epoch(2, ALL)),
@@ -536,7 +549,9 @@ GUARDS = {
             "to another epoch": {"epoch": "2"},
             "from another checkpoint than the newest": {"from_checkpoint_id": "9"},
             "of an attempt that has ended": {"fencing_token": "1"},
-            "while an epoch is open": {"run_id": "%(run)s"},
+            "while an epoch is open": {"run_id": "%(older open)s"},
+            "while an epoch is aligned": {"run_id": "%(older aligned)s"},
+            "behind what a sink publishes": {"run_id": "%(older published)s"},
         }.items()
     },
     "another reason of a fallback": Illegal(
@@ -555,6 +570,7 @@ GUARDS = {
         }.items()
     },
     "another answer of a stop": Illegal("is answered", set_stop("stopped_at = now() + interval '1 day'")),
+    "another resumer of a stop": Illegal("is answered", set_stop("resumed_by = 'carl'", of="resumed")),
     "an answer of a stop whose run goes on": Illegal("is not stopped", set_stop("stopped_at = now()", of="stopping")),
     "a run that nobody asked to stop": Illegal("nobody asked run", set_run("failed", "status = 'STOPPED'")),
     "a run that is resumed by nobody": Illegal("nobody asked run", set_run("stopped", "status = 'RUNNING'")),
@@ -568,8 +584,24 @@ GUARDS = {
     "a run that fails while it is driven": Illegal(
         "is driven and cannot be failed", set_run("run", "status = 'FAILED', failure = 'x'")
     ),
-    "a run that nobody asked to drain": Illegal(
-        "nobody asked run", set_run("run", "status = 'TERMINATING', terminated_by = 'drained'")
+    "a run that fails by a rule that no epoch decided by": Illegal(
+        "did not decide that it terminates",
+        set_run("left durable", "status = 'FAILED', failure = 'x', terminated_by = 'drained'"),
+    ),
+    "a finished run that fails": Illegal(
+        "cannot go from FINISHED to FAILED",
+        set_run(
+            "finished",
+            "status = 'FAILED', failure = 'x', outputs = NULL, state_digest = NULL, finished_at = NULL",
+        ),
+    ),
+    "a run that is deleted while an epoch is open": Illegal(
+        "has something that is not durable",
+        set_run("left open", "status = 'DELETED', deleted_by = 'ann', deleted_at = now()"),
+    ),
+    "a run that is finished with what is not committed": Illegal(
+        "has something that is not committed",
+        set_run("left uncommitted", "status = 'FINISHED', outputs = '{}', state_digest = 'd', finished_at = now()"),
     ),
     "a stopped run that changes": Illegal("is over or stopped", set_run("stopped", "failure = 'x'")),
     "a token of a stopped run": Illegal(
@@ -600,8 +632,13 @@ GUARDS = {
         "checkpoint 1 of run",
         "UPDATE checkpoints SET status = 'DISCARDED' WHERE run_id = %(older)s AND checkpoint_id = 1",
     ),
+    "a checkpoint that a branch pins, discarded": Illegal(
+        "checkpoint 2 of run",
+        "UPDATE checkpoints SET status = 'DISCARDED' WHERE run_id = %(older)s AND checkpoint_id = 2",
+    ),
     "the newest checkpoint of a run that is there, discarded": Illegal(
-        "checkpoint 1 of run", set_checkpoint(1, "status = 'DISCARDED'")
+        "checkpoint 1 of run",
+        "UPDATE checkpoints SET status = 'DISCARDED' WHERE run_id = %(durable)s AND checkpoint_id = 1",
     ),
     **{
         f"another {column} of a run": Illegal("the identity of run", set_run("run", f"{column} = {value}"))
@@ -623,9 +660,9 @@ GUARDS = {
     },
     "another definition though an epoch is open": Illegal("the operators of run", set_run("run", "definition = '{}'")),
     "another definition though nobody says what changed": Illegal(
-        "the operators of run", set_run("terminating", "definition = '{}'")
+        "the operators of run", set_run("fallen", "definition = '{}'")
     ),
-    "another definition though nobody drives": Illegal("the operators of run", set_run("failed", "definition = '{}'")),
+    "another definition though nobody drives": Illegal("the operators of run", set_run("changed", "definition = '{}'")),
     "a finished run that changes": Illegal(
         "is over or stopped and cannot change", set_run("finished", "outputs = '{}'")
     ),
@@ -651,7 +688,7 @@ GUARDS = {
         "token 3 of run", attempt_with(attempt_id="gen_random_uuid()")
     ),
     "durable epochs without a checkpoint": Illegal(
-        "no completed checkpoint", set_run("fresh", "last_durable_epoch = 0")
+        "no completed checkpoint", set_run("durable", "last_durable_epoch = 5")
     ),
     "an attempt that comes back": Illegal(
         "attempt 1 has ended and cannot change", set_attempt(1, "ended_at = NULL, outcome = NULL")
@@ -710,6 +747,9 @@ GUARDS = {
         f"another {column} of an epoch": Illegal("the identity of epoch", set_epoch(1, f"{column} = {column} + 1"))
         for column in ("epoch", "fencing_token")
     },
+    "another number of an open epoch": Illegal(
+        "the identity of epoch", "UPDATE epochs SET epoch = 1 WHERE run_id = %(fresh)s AND epoch = 0"
+    ),
     "another run of an epoch": Illegal("the identity of epoch", set_epoch(1, "run_id = %(terminating)s")),
     "an epoch after a gap": Illegal("epoch 9 does not follow", epoch_with(epoch="9")),
     "an epoch after an open one": Illegal("epoch 3 does not follow", epoch_with(epoch="3")),
@@ -866,7 +906,7 @@ GUARDS = {
     "a part that is voided twice": Illegal("is voided once", set_part("voided_at = now()", which="epoch = 1")),
     "a part that comes back": Illegal("is voided once", set_part("voided_at = NULL", which="epoch = 1")),
     "what is prepared of an aligned epoch": Illegal(
-        "epoch 1 is not durable, and publishes nothing", committable_with(epoch="1", fencing_token="2")
+        "epoch 0 is not durable, and publishes nothing", committable_with(run_id="%(aligned)s")
     ),
     "what is committed twice": Illegal(
         "is committed once, as it is", set_committable("committed_at = now()", output="seen")
@@ -891,7 +931,7 @@ GUARDS = {
         "is not added as it is now",
         operator_with(finished_epoch="0", fencing_token="2", finished_at="now()", output="'{}'"),
     ),
-    "an operator that was added before": Illegal("is not added as it is now", operator_with(added_under="1")),
+    "an operator that was added before": Illegal("is not added as it is now", operator_with(added_under="0")),
     "an operator of a run that nobody drives": Illegal(
         "is not added as it is now", operator_with(run_id="%(left open)s", added_under="1")
     ),
@@ -915,9 +955,7 @@ GUARDS = {
     ),
     "a checkpoint that is completed when its attempt has ended": Illegal(
         "who would write a completed checkpoint",
-        "UPDATE checkpoints SET status = 'SUBSUMED', acknowledgements = '{\"centroids\": [1]}', manifest_path = 'p', "
-        f"manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now() "
-        "WHERE run_id = %(left pending)s AND checkpoint_id = 1",
+        f"UPDATE checkpoints SET status = 'SUBSUMED', {DONE} WHERE run_id = %(left behind)s AND checkpoint_id = 1",
     ),
     # who writes, and what an invariant says beyond one row
     "an epoch of a superseded attempt": Illegal(
@@ -929,7 +967,7 @@ GUARDS = {
     "an epoch that aligns after its attempt has ended": Illegal(
         "nobody drives run",
         "UPDATE epochs SET status = 'ALIGNED', records = '{\"centroids\": [4]}', held_at = now(), aligned_at = now(), "
-        'decision = \'{"records": {"centroids": 4}}\' WHERE run_id = %(left open)s AND epoch = 0',
+        f"decision = '{decision(4)}' WHERE run_id = %(left open)s AND epoch = 0",
     ),
     "a marker of a superseded attempt": Illegal(
         "nobody drives run",
@@ -959,16 +997,92 @@ GUARDS = {
         "no completed checkpoint covers epoch 1", set_epoch(1, "status = 'DURABLE', durable_at = now()")
     ),
     "an end decided from other reports": Illegal(
-        "ended the run by what was not reported", ending("empty_feedback", reported=4, told=0)
+        "decided by what was not reported", deciding("empty_feedback", reported=4, told=0)
+    ),
+    "an epoch that goes on by other reports": Illegal(
+        "decided by what was not reported", deciding(None, reported=4, told=5)
+    ),
+    "an epoch that goes on by no reports": Illegal(
+        "decided by what was not reported", deciding(None).replace(decision(4), "{}")
     ),
     **{
-        f"an end by {by or 'no rule'}, which does not hold": Illegal(
-            "ended the run by another rule than none", ending(by, reported=4, told=4)
-        )
+        f"an end by {by or 'no rule'}, which does not hold": Illegal("decided by another rule than none", deciding(by))
         for by in ("empty_feedback", "criteria", "max_epochs", "drained", "")
     },
     "an end by another rule than the one that holds": Illegal(
-        "ended the run by another rule than empty_feedback", ending("max_epochs", reported=0, told=0)
+        "decided by another rule than empty_feedback", deciding("max_epochs", reported=0, told=0)
+    ),
+    "an epoch that goes on though nothing is fed back": Illegal(
+        "decided by another rule than empty_feedback", deciding(None, reported=0, told=0)
+    ),
+    "an epoch that goes on though it is the last": Illegal(
+        "decided by another rule than max_epochs", deciding(None, of="short")
+    ),
+    "an epoch that goes on though the run is to drain": Illegal(
+        "decided by another rule than drained", deciding(None, of="draining")
+    ),
+    "a durable epoch that a fallback keeps, voided": Illegal(
+        "epoch 0 cannot go from DURABLE to VOIDED",
+        "UPDATE epochs SET status = 'VOIDED', durable_at = NULL WHERE run_id = %(fallen)s AND epoch = 0",
+    ),
+    "a pending checkpoint, discarded": Illegal(
+        "cannot go from PENDING to DISCARDED",
+        f"UPDATE checkpoints SET status = 'DISCARDED', {DONE} WHERE run_id = %(pending)s AND checkpoint_id = 1",
+    ),
+    "a checkpoint that is subsumed by none": Illegal(
+        "no newer checkpoint subsumes checkpoint 1", set_checkpoint(1, "status = 'SUBSUMED'")
+    ),
+    "a checkpoint that is subsumed by an older one": Illegal(
+        "no newer checkpoint subsumes checkpoint 2", set_checkpoint(2, f"status = 'SUBSUMED', {DONE}")
+    ),
+    "a checkpoint that a person aborted before it began": Illegal(
+        "was aborted before it began", checkpoint_with(run_id="%(warned)s")
+    ),
+    **{
+        f"a run that begins {what}": Illegal("begins as one that was driven", run_with(**columns))
+        for what, columns in {
+            "as failed": {"status": "'FAILED'", "failure": "'x'"},
+            "with a revision": {"revision": "1"},
+            "with a token": {"fencing_token": "1"},
+            "with a checkpoint": {"last_checkpoint_id": "1"},
+            "with an abort": {"aborted_through": "1"},
+            "with an attempt": {"attempt_id": "gen_random_uuid()"},
+            "as finished": {
+                "status": "'FINISHED'",
+                "terminated_by": "'criteria'",
+                "last_durable_epoch": "3",
+                "outputs": "'{}'",
+                "state_digest": "'d'",
+                "finished_at": "now()",
+            },
+        }.items()
+    },
+    "a run that begins behind an epoch and is no branch": Illegal("is no branch", run_with(last_durable_epoch="0")),
+    **{
+        f"{table} of a run that is there, deleted": Illegal(
+            f"{table} of run", f"DELETE FROM {table} WHERE run_id = %({name})s{which}"
+        )
+        for table, (name, which) in {
+            "runs": ("behind", ""),
+            "attempts": ("older", " AND fencing_token = 2"),
+            "pins": ("run", ""),
+            "epochs": ("run", " AND epoch = 2"),
+            "checkpoints": ("left pending", ""),
+            "checkpoint_requests": ("run", ""),
+            "stops": ("stopping", ""),
+            "edge_parts": ("run", " AND epoch = 2"),
+            "listener_notices": ("run", ""),
+            "committables": ("durable", " AND output = 'rows'"),
+            "fallbacks": ("fallen", ""),
+            "branches": ("branch", ""),
+        }.items()
+    },
+    "reports of an epoch that are told": Illegal("are counted, not told", set_epoch(2, "reports = 2")),
+    "acknowledgements of a checkpoint that are told": Illegal(
+        "are counted, not told", set_checkpoint(2, "acknowledged = 1")
+    ),
+    "another size of a checkpoint": Illegal(
+        "the manifest of checkpoint 1 cannot change", set_checkpoint(1, "size_bytes = 9")
     ),
     "a termination that no epoch decided": Illegal(
         "did not decide that it terminates", set_run("durable", "status = 'TERMINATING', terminated_by = 'criteria'")
@@ -979,7 +1093,9 @@ GUARDS = {
     "an epoch after another one of a run that is to stop": Illegal(
         "a person asks run", epoch_with(run_id="%(leaving)s", epoch="1", status="'OPEN'")
     ),
-    "a notice of an epoch that is not durable": Illegal("epoch 1 is not durable", notice_with(epoch="1")),
+    "a notice of an epoch that is not durable": Illegal(
+        "epoch 1 is not durable", notice_with(listener_id="'log'", epoch="1")
+    ),
     **{
         f"another {column} of a notice": Illegal("a notice of run", set_notice(f"{column} = {value}"))
         for column, value in {
@@ -1007,6 +1123,8 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "another decision",
         "an end decided from other reports",
         "an end by another rule than the one that holds",
+        "an epoch that goes on by other reports",
+        "an epoch that goes on though nothing is fed back",
         "a termination that no epoch decided",
     ),
     "I6": (
@@ -1014,11 +1132,23 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "durable epochs without a checkpoint",
         "a completed checkpoint whose epoch stays aligned",
         "a lower last_durable_epoch",
+        "a run that begins behind an epoch and is no branch",
     ),
     "I7": ("a checkpoint's id twice", "a checkpoint's id that was not issued", "a lower last_checkpoint_id"),
-    "I8": ("completed without every acknowledgement", "completed without a manifest", "two completed checkpoints"),
+    "I8": (
+        "completed without every acknowledgement",
+        "completed without a manifest",
+        "two completed checkpoints",
+        "a checkpoint that is subsumed by none",
+        "a checkpoint that is subsumed by an older one",
+    ),
     "I9": ("an epoch after the one that ends the run",),
-    "I10": ("finished without outputs", "finished without a digest", "a run that is finished while it is driven"),
+    "I10": (
+        "finished without outputs",
+        "finished without a digest",
+        "a run that is finished while it is driven",
+        "a run that begins as finished",
+    ),
     "I11": ("a marker without its files", "a marker taken back", "another output of an operator that finished"),
     "I12": "a refused event writes nothing: there is no row to refuse",
     "I13": "how many failures are too many is the policy's: what a failed attempt may open and begin, the core decides",
@@ -1030,13 +1160,24 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a part of an operator that the run does not have",
     ),
     "I16": ("a notice that leaves out an epoch", "a notice of an epoch that is not durable"),
-    "I17": ("an abort beyond the next checkpoint", "a lower aborted_through"),
+    "I17": (
+        "an abort beyond the next checkpoint",
+        "a lower aborted_through",
+        "a checkpoint that a person aborted before it began",
+    ),
     "I18": (
         "the newest checkpoint of a run that is there, discarded",
         "a checkpoint that a person pins, discarded",
+        "a checkpoint that a branch pins, discarded",
         "a branch of a pending checkpoint",
     ),
     "I19": ("what is prepared of an aligned epoch", "what is committed twice"),
     "I20": ("an epoch after another one of a run that is to stop", "a run that is stopped while it is driven"),
-    "I21": ("a fallback behind what a listener has heard", "a fallback while an epoch is open"),
+    "I21": (
+        "a fallback behind what a listener has heard",
+        "a fallback behind what a sink publishes",
+        "a fallback while an epoch is open",
+        "a fallback while an epoch is aligned",
+        "a durable epoch that a fallback keeps, voided",
+    ),
 }

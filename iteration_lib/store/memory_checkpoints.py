@@ -151,6 +151,19 @@ def _release_checkpoint(run: MemoryRun, command: ReleaseCheckpoint, _token: int,
     del run.checkpoint_pins[command.checkpoint_id]
 
 
+def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
+    """Refuse how checkpoints stand at the end of a transaction, whose steps only together are legal."""
+    completed = {known: row["epoch"] for known, row in run.checkpoints.items() if row["status"] == "COMPLETED"}
+    is_covered = list(completed.values()) in ([], [run.run["last_durable_epoch"]])
+    refuse_if(not is_covered, "a checkpoint is completed, and its epoch is not the last durable one")
+    for known, row in run.checkpoints.items():
+        was = before.checkpoints.get(known, {}).get("status")
+        is_subsumed = row["status"] == "SUBSUMED" and was != "SUBSUMED"
+        refuse_if(is_subsumed and known > max(completed, default=0), f"no newer checkpoint subsumes checkpoint {known}")
+        is_aborted = known <= run.run["aborted_through"] and was is None
+        refuse_if(is_aborted and row["status"] != "ABORTED", f"checkpoint {known} was aborted before it began")
+
+
 CHECKPOINT_WRITERS: dict[type[Command], Writer] = {
     TriggerCheckpoint: _trigger_checkpoint,
     RecordRequest: _record_request,

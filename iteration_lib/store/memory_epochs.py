@@ -71,11 +71,10 @@ def _record_reports(run: MemoryRun, command: RecordReports, fencing_token: int, 
 def _align_epoch(run: MemoryRun, command: AlignEpoch, fencing_token: int, now: datetime) -> None:
     epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
     refuse_if(epoch["held_at"] is None, f"epoch {command.epoch} lacks reports")
-    if command.decision.terminated_by is not None:
-        heads = tuple(Reports(name=name, values=values) for name, values in epoch["records"].items())
-        is_drained = any(stop["kind"] == "DRAIN" for stop in run.stops.values())
-        expected = decide_termination(command.epoch, heads, max_epochs=run.run["max_epochs"], is_drained=is_drained)
-        refuse_if(command.decision != expected, f"epoch {command.epoch} ended the run by another rule")
+    heads = tuple(Reports(name=name, values=values) for name, values in epoch["records"].items())
+    is_drained = any(stop["kind"] == "DRAIN" for stop in run.stops.values())
+    expected = decide_termination(command.epoch, heads, max_epochs=run.run["max_epochs"], is_drained=is_drained)
+    refuse_if(command.decision != expected, f"epoch {command.epoch} decided by another rule, or other reports")
     epoch.update(status="ALIGNED", decision=as_json(decision_json(command.decision)), aligned_at=now)
 
 

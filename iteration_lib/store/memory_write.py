@@ -27,7 +27,7 @@ from iteration_lib.protocol.command import (
     StopRun,
 )
 from iteration_lib.protocol.state import NO_EPOCH
-from iteration_lib.protocol.status import AttemptOutcome, RunStatus, TerminatedBy, check_transition
+from iteration_lib.protocol.status import AttemptOutcome, RunStatus, check_transition
 from iteration_lib.store.memory_checkpoints import CHECKPOINT_WRITERS
 from iteration_lib.store.memory_epochs import EPOCH_WRITERS
 from iteration_lib.store.memory_rows import MemoryRun, MutableRow, Writer, as_json, expect, refuse_if
@@ -72,7 +72,8 @@ def _end_attempt(run: MemoryRun, command: EndAttempt, _token: int, now: datetime
 
 def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: datetime) -> None:
     by, status = command.terminated_by, command.status
-    if status is RunStatus.TERMINATING and run.run["status"] != status.value:
+    is_begun = status is RunStatus.TERMINATING and run.run["status"] != status.value
+    if is_begun or (by is not None and run.run["terminated_by"] is None):
         last = [
             e for e in run.epochs.values() if (e["status"], e["epoch"]) == ("DURABLE", run.run["last_durable_epoch"])
         ]
@@ -81,8 +82,6 @@ def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: da
     _move_run(run, status)
     refuse_if(status is RunStatus.RUNNING and by is not None, "a run that goes on was terminated")
     refuse_if(status is RunStatus.TERMINATING and by is None, "a run terminates without a rule")
-    is_drained = any(stop["kind"] == "DRAIN" for stop in run.stops.values())
-    refuse_if(by is TerminatedBy.DRAINED and not is_drained, "nobody asked the run to drain")
     refuse_if((status is RunStatus.FAILED) != (command.failure is not None), "a failure and its reason go together")
     if status is RunStatus.FAILED:
         _refuse_driven(run)

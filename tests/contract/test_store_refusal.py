@@ -88,7 +88,7 @@ def midway(store: StoreWithHistory, first: Sender) -> RunId:
 
     There is one pin, one marker, a part of an operator that finishes, an open request, a notice.
     """
-    run_id = added(store, max_epochs=3)
+    run_id = added(store)
     Coordinator(store).apply(
         run_id,
         claim(family=first.family),
@@ -111,7 +111,7 @@ def midway(store: StoreWithHistory, first: Sender) -> RunId:
 HEADS = (Reports(name="centroids", values=(3,)),)
 SILENT = (Reports(name="centroids", values=(None,)),)
 GOES_ON = Decision(records={"centroids": 3}, terminated_by=None)
-ENDS = Decision(records={"centroids": 3}, terminated_by=TerminatedBy.MAX_EPOCHS)
+ENDS = Decision(records={"centroids": 0}, terminated_by=TerminatedBy.EMPTY_FEEDBACK)
 NOT_THERE = 7
 ABORT = AbortCheckpoint(checkpoint_id=2, failure=CheckpointFailure.DECLINED, reason="x")
 END = EndAttempt(fencing_token=1, outcome=AttemptOutcome.RELEASED, reason=None)
@@ -122,12 +122,14 @@ LATE = dataclasses.replace(COMPLETE, is_subsumed=True)
 ACKNOWLEDGE = RecordAcknowledgements(checkpoint_id=2, participants=(Reports(name="centroids", values=(1,)),))
 REPORT = RecordReports(epoch=2, heads=HEADS, metrics={}, seconds=0.0)
 ALIGN = AlignEpoch(epoch=2, decision=GOES_ON)
+REPORT_NOTHING = dataclasses.replace(REPORT, heads=(Reports(name="centroids", values=(0,)),))
+ALIGN_LAST = AlignEpoch(epoch=2, decision=ENDS)
 OPEN = OpenEpoch(epoch=3, heads=SILENT)
 VOID = VoidEpochs(after=0)
 NEXT = (REPORT, ALIGN, OPEN)
 SWITCH = SwitchToUnaligned(epoch=3, by=UnalignedBy.TIMEOUT)
 TERMINATE = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.CRITERIA)
-LAST = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.MAX_EPOCHS)
+LAST = SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.EMPTY_FEEDBACK)
 FAIL = SetRunStatus(status=RunStatus.FAILED, failure="x")
 PUBLISH = PublishOutputs(outputs={}, state_digest="d")
 STOP = RecordStop(stop_id=stop_id(9, 9), kind=StopKind.STOP, requested_by="ann")
@@ -180,7 +182,7 @@ def parts(epoch: int, *made: FinishedPart) -> RecordParts:
 
 # Checkpoint 3 covers epoch 2, which ends the run; checkpoint 2 is pending still.
 ENDED = (
-    *(REPORT, dataclasses.replace(ALIGN, decision=ENDS), triggered(3, 2), SubsumeCheckpoint(checkpoint_id=1)),
+    *(REPORT_NOTHING, ALIGN_LAST, triggered(3, 2), SubsumeCheckpoint(checkpoint_id=1)),
     *(dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(COMPLETE, checkpoint_id=3)),
     MakeEpochsDurable(through=2),
 )
@@ -213,16 +215,21 @@ WRONG: dict[str, tuple[Command, ...]] = {
     **{
         f"an ending by {by.value}, which does not hold": (
             REPORT,
-            dataclasses.replace(ALIGN, decision=dataclasses.replace(ENDS, terminated_by=by)),
+            dataclasses.replace(ALIGN, decision=dataclasses.replace(GOES_ON, terminated_by=by)),
         )
         for by in TerminatedBy
-        if by is not ENDS.terminated_by
     },
-    "an ending by records that were not reported": (
-        REPORT,
-        dataclasses.replace(ALIGN, decision=dataclasses.replace(ENDS, records={"centroids": 4})),
+    "an ending by records that were not reported": (REPORT, ALIGN_LAST),
+    "an ending by an epoch that is not durable": (REPORT_NOTHING, ALIGN_LAST, LAST),
+    "an epoch that goes on by records that were not reported": (REPORT_NOTHING, ALIGN),
+    "an epoch that goes on though nothing is fed back": (
+        REPORT_NOTHING,
+        dataclasses.replace(ALIGN, decision=dataclasses.replace(ENDS, terminated_by=None)),
     ),
-    "an ending by an epoch that is not durable": (REPORT, dataclasses.replace(ALIGN, decision=ENDS), LAST),
+    "an epoch that goes on though the run is to drain": (
+        *(dataclasses.replace(STOP, kind=StopKind.DRAIN), REPORT),
+        ALIGN,
+    ),
     "other operators while an epoch is open": (SAME,),
     "other operators while an epoch is aligned": (VoidEpochs(after=1), SAME),
     "other operators between durable epochs": (VOID, SAME),
@@ -234,7 +241,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a second open epoch": (OPEN,),
     "an epoch after a gap": (*NEXT[:-1], OpenEpoch(epoch=4, heads=SILENT)),
     "an epoch after a voided one": (VOID, OPEN),
-    "an epoch after the one that ends the run": (REPORT, dataclasses.replace(ALIGN, decision=ENDS), OPEN),
+    "an epoch after the one that ends the run": (REPORT_NOTHING, ALIGN_LAST, OPEN),
     "an epoch without subtasks": (*NEXT[:-1], OpenEpoch(epoch=3, heads=(Reports(name="centroids", values=()),))),
     "reports of an epoch that is not there": (RecordReports(epoch=NOT_THERE, heads=SILENT),),
     "reports of an epoch that is aligned": (RecordReports(epoch=1, heads=SILENT),),
@@ -303,6 +310,9 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a completed checkpoint that lacks an acknowledgement": (SubsumeCheckpoint(checkpoint_id=1), COMPLETE),
     "a completed checkpoint whose epoch is not durable": (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE),
     "a late checkpoint that lacks an acknowledgement": (LATE,),
+    "a late checkpoint where none is newer": (ACKNOWLEDGE, LATE),
+    "a subsumed checkpoint where none is newer": (SubsumeCheckpoint(checkpoint_id=1),),
+    "a checkpoint that was aborted before it began": (ABORT, AbortThrough(checkpoint_id=3), triggered(3, 1)),
     "a manifest whose digest is none": (ACKNOWLEDGE, dataclasses.replace(LATE, manifest_sha256="x")),
     "a checkpoint without a size": (ACKNOWLEDGE, dataclasses.replace(LATE, size_bytes=-1)),
     "completing a completed checkpoint": (dataclasses.replace(COMPLETE, checkpoint_id=1),),
@@ -383,8 +393,7 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (AbortThrough(checkpoint_id=3),),
     (CountCheckpointFailures(count=1),),
     (ACKNOWLEDGE,),
-    (ACKNOWLEDGE, LATE),
-    (SubsumeCheckpoint(checkpoint_id=1),),
+    (*ENDED, ACKNOWLEDGE, LATE),
     (ABORT,),
     (RecordCommittables(committables=(prepared(0, "rows"),)),),
     (RecordCommittables(committables=(prepared(0, "rows"),)), MarkCommitted(committed=((0, "rows"),))),
@@ -403,6 +412,9 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (*REST, *stopping(6), ResumeRun(stop_id=stop_id(6, 9), resumed_by="bob")),
 )
 
+# Legal only with what follows in the same transaction: the newer checkpoint that subsumes it.
+HALF: tuple[tuple[Command, ...], ...] = ((SubsumeCheckpoint(checkpoint_id=1),),)
+
 
 def name_of(commands: Sequence[Command]) -> str:
     return type(commands[-1]).__name__
@@ -420,7 +432,7 @@ def test_write_that_breaks_the_protocol_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("token", [0, 2, 3], ids=lambda token: f"token {token}")
-@pytest.mark.parametrize("commands", STALE, ids=name_of)
+@pytest.mark.parametrize("commands", [*STALE, *HALF], ids=name_of)
 def test_write_under_another_token_is_refused_by_the_store_itself(
     store: StoreWithHistory, midway: RunId, commands: tuple[Command, ...], token: int
 ) -> None:
@@ -445,7 +457,7 @@ def test_same_write_under_the_token_in_force_is_accepted(
 
 
 def test_every_command_but_those_that_make_tokens_is_fenced() -> None:
-    fenced = {type(commands[-1]) for commands in STALE} | {ReplaceDefinition}  # which the tests below have fenced
+    fenced = {type(commands[-1]) for commands in (*STALE, *HALF)} | {ReplaceDefinition}  # fenced below
     assert set(get_args(Command)) - {OpenAttempt, EndAttempt, ReleaseOrigin} == fenced  # that of a branch is below
 
 
