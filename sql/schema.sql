@@ -320,6 +320,9 @@ CREATE FUNCTION definition_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     changed CONSTANT uuid := CASE TG_OP WHEN 'INSERT' THEN NEW.run_id ELSE OLD.run_id END;
 BEGIN
+    IF TG_OP = 'DELETE' AND EXISTS (SELECT FROM runs WHERE runs.run_id = changed AND runs.status = 'DELETED') THEN
+        RETURN OLD;
+    END IF;
     IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = changed AND attempts.ended_at IS NULL
                    AND attempts.definition_changes IS NOT NULL AND attempts.fencing_token > coalesce((
                        SELECT epochs.fencing_token FROM epochs
@@ -1077,9 +1080,21 @@ CREATE TRIGGER checkpoint_requests_kept_guard BEFORE DELETE ON checkpoint_reques
 CREATE TRIGGER stops_kept_guard BEFORE DELETE ON stops FOR EACH ROW EXECUTE FUNCTION kept_guard();
 CREATE TRIGGER edge_parts_kept_guard BEFORE DELETE ON edge_parts FOR EACH ROW EXECUTE FUNCTION kept_guard();
 CREATE TRIGGER listener_notices_kept_guard BEFORE DELETE ON listener_notices FOR EACH ROW EXECUTE FUNCTION kept_guard();
-CREATE TRIGGER committables_kept_guard BEFORE DELETE ON committables FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER committables_kept_guard BEFORE DELETE ON committables FOR EACH ROW
+    WHEN (OLD.committed_at IS NOT NULL) EXECUTE FUNCTION kept_guard();
 CREATE TRIGGER fallbacks_kept_guard BEFORE DELETE ON fallbacks FOR EACH ROW EXECUTE FUNCTION kept_guard();
 CREATE TRIGGER branches_kept_guard BEFORE DELETE ON branches FOR EACH ROW EXECUTE FUNCTION kept_guard();
+
+-- Who owns the tables may give up what can never be committed, while nobody drives the run, which would commit it.
+CREATE FUNCTION committables_given_up_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'run % is driven, and gives up nothing', OLD.run_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN OLD;
+END $$;
+CREATE TRIGGER committables_given_up_guard BEFORE DELETE ON committables FOR EACH ROW
+    WHEN (OLD.committed_at IS NULL) EXECUTE FUNCTION committables_given_up_guard();
 
 -- Who needs a checkpoint besides its own run, and whether it may go without anybody missing it.
 CREATE VIEW checkpoint_needs AS

@@ -1072,11 +1072,14 @@ GUARDS = {
             "stops": ("stopping", ""),
             "edge_parts": ("run", " AND epoch = 2"),
             "listener_notices": ("run", ""),
-            "committables": ("durable", " AND output = 'rows'"),
+            "committables": ("durable", " AND output = 'seen'"),
             "fallbacks": ("fallen", ""),
             "branches": ("branch", ""),
         }.items()
     },
+    "what waits for its commit, given up while the run is driven": Illegal(
+        "is driven, and gives up nothing", "DELETE FROM committables WHERE run_id = %(durable)s AND output = 'rows'"
+    ),
     "reports of an epoch that are told": Illegal("are counted, not told", set_epoch(2, "reports = 2")),
     "acknowledgements of a checkpoint that are told": Illegal(
         "are counted, not told", set_checkpoint(2, "acknowledged = 1")

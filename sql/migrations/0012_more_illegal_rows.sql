@@ -359,6 +359,24 @@ END $$;
 CREATE CONSTRAINT TRIGGER checkpoints_abort_guard AFTER INSERT ON checkpoints DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION checkpoints_abort_guard();
 
+-- The operators of a deleted run may be cleared away with all that is left of it.
+CREATE OR REPLACE FUNCTION definition_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    changed CONSTANT uuid := CASE TG_OP WHEN 'INSERT' THEN NEW.run_id ELSE OLD.run_id END;
+BEGIN
+    IF TG_OP = 'DELETE' AND EXISTS (SELECT FROM runs WHERE runs.run_id = changed AND runs.status = 'DELETED') THEN
+        RETURN OLD;
+    END IF;
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = changed AND attempts.ended_at IS NULL
+                   AND attempts.definition_changes IS NOT NULL AND attempts.fencing_token > coalesce((
+                       SELECT epochs.fencing_token FROM epochs
+                       WHERE epochs.run_id = changed AND epochs.status <> 'VOIDED'
+                       ORDER BY epochs.epoch DESC LIMIT 1), 0)) THEN
+        RAISE EXCEPTION 'the operators of run % cannot change now', changed USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+END $$;
+
 -- What was written of a run stays until the run is deleted; then whoever owns the tables may clear away its rows.
 CREATE FUNCTION kept_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -377,6 +395,18 @@ CREATE TRIGGER checkpoint_requests_kept_guard BEFORE DELETE ON checkpoint_reques
 CREATE TRIGGER stops_kept_guard BEFORE DELETE ON stops FOR EACH ROW EXECUTE FUNCTION kept_guard();
 CREATE TRIGGER edge_parts_kept_guard BEFORE DELETE ON edge_parts FOR EACH ROW EXECUTE FUNCTION kept_guard();
 CREATE TRIGGER listener_notices_kept_guard BEFORE DELETE ON listener_notices FOR EACH ROW EXECUTE FUNCTION kept_guard();
-CREATE TRIGGER committables_kept_guard BEFORE DELETE ON committables FOR EACH ROW EXECUTE FUNCTION kept_guard();
+CREATE TRIGGER committables_kept_guard BEFORE DELETE ON committables FOR EACH ROW
+    WHEN (OLD.committed_at IS NOT NULL) EXECUTE FUNCTION kept_guard();
 CREATE TRIGGER fallbacks_kept_guard BEFORE DELETE ON fallbacks FOR EACH ROW EXECUTE FUNCTION kept_guard();
 CREATE TRIGGER branches_kept_guard BEFORE DELETE ON branches FOR EACH ROW EXECUTE FUNCTION kept_guard();
+
+-- Who owns the tables may give up what can never be committed, while nobody drives the run, which would commit it.
+CREATE FUNCTION committables_given_up_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'run % is driven, and gives up nothing', OLD.run_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN OLD;
+END $$;
+CREATE TRIGGER committables_given_up_guard BEFORE DELETE ON committables FOR EACH ROW
+    WHEN (OLD.committed_at IS NULL) EXECUTE FUNCTION committables_given_up_guard();

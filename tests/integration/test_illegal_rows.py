@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 
 import psycopg2
 import psycopg2.errors
@@ -54,6 +55,8 @@ from tests.sink_reader import dsn
 from tests.store_script import a_run, added, new_family, origin_of
 
 pytestmark = pytest.mark.postgres
+
+SINKS = Path(__file__).parents[2] / "docs" / "sinks.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +391,32 @@ def test_run_that_left_something_uncommitted_cannot_be_finished(rows: Rows) -> N
 
     rows.execute("UPDATE committables SET committed_at = now() WHERE run_id = %(terminating)s")
     assert 1 == rows.execute(finish)
+
+
+def test_what_waits_for_its_commit_is_given_up_by_the_words_of_the_docs_where_nobody_drives(rows: Rows) -> None:
+    (said,) = re.findall(
+        r"```sql\n(DELETE FROM committables.*?)```", SINKS.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    words = {"RUN_ID": rows.names["left uncommitted"], "OUTPUT": "more", "EPOCH": "0"}
+
+    assert 1 == rows.execute(re.sub("RUN_ID|OUTPUT|EPOCH", lambda found: words[found[0]], said))
+
+
+CLEARED = (
+    *("checkpoint_pins", "checkpoint_requests", "listener_notices", "committables", "fallbacks", "stops", "edge_parts"),
+    *("checkpoints", "epochs", "pins", "operators", "attempts", "branches", "runs"),
+)
+
+
+def test_rows_of_a_deleted_run_may_be_cleared_away(rows: Rows) -> None:
+    rows.execute(end_attempt("durable"))
+    rows.execute(set_run("durable", "status = 'DELETED', deleted_by = 'ann', deleted_at = now()"))
+
+    gone = {table: rows.execute(f"DELETE FROM {table} WHERE run_id = %(durable)s") for table in CLEARED}
+
+    assert {"runs": 1, "attempts": 1, "epochs": 1, "checkpoints": 1, "committables": 2, "operators": 5} == {
+        table: count for table, count in gone.items() if count
+    }
 
 
 def test_reports_of_an_epoch_that_is_held_cannot_change(rows: Rows) -> None:
