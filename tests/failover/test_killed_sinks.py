@@ -16,7 +16,7 @@ from tests.command_line import CommandLine
 from tests.failover.driven import PATIENCE_SECONDS
 from tests.mortal_parquet_sink import DEADLY
 from tests.sink_reader import TABLES, WHOLE, Reader, clear, tables
-from tests.size import IS_NIGHTLY
+from tests.size import nightly
 
 pytestmark = pytest.mark.postgres
 pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
@@ -63,11 +63,12 @@ def test_files_that_a_killed_process_was_writing_are_never_shown_and_go(store_ur
 
 
 @pytest.mark.spark
+@nightly("on Spark; a process in plain Python is killed on every change")
 def test_run_on_spark_whose_process_is_killed_publishes_what_an_undisturbed_one_does(
     store_url: str, tmp_path: Path
 ) -> None:
     """Spark's tasks have written the files."""
-    deaths = at_points(*(["sink_prepared@1"] if IS_NIGHTLY else []), "sink_committed@2")
+    deaths = at_points("sink_prepared@1", "sink_committed@2")
 
     kill_and_finish(store_url, tmp_path, deaths, "--runner", "spark", "--master", "local[2]")
 

@@ -13,6 +13,7 @@ import pytest
 
 from iteration_lib.errors import JavaNotFoundError
 from iteration_lib.runner.java import VECTOR_FLAG, find_java_home
+from tests.size import nightly
 
 _SESSION = """
 import sys
@@ -107,6 +108,7 @@ def test_no_java_at_all_is_answered_with_what_to_install(tmp_path: Path) -> None
 
 
 @pytest.mark.spark
+@nightly("a machine without Java runs every test so")
 def test_spark_runs_on_locked_wheel_where_no_java_is_on_the_path(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
