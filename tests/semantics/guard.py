@@ -1,6 +1,8 @@
-"""What does it mean that a test guards a row of docs/semantics.md? It fails when the row is broken.
+"""What does it mean that a test guards a row of docs/semantics.md? It passes, and fails when the row is broken.
 
-A Guard names the row, the test, and a patch of the package that breaks the row: a slip that somebody could make.
+A Guard names the row, the test, and a patch of the package that breaks the row: a slip that somebody could make. Both
+are seen in a copy of the project, which does not hold all of it: a test that fails there for want of something else
+would seem to catch whatever it is shown.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -44,22 +48,61 @@ class Guard:
         return (ROOT / self.file).read_text().replace(self.old, self.new)
 
 
-def is_caught(guard: Guard) -> tuple[bool, str]:
+def guard(row: str, slip: str, test: str, file: str, old: str, new: str) -> Guard:
+    """Return a guard, as the catalogue lists them."""
+    return Guard(row=row, slip=slip, test=test, file=file, old=old, new=new)
+
+
+def is_caught(broken: Guard) -> tuple[bool, str]:
     """Run a guard's test on a broken copy of the project; tell whether it fails, and what it said.
 
     Where a fixture does not survive the break, pytest reports an error and no failure: the test never ran.
     """
+    with _copied() as copy:
+        (copy / broken.file).write_text(broken.patched())
+        found, said = _run(copy, [broken.test], "-x")
+    return "failure" in found, said
+
+
+def pass_unbroken(tests: Iterable[str]) -> tuple[bool, str]:
+    """Run tests on a copy of the project in which nothing is broken, all in one process; tell whether each passes.
+
+    One that is skipped does not: it would catch nothing.
+    """
+    with _copied() as copy:
+        found, said = _run(copy, sorted(set(tests)))
+    return {"passed"} == found, said
+
+
+@contextmanager
+def _copied() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="broken-") as folder:
         copy = Path(folder)
         for name in _COPIED:
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("pyproject.toml", "README.md"):
             shutil.copy2(ROOT / name, copy / name)
-        (copy / guard.file).write_text(guard.patched())
-        report = copy / "report.xml"
-        options = ["-q", "-x", "-p", "no:cacheprovider", f"--junitxml={report}"]
-        command = [sys.executable, "-m", "pytest", *options, f"tests/{guard.test}"]
-        environment = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-        ended = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-        failed = report.exists() and ET.parse(report).find(".//failure") is not None  # noqa: S314 - pytest's own
-    return failed, ended.stdout[-2_000:] + ended.stderr[-500:]
+        yield copy
+
+
+def _run(copy: Path, tests: Iterable[str], *options: str) -> tuple[set[str], str]:
+    """Return what became of tests and of their cases, as pytest's report calls it, and what was said.
+
+    They have the size that they have for a change: what is caught, is caught before a night.
+    """
+    report = copy / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *options]
+    environment = {
+        **os.environ,
+        "ITERATION_TEST_SIZE": "pr",
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    paths = [f"tests/{test}" for test in tests]
+    ended = subprocess.run([*command, *paths], cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    cases = ET.parse(report).findall(".//testcase") if report.exists() else []  # noqa: S314 - pytest's own
+    outcomes = {"failure", "error", "skipped"}
+    found = {part.tag for case in cases for part in case if part.tag in outcomes}
+    if any(outcomes.isdisjoint(part.tag for part in case) for case in cases):
+        found.add("passed")
+    return found, ended.stdout[-2_000:] + ended.stderr[-500:]

@@ -1,6 +1,7 @@
 """Is every behaviour that is owed guarded by a test that was seen to fail, as docs/semantics.md says?
 
-Every night each guard's patch is applied to a copy of the project, where its test has to fail.
+Every night each guard's patch is applied to a copy of the project, where its test has to fail; and in one that nothing
+was done to, each of these tests has to pass.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import pytest
 
 from tests.semantics.catalogue import GUARDS, UNGUARDED
-from tests.semantics.guard import ROOT, Guard, is_caught
+from tests.semantics.guard import ROOT, Guard, is_caught, pass_unbroken
 from tests.size import nightly
 
 _DOCUMENT = ROOT / "docs" / "semantics.md"
@@ -63,6 +64,23 @@ def test_break_that_a_fixture_does_not_survive_is_not_caught_by_the_test() -> No
     assert not caught
     assert "ERROR at setup of" in said
     assert "RuntimeError" in said
+
+
+def test_test_that_is_skipped_in_the_copy_does_not_pass_there() -> None:
+    """It would catch nothing."""
+    passed, said = pass_unbroken(["semantics/test_guards.py::test_tests_that_guard_rows_pass_where_nothing_is_broken"])
+
+    assert not passed
+    assert "1 skipped" in said
+
+
+@nightly("runs every test that guards a row")
+@pytest.mark.timeout(3600)
+def test_tests_that_guard_rows_pass_where_nothing_is_broken() -> None:
+    """Else one of them could seem to catch a break, and would fail there anyway."""
+    passed, said = pass_unbroken(guard.test for guard in GUARDS)
+
+    assert passed, said
 
 
 @nightly("applies every break")

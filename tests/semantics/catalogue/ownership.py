@@ -1,0 +1,200 @@
+"""Which breaks of B6, who may rescale, keep and remove what a run left, was a test seen to catch?"""
+
+from __future__ import annotations
+
+from tests.semantics.guard import guard
+
+_PROTOCOL = "iteration_lib/protocol"
+_UNIT = "unit/protocol"
+_CHECKPOINT = f"{_PROTOCOL}/checkpoint.py"
+_ABORT = f"{_PROTOCOL}/abort.py"
+
+GUARDS = (
+    guard(
+        "B6.1",
+        "a run goes on with another number of buckets",
+        "integration/test_rescale.py::test_other_number_of_buckets_is_refused",
+        "iteration_lib/launch.py",
+        '(run.max_buckets, max_buckets or run.max_buckets, "max_buckets"),',
+        '(run.max_buckets, run.max_buckets, "max_buckets"),',
+    ),
+    guard(
+        "B6.1",
+        "a subtask computes buckets that are not its own",
+        "integration/test_rescale.py::test_run_that_ended_and_a_branch_of_it_go_on_with_another_number_of_subtasks",
+        "iteration_lib/runner/parts.py",
+        "buckets = list(itertools.chain.from_iterable(missing))",
+        "buckets = list(itertools.chain.from_iterable(missing))[:-1]",
+    ),
+    guard(
+        "B6.1",
+        "a run restores as many files as it has subtasks",
+        "integration/test_rescale.py::test_run_that_ended_and_a_branch_of_it_go_on_with_another_number_of_subtasks",
+        "iteration_lib/runner/local.py",
+        "        for file in saved.files:\n",
+        "        for file in saved.files[: self._parallelism]:\n",
+    ),
+    guard(
+        "B6.1",
+        "rows are not counted when they are read",
+        "contract/test_runner.py::test_file_that_holds_other_rows_than_were_counted_is_refused",
+        "iteration_lib/state/streams.py",
+        "    if found != written:",
+        '    if found != written and what != "rows":',
+    ),
+    guard(
+        "B6.2",
+        "a savepoint's files are not copied",
+        "integration/test_branch_verbs.py::test_savepoint_of_a_finished_run_starts_a_branch_wherever_it_lies",
+        "iteration_lib/savepoint.py",
+        "    copy_checkpoint(savepoint.location, savepoint.manifest, destination=destination)\n",
+        "",
+    ),
+    guard(
+        "B6.2",
+        "a run that is asked to stop goes on",
+        "integration/test_stopping.py::"
+        "test_run_stops_after_the_epoch_in_progress_with_a_checkpoint_of_it_and_goes_on_to_the_same_bits",
+        f"{_PROTOCOL}/alignment.py",
+        "is_over = is_terminating(state) or has_failed(state) or state.asked_to is StopKind.STOP",
+        "is_over = is_terminating(state) or has_failed(state)",
+    ),
+    guard(
+        "B6.2",
+        "a drained run goes on",
+        "integration/test_stopping.py::test_drained_run_ends_with_the_epoch_in_progress_as_any_run_ends",
+        f"{_PROTOCOL}/alignment.py",
+        "is_drained = state.asked_to is StopKind.DRAIN",
+        "is_drained = state.asked_to is StopKind.STOP",
+    ),
+    guard(
+        "B6.2",
+        "a stopped run is driven",
+        f"{_UNIT}/test_stop.py::test_stopped_run_is_not_driven_and_not_asked_for_anything",
+        f"{_PROTOCOL}/lease.py",
+        "    if state.status is RunStatus.STOPPED:\n        raise RunStoppedError(state.run_id)\n",
+        "",
+    ),
+    guard(
+        "B6.3",
+        "the newest checkpoint of a run is discarded",
+        f"{_UNIT}/test_retention.py::test_newest_checkpoint_and_one_that_never_was_are_not_discarded",
+        f"{_PROTOCOL}/retention.py",
+        "checkpoint_id >= state.completed.checkpoint_id",
+        "checkpoint_id > state.completed.checkpoint_id",
+    ),
+    guard(
+        "B6.3",
+        "of the best checkpoints the worst are kept",
+        f"{_UNIT}/test_retention.py::test_policy_keeps_the_last_and_the_best",
+        f"{_PROTOCOL}/retention.py",
+        'sign = -1 if policy.retain_mode == "min" else 1',
+        'sign = 1 if policy.retain_mode == "min" else -1',
+    ),
+    guard(
+        "B6.3",
+        "what was let go goes, though somebody needs it",
+        "integration/test_garbage.py::"
+        "test_run_killed_again_and_again_is_collected_all_the_while_and_ends_with_the_same_bits",
+        "iteration_lib/garbage/judgement.py",
+        "if path in references.needed:",
+        "if path in references.needed and path not in references.let_go:",
+    ),
+    guard(
+        "B6.3",
+        "a broken checkpoint passes for whole",
+        "unit/test_fallback.py::test_run_goes_on_from_the_older_checkpoint_to_the_same_bits_where_it_is_let",
+        "iteration_lib/fallback.py",
+        "    if not bad:\n",
+        "    if bad:\n",
+    ),
+    guard(
+        "B6.3",
+        "what a listener has heard of is given up",
+        f"{_UNIT}/test_fallback.py::test_run_of_which_a_listener_has_heard_more_is_refused_by_the_listeners_name",
+        f"{_PROTOCOL}/fallback.py",
+        "if last > older.epoch)",
+        "if last > state.last_durable_epoch)",
+    ),
+    guard(
+        "B6.4",
+        "what a branch pins is discarded",
+        f"{_UNIT}/test_retention.py::test_pinned_checkpoint_stays_and_a_claimed_one_goes_though_the_policy_says_otherwise",
+        f"{_PROTOCOL}/retention.py",
+        "return checkpoint_id not in state.pinned and",
+        "return",
+    ),
+    guard(
+        "B6.4",
+        "what a person pins is discarded",
+        f"{_UNIT}/test_retention.py::test_deleted_run_keeps_what_a_person_pins",
+        f"{_PROTOCOL}/retention.py",
+        "    if checkpoint_id in state.pinned_by_hand:\n        return False\n",
+        "",
+    ),
+    guard(
+        "B6.4",
+        "a branch never lets its origin go",
+        "integration/test_branching.py::test_ten_branches_outlive_the_run_that_they_started_from",
+        _CHECKPOINT,
+        "    if state.holds_origin:\n",
+        "    if not state.holds_origin and state.origin_epoch >= 0:\n",
+    ),
+    guard(
+        "B6.5",
+        "an aborted checkpoint's id is used again",
+        f"{_UNIT}/test_invariants.py::test_i7_checkpoint_id_is_never_used_again_whatever_became_of_the_checkpoint",
+        _ABORT,
+        "    return replace(state, pending=pending), commands",
+        "    return replace(state, pending=pending, last_checkpoint_id=state.last_checkpoint_id - len(ids)), commands",
+    ),
+    guard(
+        "B6.6",
+        "an epoch is durable without what it publishes",
+        f"{_UNIT}/test_committable.py::test_checkpoint_does_not_complete_without_what_its_epochs_publish_or_with_more",
+        f"{_PROTOCOL}/committable.py",
+        "if sorted(found) != sorted(expected):",
+        "if not set(found) <= expected:",
+    ),
+    guard(
+        "B6.6",
+        "a sink shows an epoch before it is durable",
+        "integration/test_sinks_of_runs.py::test_run_that_was_killed_publishes_what_an_undisturbed_one_does",
+        "iteration_lib/driver/sinks.py",
+        "        return Committable(\n",
+        "        found.sink.commit(transaction, content)\n        return Committable(\n",
+    ),
+    guard(
+        "B6.6",
+        "what is stored is not committed by the next attempt",
+        "integration/test_sinks_of_runs.py::test_run_that_was_killed_publishes_what_an_undisturbed_one_does",
+        "iteration_lib/driver/sinks.py",
+        "            stored = self._context.store.list_uncommitted(state.run_id) if state.uncommitted else ()\n",
+        "            stored = self._context.store.list_uncommitted(state.run_id) if self._prepared else ()\n",
+    ),
+    guard(
+        "B6.6",
+        "what was prepared of a void epoch is not aborted",
+        "integration/test_sinks_of_runs.py::test_attempt_that_dies_while_it_aborts_leaves_the_rest_to_the_next",
+        "iteration_lib/driver/sinks.py",
+        "            found.sink.abort(self._transaction(epoch, output, fencing_token))\n",
+        "            pass\n",
+    ),
+    guard(
+        "B6.6",
+        "a table in the store's database is not filled in the step that makes its epoch durable",
+        "integration/test_sinks_of_runs.py::test_run_that_was_killed_publishes_what_an_undisturbed_one_does",
+        "iteration_lib/coordinator.py",
+        "                    transaction.lend(partial(publish, committable))\n",
+        "                    pass\n",
+    ),
+    guard(
+        "B6.6",
+        "a run finishes with something that is not committed",
+        f"{_UNIT}/test_invariants.py::"
+        "test_i19_epoch_is_durable_with_all_that_it_publishes_and_a_run_finishes_when_that_is_committed",
+        f"{_PROTOCOL}/finished.py",
+        "    if state.uncommitted:\n",
+        "    if False:\n",
+    ),
+)
