@@ -191,3 +191,15 @@ def test_held_epoch_may_still_switch_and_mark_parts() -> None:
 
     assert [(1, "sums")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
     assert [1] == [epoch.epoch for epoch in state.epochs if epoch.is_held]
+
+
+def test_held_epoch_that_has_switched_completes_as_one_that_has_not() -> None:
+    """All that its checkpoint needs is there by then, so that nobody has to go behind what was captured."""
+    switched = play(HELD, FIRST.switches(1, UnalignedBy.PREEMPTION), FIRST.marks(1, part("sums")))
+
+    released = [play(state, FIRST.completes(1)) for state in (HELD, switched)]
+    completed = [play(state, FIRST.triggers(1), FIRST.completes(2)) for state in released]
+
+    assert [[DECISION]] * 2 == [[epoch.decision for epoch in state.epochs] for state in released]
+    assert completed[0] == completed[1]
+    assert (1, ()) == (completed[1].last_durable_epoch, completed[1].edges)

@@ -7,14 +7,28 @@ from typing import get_args
 
 import pytest
 
-from iteration_lib.protocol import Command, Event, command, event, run
+from iteration_lib.protocol import Command, Event, command, decide, event, run
+from iteration_lib.protocol.command import (
+    AbortCheckpoint,
+    CompleteCheckpoint,
+    CountCheckpointFailures,
+    MakeEpochsDurable,
+    RecordAcknowledgements,
+    SubsumeCheckpoint,
+    TriggerCheckpoint,
+)
 from iteration_lib.protocol.event import AttemptOpened, Committable, GuardedEvent, OpenEvent
 from iteration_lib.store import command_sql, memory_write
+from tests.protocol_script import FIRST, NOW, aborts, started
 
 EVENTS = set(get_args(Event))
 COMMANDS = set(get_args(Command))
 # What is a part of an event or of several, and no event.
 PARTS_OF_EVENTS = {event.FinishedPart, GuardedEvent, Committable}
+
+ALIGNED = (*FIRST.passes(0, 1), FIRST.opens(1), FIRST.reports(1))
+PENDING = (*ALIGNED, FIRST.triggers(1))
+HEARD = (RecordAcknowledgements, 2)
 
 
 def declared(module: object) -> set[type]:
@@ -26,6 +40,38 @@ def declared(module: object) -> set[type]:
 def test_every_event_has_one_rule() -> None:
     assert EVENTS == {*run._RULES, *run._TIMED_RULES}
     assert set() == run._RULES.keys() & run._TIMED_RULES.keys()
+
+
+@pytest.mark.parametrize(
+    ("before", "said", "written", "pending", "completed"),
+    [
+        (ALIGNED, FIRST.triggers(1), [(TriggerCheckpoint, 2)], [2], 1),
+        (PENDING, FIRST.acknowledges(2, centroids=(0,)), [HEARD], [2], 1),
+        (PENDING, FIRST.declines(2), [(AbortCheckpoint, 2), (CountCheckpointFailures, None)], [], 1),
+        (
+            PENDING,
+            FIRST.completes(2),
+            [(SubsumeCheckpoint, 1), HEARD, (CompleteCheckpoint, 2), (MakeEpochsDurable, None)],
+            [],
+            2,
+        ),
+        (PENDING, aborts(2), [(AbortCheckpoint, 2)], [], 1),
+    ],
+    ids=["trigger", "acknowledge", "decline", "complete and subsume", "abort"],
+)
+def test_word_on_a_checkpoint_has_its_effect_and_has_it_once(
+    before: tuple[Event, ...],
+    said: Event,
+    written: list[tuple[type, int | None]],
+    pending: list[int],
+    completed: int,
+) -> None:
+    after, commands = decide(started(*before, tolerable_failures=1), said, NOW)
+
+    assert written == [(type(known), getattr(known, "checkpoint_id", None)) for known in commands]
+    assert pending == [known.checkpoint_id for known in after.pending]
+    assert completed == (after.completed.checkpoint_id if after.completed is not None else None)
+    assert (after, ()) == decide(after, said, NOW)
 
 
 def test_every_event_and_command_that_is_declared_is_one() -> None:
