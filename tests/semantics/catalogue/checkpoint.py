@@ -224,6 +224,14 @@ GUARDS = (
         "if is_paced(state, epoch.epoch) and epoch.decision is not None and epoch.decision",
     ),
     guard(
+        "B2.14",
+        "one checkpoint more is pending than may be",
+        f"{_UNIT}/test_hold.py::test_as_many_checkpoints_as_the_policy_allows_are_pending_before_an_epoch_is_held",
+        f"{_PROTOCOL}/alignment.py",
+        "if len(state.pending) >= state.policy.max_pending:",
+        "if len(state.pending) > state.policy.max_pending:",
+    ),
+    guard(
         "B2.15",
         "a repeated acknowledgement is written again",
         f"{_UNIT}/test_checkpoint.py::test_acknowledgement_that_comes_twice_is_counted_once",

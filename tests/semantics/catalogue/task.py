@@ -47,6 +47,14 @@ GUARDS = (
         "",
     ),
     guard(
+        "B3.3",
+        "the error of a checkpoint hides that of the epoch",
+        "integration/test_checkpointing.py::test_attempt_that_fails_waits_for_a_checkpoint_that_hangs_until_it_expires",
+        "iteration_lib/driver/upload.py",
+        "            except Exception:  # noqa: BLE001, S112 - whatever befell one of them\n",
+        "            except ZeroDivisionError:\n",
+    ),
+    guard(
         "B3.4",
         "an attempt that has ended aligns an epoch",
         f"{_UNIT}/test_hold.py::test_what_an_ended_attempt_left_held_is_aligned_by_nobody",
@@ -79,6 +87,14 @@ GUARDS = (
         f"{_PROTOCOL}/topology.py",
         "found[taken.operator_id] = Exchange.WIDE if self.is_global else taken.exchange",
         "found[taken.operator_id] = Exchange.WIDE",
+    ),
+    guard(
+        "B4.1",
+        "every input counts as narrow",
+        f"{_UNIT}/test_resume.py::test_one_bucket_of_a_wide_input_that_runs_keeps_all_of_an_operator_waiting",
+        f"{_PROTOCOL}/topology.py",
+        "found[taken.operator_id] = Exchange.WIDE if self.is_global else taken.exchange",
+        "found[taken.operator_id] = Exchange.NARROW",
     ),
     guard(
         "B4.2",
@@ -236,6 +252,14 @@ GUARDS = (
         _LEGALITY,
         "if source is not None and markers.status(source) is OperatorStatus.FINISHED:",
         "if input_id in markers.finished or (source and markers.status(source) is OperatorStatus.FINISHED):",
+    ),
+    guard(
+        "B4.8",
+        "the first offence alone is named",
+        f"{_UNIT}/test_legality.py::test_every_offence_is_named",
+        _LEGALITY,
+        "for offence in _offences(topology, markers, vertex))",
+        "for offence in _offences(topology, markers, vertex)[:1])",
     ),
     guard(
         "B4.9",

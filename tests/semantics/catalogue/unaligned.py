@@ -100,6 +100,14 @@ GUARDS = (
         "status=EpochStatus.OPEN, heads=heads, unaligned_by=next((e.unaligned_by for e in state.epochs), None))",
     ),
     guard(
+        "B5.2",
+        "operators leave files where no timeout asks for them",
+        "integration/test_durable_edges.py::test_run_without_a_timeout_leaves_no_edges_and_writes_nothing_for_them",
+        "iteration_lib/driver/edge.py",
+        "return self._is_of_use and self._context.alignment_timeout_seconds is not None",
+        "return self._is_of_use",
+    ),
+    guard(
         "B5.3",
         "a held epoch cannot switch",
         f"{_UNIT}/test_hold.py::test_held_epoch_may_still_switch_and_mark_parts",

@@ -87,6 +87,18 @@ def test_bucket_of_a_narrow_input_is_enough_to_begin_and_one_of_a_wide_input_tha
     ) == plan.frontier
 
 
+def test_one_bucket_of_a_wide_input_that_runs_keeps_all_of_an_operator_waiting() -> None:
+    """Also where both have as many buckets, so that nothing but the wiring tells it from a narrow one."""
+    wide = replace(SHARES, inputs=(Input(operator_id="sums", exchange=Exchange.WIDE),))
+    topology = Topology(vertices=(SCALED, CENTRES, SUMS, wide))
+    some, every = (Markers(epoch=3, finished=FOR_GOOD, edges=(edge(SUMS, (0, end), epoch=3),)) for end in (3, 4))
+
+    waiting, ready = (plan_resume(topology, markers).frontier for markers in (some, every))
+
+    assert (Trigger(operator_id="sums", buckets=((3, 4),)),) == waiting
+    assert (Trigger(operator_id="shares", buckets=WHOLE),) == ready
+
+
 def test_epoch_that_had_not_switched_runs_as_a_whole() -> None:
     plan = plan_resume(KMEANS, Markers(epoch=3, finished=FOR_GOOD, was_unaligned=False))
 
