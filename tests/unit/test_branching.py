@@ -129,6 +129,14 @@ def test_what_comes_once_is_kept_when_a_person_says_so(store: MemoryStore, tmp_p
     assert ("seed_rows", "table") == branch.keeps
 
 
+def test_branch_keeps_no_data_where_a_person_wants_it_read_anew(store: MemoryStore, tmp_path: Path) -> None:
+    run = origin_of(store, tmp_path, drawn)
+
+    _, branch = branched(store, run, {}, data="new")
+
+    assert () == branch.keeps
+
+
 def test_parameters_that_the_iteration_has_no_more_are_left_out_and_new_ones_can_be_given(
     store: MemoryStore, tmp_path: Path
 ) -> None:

@@ -319,6 +319,14 @@ GUARDS = (
         "",
     ),
     guard(
+        "B1.13",
+        "a branch that is to read anew keeps its data",
+        "unit/test_branching.py::test_branch_keeps_no_data_where_a_person_wants_it_read_anew",
+        "iteration_lib/branching.py",
+        'if data == "kept" or (data is None and (',
+        'if data == "kept" or ((',
+    ),
+    guard(
         "B1.14",
         "a state of one column passes for none",
         "contract/test_carry.py::test_operators_that_carry_state_compute_what_plain_calls_do",
