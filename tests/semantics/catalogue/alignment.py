@@ -287,6 +287,14 @@ GUARDS = (
         "",
     ),
     guard(
+        "B1.12",
+        "every epoch writes where the first one wrote",
+        "integration/test_durable_edges.py::test_run_without_a_timeout_leaves_no_edges_and_writes_nothing_for_them",
+        "iteration_lib/driver/context.py",
+        "/epoch-{epoch:06d}/{operator.operator_id}",
+        "/epoch-{0:06d}/{operator.operator_id}",
+    ),
+    guard(
         "B1.13",
         "only the size of an input is compared",
         "contract/test_runner.py::test_input_that_changed_after_it_was_pinned_is_named",

@@ -25,6 +25,14 @@ GUARDS = (
         "if len(state.pending) >= state.policy.max_pending and epoch.epoch + 1 == state.max_epochs:",
     ),
     guard(
+        "B1.16",
+        "what an operator returned is not copied from its memory",
+        "integration/test_checkpointing.py::test_checkpoint_holds_what_the_epoch_returned_whatever_the_next_one_does_to_the_same_memory",
+        "iteration_lib/state/block.py",
+        "return column if _is_for_ever(column) else column.copy()",
+        "return column",
+    ),
+    guard(
         "B1.17",
         "a person's abort releases nothing",
         f"{_UNIT}/test_hold.py::test_what_ends_the_checkpoint_aligns_the_held_epoch_in_the_same_step",
