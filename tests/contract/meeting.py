@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg2
 from sqlalchemy import Engine, event
@@ -17,6 +17,9 @@ from tests.fixture.store import NO_SYNC
 from tests.sink_reader import dsn
 
 DEADLINE_SECONDS = 30
+WAYS = ("with the lock", "before the commit", "at once")  # where the first call stops
+
+T = TypeVar("T")
 
 
 class Gate:
@@ -105,6 +108,26 @@ def stops_at(gate: Gate) -> Iterator[None]:
         yield
     finally:
         event.remove(Engine, "connect", let_stop)
+
+
+def meet(
+    stage: Stage, first: Callable[[], T], second: Callable[[], T], *, way: str, must_wait: bool = False
+) -> tuple[T, T]:
+    """Let two calls meet, each of which returns what it answered, or the kind of error that it raised; return both."""
+    is_gated = way != "at once"
+    if is_gated:
+        stage.gate.set_up(is_at_commit=way == "before the commit")
+    started = stage.threads[0].submit(first)
+    if is_gated:
+        until(lambda: stage.gate.reached.is_set() or started.done(), started)
+    other = stage.threads[1].submit(second)
+    if is_gated:
+        until(lambda: other.done() or stage.is_anybody_waiting(), other)
+        is_refused = started.done() and isinstance(started.result(), type)
+        assert is_refused or stage.gate.reached.is_set(), "the first call did not stop"
+        assert is_refused or not must_wait or not other.done(), "the second call did not wait"
+        stage.gate.opened.set()
+    return started.result(DEADLINE_SECONDS), other.result(DEADLINE_SECONDS)
 
 
 def until(holds: Callable[[], bool], future: Future[Any]) -> None:

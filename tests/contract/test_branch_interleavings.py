@@ -16,19 +16,19 @@ from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
 from iteration_lib.protocol import RunState
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import NewRun, Origin
 from iteration_lib.store.seam import StoreWithHistory
-from tests.contract.meeting import DEADLINE_SECONDS, Stage, open_stage, until
-from tests.protocol_script import Sender, claim, deletes, discards, keeps, releases
+from tests.contract.meeting import WAYS, Stage, meet, open_stage
+from tests.protocol_script import Sender, claim, deletes, keeps, releases
 from tests.store_script import a_run, history, new_family, origin_of, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
 
-Answer: TypeAlias = RunState | bool | type[Exception]
-Call: TypeAlias = Callable[["Pair"], RunState | bool]
+Answer: TypeAlias = RunState | tuple[int, ...] | bool | type[Exception]
+Call: TypeAlias = Callable[["Pair"], RunState | tuple[int, ...] | bool]
 
-_WAYS = ("with the lock", "before the commit", "at once")
 _BEGINS = "begins"
 
 
@@ -77,8 +77,8 @@ class Pair:
 
 
 ON_THE_ORIGIN: dict[str, Call] = {
-    "discards": lambda pair: pair.coordinator.apply(pair.origin.run_id, discards(1)),
-    "pins by hand": lambda pair: pair.coordinator.apply(pair.origin.run_id, keeps(1)),
+    "discards": lambda pair: pair.coordinator.discard(pair.origin.run_id, CheckpointPolicy(retain_last=1)),
+    "pins by hand": lambda pair: pair.coordinator.pin(pair.origin.run_id, 1, pinned_by="ann"),
     "releases by hand": lambda pair: pair.coordinator.apply(pair.origin.run_id, releases(1)),
     "falls back": lambda pair: pair.coordinator.fall_back(
         pair.origin.run_id, pair.of_origin.attempt_id, 1, checkpoint_id=1, reason="a file is missing"
@@ -100,7 +100,7 @@ def stage(store_url: str) -> Iterator[Stage]:
         yield opened
 
 
-@pytest.mark.parametrize("way", _WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("is_branch_first", [False, True], ids=["origin first", "branch first"])
 @pytest.mark.parametrize("of_branch", ON_THE_BRANCH)
 @pytest.mark.parametrize("of_origin", ON_THE_ORIGIN)
@@ -118,20 +118,9 @@ def test_outcome_of_a_call_on_a_run_and_one_on_its_branch_at_once_is_that_of_one
     for pair in pairs:
         pair.look()
 
-    is_gated = way != "at once"
-    if is_gated:
-        stage.gate.set_up(is_at_commit=way == "before the commit")
-    started = stage.threads[0].submit(answer_of, first, pairs[0])
-    if is_gated:
-        until(lambda: stage.gate.reached.is_set() or started.done(), started)
-    other = stage.threads[1].submit(answer_of, second, pairs[1])
-    if is_gated:
-        until(lambda: other.done() or stage.is_anybody_waiting(), other)
-        is_refused = started.done() and isinstance(started.result(), type)
-        assert is_refused or stage.gate.reached.is_set(), "the first call did not stop"
-        stage.gate.opened.set()
-    outcome = (started.result(DEADLINE_SECONDS), other.result(DEADLINE_SECONDS), *pairs[0].read())
+    answers = meet(stage, partial(answer_of, first, pairs[0]), partial(answer_of, second, pairs[1]), way=way)
 
+    outcome = (*answers, *pairs[0].read())
     in_order = serial(make, begins, (first, second))
     if outcome != in_order:
         answer_of_second, answer_of_first, *end = serial(make, begins, (second, first))

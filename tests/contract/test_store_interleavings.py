@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, TypeAlias, get_args
 
 import pytest
@@ -22,14 +23,13 @@ from iteration_lib.protocol.state import RunId
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import NewRun
 from iteration_lib.store.seam import StoreWithHistory
-from tests.contract.meeting import DEADLINE_SECONDS, Stage, open_stage, until
+from tests.contract.meeting import WAYS, Stage, meet, open_stage
 from tests.contract.scenes import NAMES, RENEWS, SCENES, Call, Scene, events, named, scenes_of
 from tests.size import IS_NIGHTLY
 from tests.store_script import history, new_family, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
 
-_WAYS = ("with the lock", "before the commit", "at once")
 _ROUNDS = 100 if IS_NIGHTLY else 1
 
 Answer: TypeAlias = RunState | tuple[int, ...] | bool | type[Exception]
@@ -56,10 +56,10 @@ def test_outcome_of_two_calls_at_once_is_that_of_one_order(stage: Stage, first: 
     turn = NAMES.index(first) + NAMES.index(second)
     for number in range(turn, turn + _ROUNDS):
         for scene in scenes_of(first, second):
-            meet(stage, scene, (first, second), way=_WAYS[number % len(_WAYS)])
+            meet_at(scene, stage, (first, second), way=WAYS[number % len(WAYS)])
 
 
-def meet(stage: Stage, scene: Scene, names: tuple[str, str], *, way: str) -> None:
+def meet_at(scene: Scene, stage: Stage, names: tuple[str, str], *, way: str) -> None:
     """Let two calls meet, and see that one of the two orders explains what comes of it."""
     run, family = scene.run(), new_family()
     first, second = (named(name, scene, scene.speaker(family)) for name in names)
@@ -68,20 +68,9 @@ def meet(stage: Stage, scene: Scene, names: tuple[str, str], *, way: str) -> Non
     def answer(place: int, call: Call) -> Answer:
         return answer_of(call, coordinators[place], stage.stores[place], run.run_id)
 
-    one_after_the_other = way != "at once"
-    if one_after_the_other:
-        stage.gate.set_up(is_at_commit=way == "before the commit" and names[0] != RENEWS)  # that is one statement
-    started = stage.threads[0].submit(answer, 0, first)
-    if one_after_the_other:
-        until(lambda: stage.gate.reached.is_set() or started.done(), started)
-    other = stage.threads[1].submit(answer, 1, second)
-    if one_after_the_other:
-        until(lambda: other.done() or stage.is_anybody_waiting(), other)
-        is_refused = started.done() and isinstance(started.result(), type)
-        assert is_refused or stage.gate.reached.is_set(), "the first call did not stop"
-        assert is_refused or not other.done() or RENEWS in names, "the second call did not wait"
-        stage.gate.opened.set()
-    answers = started.result(DEADLINE_SECONDS), other.result(DEADLINE_SECONDS)
+    if RENEWS in names[:1] and way == "before the commit":  # that is one statement
+        way = "with the lock"
+    answers = meet(stage, partial(answer, 0, first), partial(answer, 1, second), way=way, must_wait=RENEWS not in names)
 
     outcome = (*answers, look(stage.stores[0], run.run_id))
     in_order = serial(run, scene, family, (first, second))
