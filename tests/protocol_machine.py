@@ -89,12 +89,12 @@ def chances(seed: int) -> random.Random:
 class EventMachine(RuleBasedStateMachine):
     """Sends events of several attempts and persons to one run: legal, illegal, stale, duplicated, late.
 
-    `family` keeps the attempt ids of several runs of one store apart; `state` is the run as it answered last. Leases
-    run out only where a test has a clock of its own and shortens them.
+    `family` keeps the attempt ids of several runs of one store apart; `state` is the run as it answered last. An
+    attempt takes any of the leases.
     """
 
     family = 0
-    lease_ttl_seconds = LONG_SECONDS
+    leases_seconds: tuple[float, ...] = (LONG_SECONDS,)
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,18 +220,19 @@ class EventMachine(RuleBasedStateMachine):
         self.go_on(steps, seed)
         last = self.state.last_checkpoint_id
         gone = [known for known in range(last + 2) if self.chance.random() < 0.4]
-        if self.send(discards(*gone)):
+        if self.send(discards(*gone, sender=self.chance.choice([None, None, self.senders[-1], *self.senders]))):
             self.discarded.update(gone)
 
     @rule(steps=_STEPS, seed=_SEEDS)
     def person_pins_a_checkpoint_or_releases_it(self, steps: int, seed: int) -> None:
         """What it was found as is what it is: nobody else writes beside it."""
         self.go_on(steps, seed)
-        there = [known for known in self.completed if known not in self.discarded]
-        known = self.chance.choice([*there, self.state.last_checkpoint_id])
+        known = self.chance.choice([*self.completed, self.state.last_checkpoint_id])
         if self.chance.random() < 0.3:
             self.send(releases(known))
-        elif known in there:
+        elif known in self.discarded:
+            self.send(keeps(known, CheckpointStatus.DISCARDED))
+        elif known in self.completed:
             is_newest = self.state.completed is not None and self.state.completed.checkpoint_id == known
             self.send(keeps(known, CheckpointStatus.COMPLETED if is_newest else CheckpointStatus.SUBSUMED))
         else:
@@ -319,7 +320,7 @@ class EventMachine(RuleBasedStateMachine):
         event = dataclasses.replace(
             event,
             policy=policy,
-            lease_ttl_seconds=self.lease_ttl_seconds,
+            lease_ttl_seconds=self.chance.choice(self.leases_seconds),
             ignore_edges=self.chance.random() < 0.2,
         )
         if not self.send(event) or self.state.attempt is None:  # or it was stopped instead
@@ -361,7 +362,7 @@ class EventMachine(RuleBasedStateMachine):
         make: dict[str, Callable[[], Event]] = {
             "opens": lambda: sender.opens(epoch + 1, **self.some_heads(likely=likely)),
             "opens if ready": lambda: sender.opens_if_ready(epoch + 1, **self.some_heads(likely=likely)),
-            "reports": lambda: sender.reports(epoch, self.some_reports(likely=likely)),
+            "reports": lambda: sender.reports(epoch, self.some_reports(likely=likely), loss=chance.random()),
             "switches": lambda: sender.switches(epoch, chance.choice(list(UnalignedBy))),
             "marks": lambda: self.a_next_part(sender, epoch) if likely else self.some_parts(sender, epoch),
             "triggers": lambda: self.a_trigger(sender, epoch, likely=likely),

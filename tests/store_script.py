@@ -85,9 +85,10 @@ def an_origin(
     *,
     epoch: int = 0,
     mode: RestoreMode = RestoreMode.NO_CLAIM,
+    family: int | None = None,
 ) -> Origin:
     """Add a run and drive it for some epochs, each with a checkpoint; return the one of `epoch` as an origin."""
-    family = new_family()
+    family = new_family() if family is None else family
     assert store.add_run(run)
     one = Sender(1, 1, family)
     Coordinator(store).apply(run.run_id, claim(1, family=family))
@@ -220,7 +221,7 @@ def read_state(store: StoreWithHistory, run_id: RunId) -> RunState:
         return transaction.read_state()
 
 
-def history(store: StoreWithHistory, run_id: RunId) -> dict[str, tuple[object, ...]]:
+def history(store: StoreWithHistory, run_id: RunId) -> dict[str, tuple[Any, ...]]:
     """Return everything that can be read of a run, without times."""
     found = store.find_run(run_id)
     assert found is not None

@@ -48,7 +48,7 @@ _REFUSALS = (
 class AnyEvents(EventMachine):
     """Asks the protocol itself; the ledger checks every answer."""
 
-    lease_ttl_seconds = LEASE_SECONDS
+    leases_seconds = (LEASE_SECONDS,)
 
     def start(self, max_epochs: int | None, origin_epoch: int, sinks: Mapping[str, bool]) -> RunState:
         self.now = NOW
