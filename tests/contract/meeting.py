@@ -114,19 +114,21 @@ def meet(
     stage: Stage, first: Callable[[], T], second: Callable[[], T], *, way: str, must_wait: bool = False
 ) -> tuple[T, T]:
     """Let two calls meet, each of which returns what it answered, or the kind of error that it raised; return both."""
-    is_gated = way != "at once"
+    gate, is_gated = stage.gate, way != "at once"
     if is_gated:
-        stage.gate.set_up(is_at_commit=way == "before the commit")
+        gate.set_up(is_at_commit=way == "before the commit")
     started = stage.threads[0].submit(first)
-    if is_gated:
-        until(lambda: stage.gate.reached.is_set() or started.done(), started)
-    other = stage.threads[1].submit(second)
-    if is_gated:
-        until(lambda: other.done() or stage.is_anybody_waiting(), other)
-        is_refused = started.done() and isinstance(started.result(), type)
-        assert is_refused or stage.gate.reached.is_set(), "the first call did not stop"
-        assert is_refused or not must_wait or not other.done(), "the second call did not wait"
-        stage.gate.opened.set()
+    try:
+        if is_gated:
+            until(lambda: gate.reached.is_set() or started.done(), started)
+        other = stage.threads[1].submit(second)
+        if is_gated:
+            until(lambda: other.done() or stage.is_anybody_waiting(), other)
+            is_refused = started.done() and isinstance(started.result(), type)
+            assert is_refused or gate.reached.is_set(), "the first call did not stop"
+            assert is_refused or not must_wait or not other.done(), "the second call did not wait"
+    finally:
+        gate.opened.set()
     return started.result(DEADLINE_SECONDS), other.result(DEADLINE_SECONDS)
 
 

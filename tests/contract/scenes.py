@@ -37,8 +37,9 @@ Call: TypeAlias = Callable[[Coordinator, StoreWithHistory, RunId], RunState | tu
 class Scene:
     """A run to meet at: what its attempts did, of which the last one speaks, and what is meant by who speaks of it.
 
-    `epoch` is the last one, or which one is meant as the last; `checkpoint_id` the pending or the newest one; `older`
-    the one to fall back to, `pinned` the one to release, `covered` what the manifest of the pending one publishes.
+    Who speaks of the epoch or of the checkpoint means these: the last epoch, and the pending or newest checkpoint, but
+    for a few scenes. `opens` is the epoch to open, the next one by default; `older` the checkpoint to fall back to,
+    `pinned` the one to release; `covered` are the epochs whose rows the pending one publishes.
     """
 
     attempts: tuple[Did, ...]
@@ -120,7 +121,7 @@ _BEHIND = Scene(
 )
 SCENES = {
     "waiting": _WAITING,  # the last epoch is aligned and has no checkpoint yet, that of the one before is pending
-    "about to open": replace(_WAITING, epoch=5, opens=5),
+    "about to open": replace(_WAITING, epoch=5, opens=5),  # the epoch that is meant is the one that opens
     "midway": _MIDWAY,  # the last epoch is open, one of its two subtasks has reported
     "switched": replace(
         _MIDWAY,
@@ -143,7 +144,7 @@ SCENES = {
         checkpoint_id=2,
     ),
     "behind": _BEHIND,  # claimed, nothing open
-    "fallen back": replace(_BEHIND, epoch=1, opens=2),
+    "fallen back": replace(_BEHIND, epoch=1, opens=2),  # the epoch that opens is the one after the older checkpoint's
     "four there": Scene(
         attempts=(lambda one: _passes(one, 4),),
         epoch=3,
@@ -218,7 +219,7 @@ def events(scene: Scene, one: Sender) -> dict[str, Event]:
         "declines": one.declines(checkpoint_id),
         "notifies": one.notifies(0),
         "notifies of the end": one.notifies(epoch, "end", is_final=True),
-        "commits": one.commits((0, "rows")),
+        "commits": one.commits(*((known, "rows") for known in (0, *scene.covered))),
         "publishes": one.publishes(),
         "ends": one.ends(),
         "fails": one.fails(),
@@ -261,16 +262,16 @@ _NEEDS_A_CHECKPOINT = (*_ENDS_A_CHECKPOINT, "aborts the next", "acknowledges")
 _ENDS_AN_ATTEMPT = ("claims", "takes over", "deletes", "ends", "fails")
 _BY_PERSONS = ("claims", "takes over", "deletes", "stops", "asks", "aborts the next")
 _KEEPS_OR_NOT = (DISCARDS, LETS_GO, PINS, "releases")
-_AT_THE_END = ("publishes", "notifies of the end")
+AT_THE_END = ("publishes", "notifies of the end")
 
 # Where one of these and one of those have something to say to each other; the first that fits counts.
 MEETINGS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
     (("resumes",), ("ends",), ("asked to stop",)),
     (("resumes",), ("stops",), ("let go",)),
     (("resumes",), NAMES, ("stopped",)),
-    (_AT_THE_END, ("commits",), ("uncommitted",)),
-    (_AT_THE_END, _NEEDS_A_CHECKPOINT, ("ending", "terminating by hand")),
-    (_AT_THE_END, NAMES, ("terminating",)),
+    (AT_THE_END, ("commits",), ("uncommitted",)),
+    (AT_THE_END, _NEEDS_A_CHECKPOINT, ("ending", "terminating by hand")),
+    (AT_THE_END, NAMES, ("terminating",)),
     ((FALLS_BACK,), _NEEDS_A_CHECKPOINT, ("late by hand",)),
     ((FALLS_BACK,), ("opens",), ("fallen back",)),
     ((FALLS_BACK, "changes"), NAMES, ("behind",)),

@@ -24,7 +24,7 @@ from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import NewRun
 from iteration_lib.store.seam import StoreWithHistory
 from tests.contract.meeting import WAYS, Stage, meet, open_stage
-from tests.contract.scenes import NAMES, RENEWS, SCENES, Call, Scene, events, named, scenes_of
+from tests.contract.scenes import AT_THE_END, NAMES, RENEWS, SCENES, Call, Scene, events, named, scenes_of
 from tests.size import IS_NIGHTLY
 from tests.store_script import history, new_family, read_state, timeless_state
 
@@ -101,10 +101,9 @@ def look(store: StoreWithHistory, run_id: RunId) -> Look:
 
 
 _OF_AN_EPOCH = ("reports", "switches", "marks", "triggers")
-_OF_THE_END = ("publishes", "notifies of the end")
 _OF_A_DRIVER = (
     *("changes", "pins", "opens", *_OF_AN_EPOCH, "marks for good", "finishes", "acknowledges", "completes", "declines"),
-    *("notifies", *_OF_THE_END, "commits", "fails", "falls back", "renews its lease"),
+    *("notifies", *AT_THE_END, "commits", "fails", "falls back", "renews its lease"),
 )
 # Which calls cannot both take effect, in whatever order and wherever they meet.
 APART: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
@@ -120,8 +119,8 @@ APART: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
         "who publishes finishes the run, and only the live attempt does",
     ),
     (("completes",), ("aborts", "declines"), "a checkpoint that has ended is not pending any more"),
-    (_OF_THE_END, ("asks", "stops", "drains", "opens", *_OF_AN_EPOCH), "a run that terminates has no next epoch (I9)"),
-    (_OF_THE_END, ("changes", "falls back"), "neither is done to a run that terminates (I21)"),
+    (AT_THE_END, ("asks", "stops", "drains", "opens", *_OF_AN_EPOCH), "a run that terminates has no next epoch (I9)"),
+    (AT_THE_END, ("changes", "falls back"), "neither is done to a run that terminates (I21)"),
     (("publishes",), ("acknowledges",), "a run does not finish while a checkpoint is pending (I10)"),
     (("changes", "falls back"), _OF_AN_EPOCH, "both come before the attempt's first epoch (I21)"),
     (("falls back",), ("acknowledges",), "no run falls back while a checkpoint is pending (I21)"),
