@@ -130,10 +130,13 @@ def test_outcome_of_a_call_on_a_run_and_one_on_its_branch_at_once_is_that_of_one
 def serial(
     make: Callable[[StoreWithHistory], Pair], begins: dict[str, bool], calls: tuple[Call, Call]
 ) -> tuple[Any, ...]:
-    """Return what the twin makes of two calls, one after the other."""
+    """Return what the twin makes of two calls, one after the other, by coordinators that remember nothing."""
     pair = make(MemoryStore(SystemClock()))
     pair.begin(**begins)
-    answers = [answer_of(call, pair) for call in calls]
+    answers = []
+    for call in calls:
+        pair.coordinator = Coordinator(pair.store)
+        answers.append(answer_of(call, pair))
     return (*answers, *pair.read())
 
 

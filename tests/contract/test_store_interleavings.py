@@ -53,7 +53,8 @@ def stage(store_url: str) -> Iterator[Stage]:
 @pytest.mark.parametrize("second", NAMES)
 @pytest.mark.parametrize("first", NAMES)
 def test_outcome_of_two_calls_at_once_is_that_of_one_order(stage: Stage, first: str, second: str) -> None:
-    turn = NAMES.index(first) + NAMES.index(second)
+    places = NAMES.index(first), NAMES.index(second)
+    turn = sum(places) + (places[0] > places[1])  # of the two that come first, one stops at a gate at least
     for number in range(turn, turn + _ROUNDS):
         for scene in scenes_of(first, second):
             meet_at(scene, stage, (first, second), way=WAYS[number % len(WAYS)])
@@ -80,10 +81,10 @@ def meet_at(scene: Scene, stage: Stage, names: tuple[str, str], *, way: str) -> 
 
 
 def serial(run: NewRun, scene: Scene, family: int, calls: tuple[Call, Call]) -> Outcome:
-    """Return what the twin makes of two calls, one after the other."""
+    """Return what the twin makes of two calls, one after the other, by coordinators that remember nothing."""
     store = MemoryStore(SystemClock())
-    coordinator = scene.enter(store, run, family)
-    first, second = (answer_of(call, coordinator, store, run.run_id) for call in calls)
+    scene.enter(store, run, family)
+    first, second = (answer_of(call, Coordinator(store), store, run.run_id) for call in calls)
     return first, second, look(store, run.run_id)
 
 
@@ -151,10 +152,10 @@ def orders(first: str, second: str) -> tuple[tuple[str, str], tuple[str, str]]:
 def take_effect(scene: Scene, names: tuple[str, str]) -> bool:
     """Tell whether two calls, one after the other, are neither refused nor in vain; a renewal shows in no look."""
     run, store = scene.run(), MemoryStore(SystemClock())
-    coordinator = scene.enter(store, run)
+    scene.enter(store, run)
     for name in names:
         before = look(store, run.run_id)
-        answer = answer_of(named(name, scene, scene.speaker()), coordinator, store, run.run_id)
+        answer = answer_of(named(name, scene, scene.speaker()), Coordinator(store), store, run.run_id)
         if isinstance(answer, type) or (answer is not True and look(store, run.run_id) == before):
             return False
     return True

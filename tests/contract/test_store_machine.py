@@ -63,7 +63,7 @@ class BothStores(EventMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stores: tuple[StoreWithHistory, ...] = (MemoryStore(SystemClock()), self.postgres)
-        self.coordinators = [Coordinator(store) for store in self.stores]
+        self.remembers = Coordinator(self.postgres)
         self.family = new_family()
         self.run = a_run()
         self.origin: NewRun | None = None
@@ -86,6 +86,11 @@ class BothStores(EventMachine):
     @property
     def run_id(self) -> RunId:
         return self.run.run_id
+
+    @property
+    def coordinators(self) -> tuple[Coordinator, Coordinator]:
+        """The twin's reads every state anew."""
+        return Coordinator(self.stores[0]), self.remembers
 
     def published(self, *, after_epoch: int) -> Collection[str]:
         stored = self.stores[0].list_committables(self.run_id)
