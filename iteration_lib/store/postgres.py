@@ -24,6 +24,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from iteration_lib.errors import (
     OutcomeUnknownError,
+    ProtocolViolationError,
     RunNotFoundError,
     StoreUnavailableError,
     StoreVersionError,
@@ -133,9 +134,12 @@ class PostgresStore:
 
     def add_run(self, run: NewRun, origin: Origin | None = None) -> bool:
         """Create a run; see Store. Where the connection is lost it is tried again."""
-        added = retry(lambda: self._add_once(run, origin), f"run_key={run.run_key}", sleep=self._sleep)
-        known = None if added else self.find_run(run.run_key)
-        return added or (known is not None and known.run_id == run.run_id)
+        if retry(lambda: self._add_once(run, origin), f"run_key={run.run_key}", sleep=self._sleep):
+            return True
+        known = self.find_run(run.run_key)
+        if known is None and self.find_run(run.run_id) is not None:
+            raise ProtocolViolationError(f"another run has the id {run.run_id}; this is a bug, please report it")
+        return known is not None and known.run_id == run.run_id
 
     def _add_once(self, run: NewRun, origin: Origin | None) -> bool:
         call = Call(

@@ -15,12 +15,12 @@ WITH locked AS MATERIALIZED (
 SELECT 1 / count(*) FROM locked
 WHERE revision = :revision AND attempt_id IS NOT DISTINCT FROM CAST(:attempt_id AS uuid);
 
--- insert_run: create a run, unless its key is taken
+-- insert_run: create a run, unless its key or its id is taken; the same run may come twice, at once
 INSERT INTO runs
     (run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, last_durable_epoch)
 VALUES (:run_id, :run_key, :reference, :definition, :params, :state_uri, :max_buckets, :max_epochs,
     :last_durable_epoch)
-ON CONFLICT (run_key) WHERE status <> 'DELETED' DO NOTHING
+ON CONFLICT DO NOTHING
 RETURNING run_id;
 
 -- insert_branch: say which checkpoint a new run starts from; it is pinned from here on
