@@ -16,8 +16,10 @@ from iteration_lib.protocol.event import (
     CheckpointAborted,
     CheckpointAcknowledged,
     CheckpointDeclined,
+    CheckpointPinned,
     CheckpointsDiscarded,
     CheckpointTriggered,
+    Committable,
     DataPinned,
     DefinitionChanged,
     EpochOpened,
@@ -27,13 +29,14 @@ from iteration_lib.protocol.event import (
     OutputsPublished,
     SubtasksAligned,
 )
-from iteration_lib.protocol.state import AttemptId
-from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure
+from iteration_lib.protocol.state import AttemptId, CheckpointState, FailedOperator
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, CheckpointStatus
 from iteration_lib.store.memory_rows import MemoryRun
-from iteration_lib.store.row import one_checkpoint_state
-from tests.simulation.change import Row, live_attempts, of_status, origin_epoch
+from iteration_lib.store.row import checkpoint_state
+from tests.simulation.change import Row, live_attempts, of_status, origin_epoch, terminated_by
 from tests.simulation.illegal_parts import illegal_parts
 from tests.simulation.programs import Program
+from tests.simulation.stop_rows import is_asked_to_stop
 
 Illegal = tuple[str, tuple[Event, ...]]
 
@@ -50,68 +53,119 @@ HARMLESS = frozenset(
     }
 )
 
+# What is possible in few states, or for a moment.
+SELDOM = frozenset(
+    {
+        "acknowledges for nobody",
+        "commits less than is published",
+        "commits more than is published",
+        "contradicts itself",
+        "discards what is pinned",
+        "falls back behind what is heard",
+        "falls back behind what is pinned",
+        "falls back to what has no files",
+        "falls back too late",
+        "has half a manifest",
+        "has no participants",
+        "lacks an acknowledgement",
+        "marks buckets of another total",
+        "marks buckets that are marked in part",
+        "marks no bucket",
+        "marks too many buckets",
+        "marks what comes before half of its input",
+        "marks what comes before its bucket",
+        "marks what comes before its input",
+        "opens after too many failures",
+        "opens while it is asked to stop",
+        "publishes what is not committed",
+        "publishes while a hand-made one is pending",
+        "triggers what is held",
+    }
+)
+
 
 def illegal_events(program: Program, rows: MemoryRun, pinned: Collection[int]) -> Iterator[Illegal]:
     """Yield what must not be accepted now, each in words; `pinned` are the checkpoints that others need."""
-    run, live = rows.run, live_attempts(rows)
-    token, last_id = run["fencing_token"], run["last_checkpoint_id"]
-    yield "comes from nobody", (_opens(_guard("ffffffff", token), run["last_durable_epoch"] + 1),)
-    for far in (0, last_id + 2):
+    run = rows.run
+    stranger = _guard("ffffffff", run["fencing_token"])
+    yield "comes from nobody", (_opens(stranger, run["last_durable_epoch"] + 1),)
+    for far in (0, run["last_checkpoint_id"] + 2):
         yield "aborts a checkpoint far away", (CheckpointAborted(checkpoint_id=far, aborted_by="ann"),)
+    yield "discards what was never triggered", (CheckpointsDiscarded(checkpoint_ids=(run["last_checkpoint_id"] + 1,)),)
+    yield "discards for another", (CheckpointsDiscarded(checkpoint_ids=(), attempt_id=stranger["attempt_id"]),)
+    for live in live_attempts(rows):
+        mine = _guard(live["attempt_id"], run["fencing_token"])
+        yield from _of_attempt(mine, program, rows)
+        yield from _of_fallback(mine, rows, pinned)
     yield from _of_retention(rows, pinned)
-    if not live:
-        return
-    mine = _guard(live[0]["attempt_id"], token)
+
+
+def _of_attempt(mine: Guard, program: Program, rows: MemoryRun) -> Iterator[Illegal]:
+    """Yield what the live attempt must not say, or nobody else in its name."""
     in_force = sorted((e for e in rows.epochs.values() if e["status"] != "VOIDED"), key=lambda e: int(e["epoch"]))
     last = in_force[-1] if in_force else None
-    number = last["epoch"] if last is not None else run["last_durable_epoch"]
-    for impostor in (_guard(live[0]["attempt_id"], token + 1), _guard(live[0]["attempt_id"], token - 1)):
+    number = last["epoch"] if last is not None else rows.run["last_durable_epoch"]
+    for token in (mine["fencing_token"] + 1, mine["fencing_token"] - 1):
+        impostor = _guard(mine["attempt_id"], token)
         yield "names another token", (_opens(impostor, number + 1),)
         yield "ends another token", (AttemptEnded(**impostor, outcome=AttemptOutcome.RELEASED),)
-    yield "has the token of another", (_opens(_guard("ffffffff", token), number + 1),)
+    yield "has the token of another", (_opens(_guard("ffffffff", mine["fencing_token"]), number + 1),)
     yield "leaves a gap", (_opens(mine, number + 2),)
     yield "opens an epoch before 0", (_opens(mine, -1),)
     yield "opens without heads", (EpochOpened(**mine, epoch=number + 1, heads={}),)
     yield "opens without subtasks", (EpochOpened(**mine, epoch=number + 1, heads={"criteria": 0}),)
     yield "reports what is not open", (_reports(mine, number + 1, {"criteria": {0: 1}}),)
     yield "triggers what is not there", (_triggers(mine, rows, number + 1),)
-    yield "acknowledges what was never triggered", (_acknowledges(mine, last_id + 1),)
-    yield "ends as SUPERSEDED", (AttemptEnded(**mine, outcome=AttemptOutcome.SUPERSEDED),)
-    yield "fails without a reason", (AttemptEnded(**mine, outcome=AttemptOutcome.FAILED),)
-    if run["status"] != "TERMINATING":
-        yield "publishes too early", (OutputsPublished(**mine, outputs={}, state_digest=""),)
-    if last is not None:
-        yield from _of_epoch(mine, last, rows)
-    yield from illegal_parts(mine, program, rows, last)
-    yield from _of_checkpoints(mine, rows)
-    yield from _of_listeners(mine, program, rows)
+    yield "acknowledges what was never triggered", (_acknowledges(mine, rows.run["last_checkpoint_id"] + 1),)
     for name in rows.pins:
         yield "pins something else", (DataPinned(**mine, name=name, fingerprint="other", pin={}),)
     for operator_id, operator in rows.operators.items():
         if operator["finished_at"] is not None:
             yield "finishes again", (OperatorFinished(**mine, operator_id=operator_id, output={"files": []}),)
+    yield from _of_the_end(mine)
+    yield from _of_listeners(mine, program, rows)
+    if last is not None:
+        yield from _of_epoch(mine, last, rows)
+    yield from _of_checkpoints(mine, program, rows)
+    yield from illegal_parts(mine, program, rows, last)
+    if last is not None:
+        yield from _of_the_next(mine, last, rows)
+    yield from _of_publishing(mine, rows)
+
+
+def _of_the_end(mine: Guard) -> Iterator[Illegal]:
+    """Yield what ends an attempt as none ends."""
+    yield "ends as SUPERSEDED", (AttemptEnded(**mine, outcome=AttemptOutcome.SUPERSEDED),)
+    yield "fails without a reason", (AttemptEnded(**mine, outcome=AttemptOutcome.FAILED),)
+    culprit = FailedOperator(operator_id="nobody", epoch=0)
+    yield "lets go, and blames", (AttemptEnded(**mine, outcome=AttemptOutcome.RELEASED, failed=culprit),)
+
+
+def _of_the_next(mine: Guard, last: Row, rows: MemoryRun) -> Iterator[Illegal]:
+    """Yield what comes too early behind the last epoch in force, or must not come at all."""
+    number, status, decision = last["epoch"], last["status"], last["decision"]
+    if status == "OPEN":
+        yield "opens the next too early", (_opens(mine, number + 1),)
+        yield "opens too early, if it is ready", (_opens(mine, number + 1, if_ready=True),)
+        if last["held_at"] is not None:
+            yield "triggers what is held", (_triggers(mine, rows, number),)
+        else:
+            yield "triggers what is not aligned", (_triggers(mine, rows, number),)
+    elif decision["terminated_by"] is not None:
+        yield "opens after the last", (_opens(mine, number + 1),)
+    elif _has_failed(rows):
+        yield "opens after too many failures", (_opens(mine, number + 1),)
+    elif is_asked_to_stop(rows) and status == "ALIGNED":
+        yield "opens while it is asked to stop", (_opens(mine, number + 1),)
 
 
 def _of_epoch(mine: Guard, last: Row, rows: MemoryRun) -> Iterator[Illegal]:
     """Yield what contradicts the last epoch in force."""
     number, status = last["epoch"], last["status"]
-    decision = last["decision"]
-    if status == "OPEN":
-        yield "opens the next too early", (_opens(mine, number + 1),)
-        yield "opens too early, if it is ready", (_opens(mine, number + 1, if_ready=True),)
-        held = "triggers what is held" if last["held_at"] is not None else "triggers what is not aligned"
-        yield held, (_triggers(mine, rows, number),)
-    elif decision["terminated_by"] is not None:
-        yield "opens after the last", (_opens(mine, number + 1),)
     if status == "DURABLE":
         return
     for older in of_status(rows.checkpoints, "SUBSUMED"):
-        checkpoint = one_checkpoint_state([older])
-        if checkpoint is not None:
-            yield (
-                "falls back too late",
-                (FellBack(**mine, checkpoint=checkpoint, reason="a probe", published=frozenset()),),
-            )
+        yield "falls back too late", (_falls_back(mine, checkpoint_state(older)),)
     yield "changes the operators too late", (DefinitionChanged(**mine, definition={"operators": {}}, changes=("all",)),)
     for head, counts in last["records"].items():
         yield "has too many subtasks", (_reports(mine, number, {head: {len(counts): 1}}),)
@@ -128,7 +182,36 @@ def _of_epoch(mine: Guard, last: Row, rows: MemoryRun) -> Iterator[Illegal]:
         yield "has no participants", (replace(_triggers(mine, rows, number), participants={}),)
 
 
-def _of_checkpoints(mine: Guard, rows: MemoryRun) -> Iterator[Illegal]:
+def _of_publishing(mine: Guard, rows: MemoryRun) -> Iterator[Illegal]:
+    """Yield what publishes the outputs of a run that is not at its end."""
+    publishes = (OutputsPublished(**mine, outputs={}, state_digest=""),)
+    if rows.run["status"] != "TERMINATING":
+        yield "publishes too early", publishes
+    elif of_status(rows.checkpoints, "PENDING"):
+        yield "publishes while a hand-made one is pending", publishes
+    elif any(row["committed_at"] is None for row in rows.committables.values()):
+        yield "publishes what is not committed", publishes
+
+
+def _of_fallback(mine: Guard, rows: MemoryRun, pinned: Collection[int]) -> Iterator[Illegal]:
+    """Yield what falls back to something else than an older checkpoint with files, or behind what others had."""
+    is_going = of_status(rows.epochs, "OPEN", "ALIGNED")
+    for row in of_status(rows.checkpoints, "COMPLETED") if rows.run["status"] == "RUNNING" and not is_going else ():
+        newest = checkpoint_state(row)
+        newer = replace(newest, checkpoint_id=newest.checkpoint_id + 1, status=CheckpointStatus.SUBSUMED)
+        yield "falls back to what is newer", (_falls_back(mine, newer),)
+        before = replace(newest, epoch=newest.epoch - 1, status=CheckpointStatus.SUBSUMED)
+        for known in pinned:
+            older = replace(before, checkpoint_id=known - 1)
+            yield "falls back behind what is pinned", (_falls_back(mine, older),)
+        for older in map(checkpoint_state, of_status(rows.checkpoints, "SUBSUMED")):
+            lost = replace(older, status=CheckpointStatus.ABORTED)
+            yield "falls back to what has no files", (_falls_back(mine, lost),)
+            if any(epoch > older.epoch for _, epoch in rows.notices):
+                yield "falls back behind what is heard", (_falls_back(mine, older),)
+
+
+def _of_checkpoints(mine: Guard, program: Program, rows: MemoryRun) -> Iterator[Illegal]:
     for checkpoint_id, checkpoint in rows.checkpoints.items():
         status = checkpoint["status"]
         if status == "PENDING":
@@ -141,6 +224,7 @@ def _of_checkpoints(mine: Guard, rows: MemoryRun) -> Iterator[Illegal]:
             yield "has half a manifest", (_acknowledges(mine, checkpoint_id, missing, None, path="x"),)
             yield "acknowledges for nobody", (_acknowledges(mine, checkpoint_id, {"nobody": (0,)}),)
             yield "declines as a person", (_declines(mine, checkpoint_id, CheckpointFailure.ABORTED_BY_USER),)
+            yield from _of_committables(mine, program, rows, checkpoint)
         else:
             yield "declines what is not pending", (_declines(mine, checkpoint_id, CheckpointFailure.EXPIRED),)
             if all(c["status"] != "PENDING" for known, c in rows.checkpoints.items() if known <= checkpoint_id):
@@ -149,20 +233,39 @@ def _of_checkpoints(mine: Guard, rows: MemoryRun) -> Iterator[Illegal]:
             yield "brings another manifest", (_acknowledges(mine, checkpoint_id, {}, "cd" * 32),)
 
 
+def _of_committables(mine: Guard, program: Program, rows: MemoryRun, checkpoint: Row) -> Iterator[Illegal]:
+    """Yield what completes a checkpoint with something else than its epochs publish; one that comes late has none."""
+    aligned = of_status(rows.epochs, "ALIGNED")
+    covered = sorted((e for e in aligned if e["epoch"] <= checkpoint["epoch"]), key=lambda e: int(e["epoch"]))
+    if not covered:
+        return
+    wanted = [
+        Committable(epoch=epoch["epoch"], output=output, target="a probe", content={})
+        for epoch in covered
+        for output, sink in program.graph.sinks.items()
+        if sink.each_epoch or terminated_by(epoch) is not None
+    ]
+    all_of_it = {name: tuple(range(len(values))) for name, values in checkpoint["acknowledgements"].items()}
+    completes = _acknowledges(mine, checkpoint["checkpoint_id"], all_of_it, "ab" * 32)
+    other = Committable(epoch=checkpoint["epoch"], output="nobody", target="a probe", content={})
+    yield "commits more than is published", (replace(completes, committables=(*wanted, other)),)
+    if wanted:
+        yield "commits less than is published", (replace(completes, committables=tuple(wanted[1:])),)
+
+
 def _of_retention(rows: MemoryRun, pinned: Collection[int]) -> Iterator[Illegal]:
-    """Yield what discards a checkpoint that there is not, or that is needed; with one that is not, too."""
-    yield (
-        "discards what was never triggered",
-        (CheckpointsDiscarded(checkpoint_ids=(rows.run["last_checkpoint_id"] + 1,)),),
-    )
+    """Yield what pins a checkpoint that is not there, or discards one that is needed; with one that is not, too."""
+    for row in of_status(rows.checkpoints, "PENDING", "ABORTED", "DISCARDED"):
+        known, status = row["checkpoint_id"], CheckpointStatus(row["status"])
+        yield "pins what has no files", (CheckpointPinned(checkpoint_id=known, status=status, pinned_by="ann"),)
     free = tuple(
         c["checkpoint_id"] for c in of_status(rows.checkpoints, "SUBSUMED") if c["checkpoint_id"] not in pinned
     )
-    for checkpoint_id in pinned:
-        yield "discards what is pinned", (CheckpointsDiscarded(checkpoint_ids=(*free, checkpoint_id)),)
     if rows.run["status"] != "DELETED":
         for newest in of_status(rows.checkpoints, "COMPLETED"):
             yield "discards the newest", (CheckpointsDiscarded(checkpoint_ids=(*free, newest["checkpoint_id"])),)
+    for checkpoint_id in pinned:
+        yield "discards what is pinned", (CheckpointsDiscarded(checkpoint_ids=(*free, checkpoint_id)),)
 
 
 def _of_listeners(mine: Guard, program: Program, rows: MemoryRun) -> Iterator[Illegal]:
@@ -179,6 +282,12 @@ def _of_listeners(mine: Guard, program: Program, rows: MemoryRun) -> Iterator[Il
             yield "notifies of an end that is none", (_notifies(mine, "told", max(durable, origin + 1), is_final=True),)
         elif durable > 0 and known < durable - 1:
             yield "notifies of another end", (_notifies(mine, "told", durable - 1, is_final=True),)
+
+
+def _has_failed(rows: MemoryRun) -> bool:
+    """Tell whether more checkpoints have failed in a row than the last attempt puts up with."""
+    last = rows.attempts[max(rows.attempts)]
+    return int(last["checkpoint_failures"]) > int(last["policy"]["tolerable_failures"])
 
 
 def _guard(attempt_id: str, token: int) -> Guard:
@@ -200,6 +309,10 @@ def _triggers(guard: Guard, rows: MemoryRun, epoch: int) -> CheckpointTriggered:
 
 def _declines(guard: Guard, checkpoint_id: int, failure: CheckpointFailure) -> CheckpointDeclined:
     return CheckpointDeclined(**guard, checkpoint_id=checkpoint_id, reason="a probe", failure=failure)
+
+
+def _falls_back(guard: Guard, to: CheckpointState) -> FellBack:
+    return FellBack(**guard, checkpoint=to, reason="a probe", published=frozenset())
 
 
 def _notifies(guard: Guard, listener_id: str, epoch: int, *, is_final: bool = False) -> ListenerNotified:

@@ -14,10 +14,12 @@ from iteration_lib.protocol import Command, Event, decide
 from iteration_lib.protocol.command import SetRunStatus
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.memory_rows import MemoryRun
-from tests.simulation.illegal import HARMLESS, illegal_events
+from tests.simulation.illegal import HARMLESS, SELDOM, illegal_events
 
 if TYPE_CHECKING:
     from tests.simulation.run import SimulatedRun
+
+_SELDOM = 0.7  # how often it is one that is seldom possible, where one is
 
 
 def probe(run: SimulatedRun, coordinator: Coordinator) -> str:
@@ -28,7 +30,8 @@ def probe(run: SimulatedRun, coordinator: Coordinator) -> str:
     probes: dict[str, list[tuple[Event, ...]]] = {}
     for what, events in illegal_events(run.program, rows, run.pinned | rows.checkpoint_pins.keys()):
         probes.setdefault(what, []).append(events)
-    what = world.random.choice(list(probes))
+    seldom = [name for name in probes if name in SELDOM]
+    what = world.random.choice(seldom if seldom and world.random.random() < _SELDOM else list(probes))
     events = world.random.choice(probes[what])
     world.counters[f"probe: {what}"] += 1
     _ask_the_protocol(run, what, events)
