@@ -6,14 +6,33 @@ more than 1,000 times.
 
 from __future__ import annotations
 
+import ast
+import inspect
+from types import ModuleType
+
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.protocol.status import CheckpointFailure
+from tests.simulation import illegal, illegal_parts
+from tests.simulation.fiber import Call
+from tests.simulation.swarm import FATE_RATES
+
+
+def probes_of(module: ModuleType) -> tuple[str, ...]:
+    """Return the names of the probes that a module makes: each one is yielded with its events."""
+    yielded = (node.value for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Yield))
+    named = (value.elts[0] for value in yielded if isinstance(value, ast.Tuple))
+    return tuple(dict.fromkeys(ast.literal_eval(name) for name in named))
+
 
 SOMETIMES: tuple[str, ...] = (
     *(f"crash at {point}" for point in CrashPoint),
-    "crash before: transaction",
+    *(f"crash before: {call.value}" for call in Call if call not in (Call.DIE, Call.JOIN)),
+    *(f"fate: {call.value}: {fate.value}" for fate, calls in FATE_RATES for call in calls),
+    *(f"probe: {name}" for module in (illegal, illegal_parts) for name in probes_of(module)),
+    "probe: store refuses another token",
+    "read lost",
+    "lease renewal lost",
     "crash after its grace",
-    "crash before: hear that it is committed",
     "crash in a torn write",
     "long pause",
     "clock jumped back",
@@ -49,6 +68,7 @@ SOMETIMES: tuple[str, ...] = (
     "checkpoint put off by the pause",
     "several checkpoints pending",
     "manual checkpoint begun",
+    "terminating while a hand-made checkpoint is pending",
     "manual checkpoint subsumed as it completed",
     "failed checkpoint tolerated",
     "failed checkpoint fatal",
@@ -67,9 +87,6 @@ SOMETIMES: tuple[str, ...] = (
     "prepared and aborted",
     "committed again",
     "prepared by an attempt not in force",
-    "fate: use the sink: fails",
-    "fate: use the sink: does not return",
-    "fate: hear that the sink is through: the connection is lost",
     "preempted",
     "checkpoint completed in the grace period",
     "edge captured as demanded",
@@ -91,15 +108,6 @@ SOMETIMES: tuple[str, ...] = (
     "delayed call committed",
     "echo of an attempt not in force refused",
     "echo of an old claim refused",
-    "fate: put the file: fails",
-    "fate: put the file: does not return",
-    "fate: hear that the file is put: does not return",
-    "fate: call the listener: fails",
-    "fate: hear that the file is put: the connection is lost",
-    "fate: get the file: fails",
-    "fate: list the files: fails",
-    "fate: remove the file: fails",
-    "fate: remove the file: the connection is lost",
     "torn file seen",
     "damaged file seen",
     "file removed",
@@ -123,8 +131,6 @@ SOMETIMES: tuple[str, ...] = (
     "deletion refused",
     "ended: RunDeletedError",
     "errand cut short before: read rows",
-    "probe: discards the newest",
-    "probe: store refuses another token",
 )
 
 

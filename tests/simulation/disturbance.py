@@ -36,6 +36,7 @@ _BREAKS_TWO = 0.5  # how often the checkpoint before the newest one breaks as we
 _POWER_CUT = 0.5  # how often that ends the attempts
 _TOO_EARLY = 0.1  # how often somebody branches a run that has no completed checkpoint yet
 _DELETES_THE_ORIGIN = 0.8
+_RETURNS_WELL = 0.4  # how often what returns late goes well
 _BYSTANDS = 0.7  # how often what comes from outside comes from a process that has looked at the run before
 
 
@@ -157,13 +158,15 @@ class Disturbances:
         self._note(request_checkpoint(self._any_run(), self._coordinator()))
 
     def _recover(self) -> None:
-        """Have a call return that hung."""
+        """Have a call return that hung: it has gone well after all, or not."""
         hanging = [job for process in self._processes.active for job in process.jobs if job.is_hanging]
         if hanging:
             fiber = self._random.choice(hanging)
             fiber.is_hanging = False
-            self._note(f"{fiber.name}: {fiber.waiting_for[0].value} returns")
-            fiber.switch(Fate.GO)
+            call, is_well = fiber.waiting_for[0], self._random.random() < _RETURNS_WELL
+            fate = Fate.GO if is_well else Fate.FAIL if call in (Call.PUT, Call.SINK) else Fate.LOST
+            self._note(f"{fiber.name}: {call.value} returns, and {fate.value}")
+            fiber.switch(fate)
             self._processes.settle(fiber.process)
 
     def _discard(self) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 _THERE = 0.8  # how often a person who pins a checkpoint looks first which are there
+_EARLY, _EARLY_AT_REST = 0.3, 0.1  # how often a person aborts what comes next: while another one is pending, or none
 _REPEATS = 0.3  # how often a person's answer is lost, and the same is sent again
 _RELEASES = 0.4  # how often a person lets go what one has pinned
 _PROVES = 0.5  # how often a person can prove that whoever drives the run is gone
@@ -47,8 +48,10 @@ _PROVES = 0.5  # how often a person can prove that whoever drives the run is gon
 
 def abort_checkpoint(run: SimulatedRun, coordinator: Coordinator) -> str:
     """Abort everything up to a checkpoint: one that is pending, as a rule, or the one that comes next."""
-    last = run.rows.run["last_checkpoint_id"]
-    checkpoint_id = run.world.random.choice((last, last + 1) if last > 0 else (1,))
+    random, last = run.world.random, run.rows.run["last_checkpoint_id"]
+    is_pending = bool(of_status(run.rows.checkpoints, "PENDING"))
+    is_early = last == 0 or random.random() < (_EARLY if is_pending else _EARLY_AT_REST)
+    checkpoint_id = last + 1 if is_early else last
     return _send(run, coordinator, CheckpointAborted(checkpoint_id=checkpoint_id, aborted_by="ann"))
 
 

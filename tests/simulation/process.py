@@ -48,6 +48,11 @@ class SimulatedProcess(ABC):
         return None
 
     @property
+    def fibers(self) -> list[Fiber]:
+        """Its threads."""
+        return [fiber for fiber in (self.main, self.beat, *self.jobs) if fiber is not None]
+
+    @property
     def is_active(self) -> bool:
         """Tell whether it may still do something."""
         return not (self.is_killed or self.is_over)
@@ -60,9 +65,8 @@ class SimulatedProcess(ABC):
     def kill(self) -> None:
         """End the process: nothing of it reaches a port any more, not even from its handlers."""
         self.is_killed = True
-        for fiber in (self.main, self.beat, *self.jobs):  # one that has ended is left as it is
-            if fiber is not None:
-                fiber.throw(Killed)
+        for fiber in self.fibers:  # one that has ended is left as it is
+            fiber.throw(Killed)
         self.beat = None
         self.jobs.clear()
         self.timers.clear()

@@ -113,10 +113,10 @@ class Processes:
 
     def crash(self, process: SimulatedProcess, where: str = "") -> None:
         """End a process, as a power cut does."""
-        call = process.main.waiting_for[0]
+        calls = [fiber.waiting_for[0].value for fiber in process.fibers]
         kind = "crash" if process.attempt is not None else "errand cut short"
-        self._world.counters[f"{kind} {where}" if where else f"{kind} before: {call.value}"] += 1
-        self.note(f"{process.name} crashes {where} before: {call.value}")
+        self._world.counters.update([f"{kind} {where}"] if where else [f"{kind} before: {call}" for call in calls])
+        self.note(f"{process.name} crashes {where} before: {', '.join(calls)}")
         self.end(process)
 
     def end(self, process: SimulatedProcess) -> None:

@@ -120,6 +120,10 @@ class RowOracle(Checks):
             self._require(new["outputs"] is None, "I10", "outputs are named in a run that is {}", new["status"])
         if old["status"] == "FINISHED":
             self._violate("I10", f"a FINISHED run changed at {change.now}")
+        if step == ("RUNNING", "TERMINATING"):
+            self._counters["terminating while a hand-made checkpoint is pending"] += bool(
+                of_status(after.checkpoints, "PENDING")
+            )
         if step == ("FAILED", "TERMINATING"):
             self._counters["failed while TERMINATING, and resumed"] += 1
 

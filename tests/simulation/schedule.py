@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
@@ -14,7 +15,7 @@ from iteration_lib.crash_point import CrashPoint
 from iteration_lib.errors import CheckpointFailedError, RunMismatchError, SupersededError
 from tests.simulation.attempt import SimulatedAttempt
 from tests.simulation.background import Awaited
-from tests.simulation.change import live_attempts
+from tests.simulation.change import live_attempts, of_status
 from tests.simulation.claims import Right
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.errand import collector
@@ -24,14 +25,18 @@ from tests.simulation.process import SimulatedProcess
 from tests.simulation.processes import Processes
 from tests.simulation.programs import programs
 from tests.simulation.run import SimulatedRun
-from tests.simulation.swarm import QUICK_SECONDS, Swarm, draw_evolving_swarm, draw_swarm
+from tests.simulation.swarm import QUICK_SECONDS, Event, Swarm, draw_evolving_swarm, draw_swarm
 from tests.simulation.versions import EvolvingProgram, UsersFile
 from tests.simulation.world import World
 
+_STEPS_TO_BE_HELD = 60
 _STEPS_TO_HEAL = 2_000  # an undisturbed run of the longest program takes about 300
-# How many times as often a process ends at one of these, which it seldom comes to.
-_MORE_OFTEN = {
-    CrashPoint.STOP_REACHED: 45,
+# How many times as often a process ends at one of these, which it seldom comes to; before no other call it does so.
+_MORE_OFTEN: Mapping[object, float] = {
+    **dict.fromkeys((Call.LIST, Call.REMOVE, Call.LISTEN), 1.0),
+    Call.RENEW: 0.1,
+    **dict.fromkeys((CrashPoint.MANIFEST_WRITTEN, CrashPoint.SINK_ABORTED, CrashPoint.SINK_PREPARED), 2.0),
+    CrashPoint.STOP_REACHED: 60,
     CrashPoint.ORIGIN_KEPT: 8,
     **dict.fromkeys(
         (
@@ -55,6 +60,11 @@ _BREAKS_AT = {
 }
 # How often somebody begins to collect here, where anybody does: a checkpoint lets go, or will name what parts named.
 _COLLECTED_AT, _COLLECTS_THEN = (CrashPoint.CHECKPOINT_COMPLETED, CrashPoint.EPOCH_ALIGNED), 0.15
+# How often somebody sends what must be refused here, or while an attempt waits for its checkpoints, where anybody does:
+# much of it is only possible then. The same of what happens while an epoch is held, or was until its attempt ended.
+_PROBED_AT, _PROBES_THEN = (CrashPoint.ATTEMPT_OPENED, CrashPoint.EPOCH_ALIGNED, CrashPoint.CHECKPOINT_COMPLETED), 0.5
+_PROBES_WHO_WAITS = 0.5
+_WHILE_HELD = {Event.ABORT: 0.15, Event.PREEMPT: 0.3, Event.RECOVER: 0.1}
 _COLLECTS_BEFORE = 0.5  # how often somebody has come to collect before a checkpoint breaks, and may have read the run
 _STAYS_AWAY = 0.5  # how often a store that is lost with the answer to what publishes a run stays away
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
@@ -126,11 +136,19 @@ class Schedule:
         )
 
     def _begin_calmly(self) -> None:
-        """Let some epochs become durable; the last one is left to the faults."""
+        """Let some epochs become durable; the last one is left to the faults.
+
+        Where persons abort checkpoints, an epoch is held when they begin, if any soon is.
+        """
         run = self._world.runs[0]
         calm = min(self._swarm.calm_epochs, run.oracle.reference.last_epoch)
+        last = _STEPS_TO_HEAL
         self._processes.is_calm = True
-        while run.rows.run["last_durable_epoch"] + 1 < calm and self._processes.step < _STEPS_TO_HEAL:
+        while self._processes.step < last:
+            if run.rows.run["last_durable_epoch"] + 1 >= calm:
+                last = min(last, self._processes.step + _STEPS_TO_BE_HELD)
+                if Event.ABORT not in self._swarm.kinds or _is_held(run):
+                    break
             self._processes.step += 1
             if self._world.violation is not None or not self._go_on():
                 break
@@ -220,7 +238,8 @@ class Schedule:
         return True
 
     def _resume(self, fiber: Fiber) -> None:
-        process, attempt, (call, what) = fiber.process, fiber.process.attempt, fiber.waiting_for
+        process, attempt, waiting = fiber.process, fiber.process.attempt, fiber.waiting_for
+        call, what = waiting
         end = self._end_before(process, call, what)
         if end is not None:
             self._processes.crash(process, end)
@@ -229,14 +248,9 @@ class Schedule:
         if attempt is not None and is_late and self._is_told_late(attempt):
             self._disturbances.tell(attempt)
             return
-        if what in _COLLECTED_AT and self._is_collected_now():
-            self._processes.send(collector, process.run)
-        if isinstance(what, CrashPoint) and self._is_broken_at(what):
-            if self._random.random() < _COLLECTS_BEFORE:
-                self._processes.send(collector, process.run)
-            self._disturbances.break_newest(process.run)
-            if not process.is_active:
-                return
+        self._meet_others(process, what)
+        if not process.is_active or fiber.waiting_for is not waiting:
+            return
         fate = self._fate(fiber)
         if fate is Fate.HANG:
             fiber.is_hanging = True
@@ -250,14 +264,35 @@ class Schedule:
         fiber.switch(fate)
         self._processes.settle(process)
 
+    def _meet_others(self, process: SimulatedProcess, what: object) -> None:
+        """Have others come at a moment when they find what they seldom find."""
+        if what in _COLLECTED_AT and self._is_collected_now():
+            self._processes.send(collector, process.run)
+        if isinstance(what, CrashPoint) and self._is_broken_at(what):
+            if self._random.random() < _COLLECTS_BEFORE:
+                self._processes.send(collector, process.run)
+            self._disturbances.break_newest(process.run)
+        waits = isinstance(process.main.waiting_for[1], Awaited)
+        self._may_happen(Event.PROBE, _PROBES_THEN if what in _PROBED_AT else _PROBES_WHO_WAITS if waits else 0.0)
+        if _is_held(process.run):
+            for event, rate in _WHILE_HELD.items():
+                self._may_happen(event, rate)
+
+    def _may_happen(self, event: Event, rate: float) -> None:
+        """Have an event happen, where it may, beside those that come whenever they like; a probe disturbs nothing."""
+        may_be = event in self._swarm.kinds and (self._processes.is_disturbed or event is Event.PROBE)
+        if rate and may_be and self._random.random() < rate:
+            self._disturbances.happen(event)
+
     def _end_before(self, process: SimulatedProcess, call: Call, what: object) -> str | None:
         """Return where the process ends before this call, None if it does not."""
         if call is Call.DIE:
             return "in a torn write"
-        if call is Call.POINT and self._processes.is_disturbed:
-            rate = self._swarm.crash_at_point * (_MORE_OFTEN.get(what, 1) if isinstance(what, CrashPoint) else 1)
+        place = what if call is Call.POINT else call
+        if (call is Call.POINT or call in _MORE_OFTEN) and self._processes.is_disturbed:
+            rate = self._swarm.crash_at_point * _MORE_OFTEN.get(place, 1)
             if self._random.random() < rate:
-                return f"at {what}"
+                return f"at {what}" if call is Call.POINT else f"before: {call.value}"
         if process.grace_calls is None:
             return None
         process.grace_calls -= 1
@@ -314,3 +349,8 @@ class Schedule:
         for live in live_attempts(run.rows):
             self._world.clock.set_store_to(live["lease_expires_at"] + self._random.choice(_NEAR_EXPIRY))
             self._world.clock.store_seconds -= QUICK_SECONDS  # which is about to pass
+
+
+def _is_held(run: SimulatedRun) -> bool:
+    """Tell whether an epoch is held, or was until its attempt ended."""
+    return any(epoch["held_at"] is not None for epoch in of_status(run.rows.epochs, "OPEN"))

@@ -53,19 +53,19 @@ _EVENT_RATES: Mapping[Event, tuple[float, ...]] = {
     Event.RIVAL: (0.002, 0.008, 0.03),
     Event.CLOCK: (0.004, 0.02),
     Event.ECHO: (0.01, 0.04, 0.1),
-    Event.PROBE: (0.01, 0.04),
+    Event.PROBE: (0.03, 0.1),
     Event.DAMAGE: (0.001, 0.004),
     Event.PREEMPT: (0.003, 0.01, 0.03),
-    Event.ABORT: (0.02, 0.05, 0.1),
-    Event.REQUEST: (0.005, 0.02),
+    Event.ABORT: (0.003, 0.01, 0.03),
+    Event.REQUEST: (0.01, 0.04),
 }
-_FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
+FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
     (Fate.LOST, (Call.TRANSACTION,)): (0.02, 0.1, 0.4, 0.8),
     (Fate.LOST, (Call.COMMITTED,)): (0.02, 0.1, 0.4, 0.8),
     (Fate.LOST, (Call.READ_ROWS,)): (0.01, 0.05),
     (Fate.LOST, (Call.RENEW, Call.RENEWED)): (0.1, 0.5),
     (Fate.FAIL, (Call.PUT,)): (0.005, 0.03, 0.1),
-    (Fate.HANG, (Call.PUT, Call.PUT_DONE)): (0.05, 0.2),
+    (Fate.HANG, (Call.PUT, Call.PUT_DONE)): (0.2, 0.5),
     (Fate.TEAR, (Call.PUT,)): (0.005, 0.03),
     (Fate.TEAR_UNSEEN, (Call.PUT,)): (0.005, 0.03),
     (Fate.TEAR_AND_DIE, (Call.PUT,)): (0.005, 0.03),
@@ -90,12 +90,12 @@ _CRASH_AT_POINT_RATES = (0.0, 0.0, 0.02, 0.08)
 _LETTING_GO_RATES: Mapping[Event, tuple[float, ...]] = {
     Event.DISCARD: (0.01, 0.04),
     Event.COLLECT: (0.01, 0.04),
-    Event.PIN: (0.005, 0.02),
+    Event.PIN: (0.01, 0.04),
     Event.DELETE: (0.02, 0.06),
     Event.REQUEST: (0.01, 0.04),  # an older checkpoint that is still pending may name what is let go else
 }
 _BRANCH_RATES = (0.02, 0.06)
-_STOP_RATES, _RESUME_RATE = (0.005, 0.02), 0.05
+_STOP_RATES, _RESUME_RATE = (0.01, 0.03), 0.05
 _STOPS = 0.15  # how likely a seed has persons who stop and resume runs
 _DRAINS = 0.06  # how likely a seed has persons who drain runs, after which little is left to happen
 _BREAKS = 0.1  # how likely a seed has checkpoints that break, and attempts that may fall back behind them
@@ -148,6 +148,11 @@ class Swarm:
     falls_back: float  # how likely an attempt may fall back to an older checkpoint
     collects: bool  # is garbage collected once every run has ended
 
+    @property
+    def kinds(self) -> frozenset[Event]:
+        """What the scheduler may do."""
+        return frozenset(event for _, event in self.events)
+
 
 def draw_swarm(random: Random, *, branching: float = _BRANCHES, breaking: float = _BREAKS) -> Swarm:
     """Draw the faults of one seed. Where it takes checkpoints, to branch or to fall back, there are fewer."""
@@ -156,7 +161,8 @@ def draw_swarm(random: Random, *, branching: float = _BRANCHES, breaking: float 
     lets_go = branches or random.random() < _LETS_GO
     is_long = branches or breaks
     enabled = _ENABLED_IF_LONG if is_long else _ENABLED
-    events = {event: random.choice(rates) for event, rates in _EVENT_RATES.items() if random.random() < enabled}
+    likely = {**dict.fromkeys(_EVENT_RATES, enabled), Event.PROBE: _OFTEN_ENABLED}  # a probe hides no other fault
+    events = {event: random.choice(rates) for event, rates in _EVENT_RATES.items() if random.random() < likely[event]}
     if branches:
         events[Event.BRANCH] = random.choice(_BRANCH_RATES)
     for event, choices in _LETTING_GO_RATES.items() if lets_go else ():
@@ -193,7 +199,7 @@ def draw_swarm(random: Random, *, branching: float = _BRANCHES, breaking: float 
 def draw_evolving_swarm(random: Random) -> Swarm:
     """Draw the faults of a seed whose file changes: there are more attempts, and each has time for some epochs."""
     swarm = draw_swarm(random, branching=_EVOLVING_BRANCHES, breaking=_EVOLVING_BREAKS)
-    is_long = swarm.falls_back > 0 or any(event is Event.BRANCH for _, event in swarm.events)
+    is_long = swarm.falls_back > 0 or Event.BRANCH in swarm.kinds
     return replace(
         swarm,
         steps=random.choice((250, 400, 550) if is_long else (120, 200, 300)),
@@ -237,7 +243,7 @@ def draw_retention(random: Random) -> CheckpointPolicy:
 
 def _draw_fates(random: Random, enabled: float) -> dict[Call, dict[Fate, float]]:
     fates: dict[Call, dict[Fate, float]] = {}
-    for (fate, calls), rates in _FATE_RATES.items():
+    for (fate, calls), rates in FATE_RATES.items():
         if random.random() < enabled:
             rate = random.choice(rates)
             for call in calls:
@@ -254,7 +260,7 @@ def _draw_pace(random: Random, *, is_told_late: bool, lets_go: bool, breaks: boo
             policy,
             every_epochs=1 if breaks else random.choice((1, 1, 1, 2, 3, 4)),
             min_pause_seconds=0.0 if breaks else random.choice((0.0, 0.0, 0.0, 4.0, 60.0)),
-            max_pending=random.choice((1, 2, 3) if lets_go else (1, 1, 2, 3)),
+            max_pending=random.choice((1, 2, 3)),
             timeout_seconds=random.choice((1.0, 4.0, 600.0, 600.0)),
             tolerable_failures=random.choice((0, 0, 1, 3)),
         ),

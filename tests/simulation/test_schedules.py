@@ -9,16 +9,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
-from tests.simulation.counts import EVOLVING, too_rare
+from tests.simulation import illegal, illegal_parts
+from tests.simulation.counts import EVOLVING, probes_of, too_rare
 from tests.simulation.explore import explore
+from tests.simulation.fiber import Call, Fate
 from tests.simulation.programs import programs
 from tests.simulation.reference import reference
-from tests.simulation.schedule import run_schedule
-from tests.simulation.swarm import undisturbed
+from tests.simulation.schedule import Outcome, run_schedule
+from tests.simulation.swarm import FATE_RATES, undisturbed
 from tests.size import IS_NIGHTLY
 
 _SCHEDULES = 1_000_000 if IS_NIGHTLY else 20_000
@@ -64,6 +69,38 @@ def test_seed_gives_the_same_schedule_whatever_the_hash_seed(options: tuple[str,
 
     assert first == second
     assert len(first.splitlines()) > 1_000
+
+
+def test_seed_in_a_chunk_gives_what_it_gives_alone_and_traced() -> None:
+    """What a schedule leaves behind in its process is nothing to the next one; nor is it to be watched."""
+    late = (83, 91, 99)
+
+    in_a_chunk = [run_schedule(seed) for seed in range(max(late) + 1)]
+
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as alone:
+        for outcome in alone.map(_run_traced, late):
+            assert _told(in_a_chunk[outcome.seed]) == _told(outcome)
+
+
+def _run_traced(seed: int) -> Outcome:
+    return run_schedule(seed, is_traced=True)
+
+
+def _told(outcome: Outcome) -> tuple[str | None, int, Counter[str]]:
+    return outcome.violation, outcome.steps, outcome.counters
+
+
+def test_every_fate_and_every_call_of_a_port_is_drawn() -> None:
+    """Of those that are, counts.py asks that each one happens."""
+    inside = {Call.BEGIN, Call.POINT, Call.WAIT, Call.AWAIT, Call.JOIN, Call.DIE}
+
+    assert set(Fate) - {Fate.GO} == {fate for fate, _ in FATE_RATES}
+    assert set(Call) - inside == {call for _, calls in FATE_RATES for call in calls}
+
+
+def test_probes_are_found_by_their_names() -> None:
+    assert {"leaves a gap", "opens while it is asked to stop"} <= set(probes_of(illegal))
+    assert "marks no bucket" in probes_of(illegal_parts)
 
 
 def _replayed(asked: list[str], hash_seed: str) -> str:
