@@ -68,7 +68,8 @@ class SimulatedAttempt(SimulatedProcess):
         self.damages_before = 0  # of files, when it began to verify some
         self.verifies = False
         self.refusal: FallbackRefusedError | None = None  # of a fallback
-        self.attempt_id = AttemptId(f"{number:08x}-0000-4000-8000-000000000000")
+        in_folder = f"{number // 2:08x}"  # what their folders carry of their ids, two attempts share
+        self.attempt_id = AttemptId(f"{in_folder}-0000-4000-8000-{number:012x}")
         self.holder = Holder(host="here", pid=number, process_started=f"{number}.00")
         self.claim: Claim | None = None
         self.coordinator = SimulatedCoordinator(self.world)

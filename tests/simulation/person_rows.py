@@ -20,7 +20,7 @@ class PersonOracle(Checks):
         self._require(run[0] == run[1], "I2", "a person changed the run to {}", run[1])
         leases = [[{**row, "lease_expires_at": None} for row in rows.attempts.values()] for rows in (before, after)]
         self._require(leases[0] == leases[1], "I2", "a person changed an attempt")
-        over = before.run["terminated_by"] is not None
+        over = before.run["terminated_by"] is not None or before.run["status"] == "STOPPED"
         kept = before.requests == after.requests and before.run["aborted_through"] == after.run["aborted_through"]
         self._require(kept or not over, "I17", "a person asks for what a run that is {} has not", before.run["status"])
         if isinstance(change.said, CheckpointRequested):

@@ -36,12 +36,11 @@ DRIVERS = (
         new='return "attempt"',
     ),
     Mutant(
-        name="attempts' folders carry no token, and the same process may come again",
+        name="attempts' folders carry no token, only what other attempts' ids may have as well",
         rule="files",
         file=_ATTEMPT,
         old='return f"{fencing_token:06d}-{attempt_id[:8]}"',
         new='return f"{attempt_id[:8]}"',
-        equivalent="an attempt's id is unique for ever, so the token in the path is for people who read it",
     ),
     Mutant(
         name="checkpoint is completed before its manifest is written",

@@ -47,7 +47,6 @@ HOLDS = (
         file=_ALIGNMENT,
         old="if state.attempt is None or epoch is None or not epoch.is_held:",
         new="if epoch is None or not epoch.is_held:",
-        equivalent="no checkpoint outlives its attempt, so nothing releases what the attempt left",
     ),
     Mutant(
         name="completion releases no alignment",
@@ -299,5 +298,26 @@ HOLDS = (
         file=_PACING,
         old="        return CheckpointKind.FINAL\n",
         new="        return None\n",
+    ),
+    Mutant(
+        name="something is asked of a run that is deleted",
+        rule="I17",
+        file=_ABORT,
+        old="    if state.status is RunStatus.DELETED:\n        raise RunDeletedError(state.run_id)\n",
+        new="",
+    ),
+    Mutant(
+        name="something is asked of a run that is stopped",
+        rule="I17",
+        file=_ABORT,
+        old="    if state.status is RunStatus.STOPPED:\n        raise RunStoppedError(state.run_id)\n",
+        new="",
+    ),
+    Mutant(
+        name="something is asked of a run that terminates",
+        rule="I17",
+        file=_ABORT,
+        old="    if state.terminated_by is not None:\n",
+        new="    if state.status is RunStatus.FINISHED:\n",
     ),
 )

@@ -81,12 +81,11 @@ SHELLS = (
         also=((_FINISHED, "    check_transition(state.status, RunStatus.FINISHED)\n", ""),),
     ),
     Mutant(
-        name="outputs are published while epochs wait to be voided",
+        name="outputs are published while a hand-made checkpoint is pending",
         rule="I10",
         file=_FINISHED,
         old="if state.status is not RunStatus.TERMINATING or state.pending or state.epochs:",
         new="if state.status is not RunStatus.TERMINATING:",
-        equivalent="the last epoch is durable in TERMINATING, so there are no others and nothing is pending",
     ),
     Mutant(
         name="run may finish from any status",
