@@ -205,4 +205,12 @@ ALIGNMENTS = (
         old="metrics=dict(event.metrics), seconds=event.seconds)",
         new="metrics={}, seconds=event.seconds)",
     ),
+    Mutant(
+        name="head that is not there is passed over",
+        rule="I4",
+        file=_ALIGNMENT,
+        old='            raise ProtocolViolationError(f"{what} has no {name!r}; '
+        "there are: {', '.join(by_name)} (I4)\")\n",
+        new="            continue\n",
+    ),
 )

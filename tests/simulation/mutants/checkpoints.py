@@ -211,4 +211,26 @@ CHECKPOINTS = (
         old="return replace(state, requests=requests), (AnswerRequests",
         new="return state, (AnswerRequests",
     ),
+    Mutant(
+        name="checkpoint begins without participants",
+        rule="I8",
+        file=_CHECKPOINT,
+        old="    if not event.participants or any(",
+        new="    if any(",
+    ),
+    Mutant(
+        name="checkpoint that was never triggered counts as one that has ended",
+        rule="I7",
+        file=_CHECKPOINT,
+        old="    if not 1 <= checkpoint_id <= state.last_checkpoint_id:\n",
+        new="    if checkpoint_id < 1:\n",
+    ),
+    Mutant(
+        name="run terminates from any status",
+        rule="I10",
+        file=_CHECKPOINT,
+        old="        check_transition(state.status, RunStatus.TERMINATING)\n",
+        new="",
+        equivalent="a run with a live attempt is RUNNING, or TERMINATING, and then no epoch is left to decide",
+    ),
 )

@@ -320,4 +320,18 @@ EDGES = (
         old="not (graph.is_asked_later(operator.name) or is_left)",
         new="not is_left",
     ),
+    Mutant(
+        name="epoch that is not there switches",
+        rule="I15",
+        file=_EDGE,
+        old="        if 0 <= event.epoch <= state.last_durable_epoch:\n",
+        new="        if event.epoch >= 0:\n",
+    ),
+    Mutant(
+        name="parts of an epoch that is not there are passed over",
+        rule="I15",
+        file=_EDGE,
+        old="        if epoch is None and not 0 <= event.epoch <= state.last_durable_epoch:\n",
+        new="        if epoch is None and event.epoch < 0:\n",
+    ),
 )

@@ -1,8 +1,4 @@
-"""Runs that fall back to an older checkpoint: when they may, to which one, and what is given up.
-
-Of the programs only one has listeners and no sink that shows every epoch, and it has three epochs: that nobody falls
-back behind what a listener has heard is too rare here, and left to tests/unit/protocol/test_fallback.py.
-"""
+"""Runs that fall back to an older checkpoint: when they may, to which one, and what is given up."""
 
 from __future__ import annotations
 
@@ -119,5 +115,47 @@ FALLBACKS = (
         file=_PROTOCOL,
         old="    if newest is not None and newest.checkpoint_id == older.checkpoint_id:\n        return state, ()\n",
         new="",
+    ),
+    Mutant(
+        name="run falls back to a newer checkpoint",
+        rule="I21",
+        file=_PROTOCOL,
+        old="    if newest is None or older.checkpoint_id > newest.checkpoint_id or older.epoch >= newest.epoch:\n",
+        new="    if newest is None:\n",
+    ),
+    Mutant(
+        name="run falls back behind what a listener has heard",
+        rule="I21",
+        file=_PROTOCOL,
+        old="    if heard:\n",
+        new="    if False:\n",
+    ),
+    Mutant(
+        name="run falls back behind a checkpoint that a person has pinned",
+        rule="I21",
+        file=_PROTOCOL,
+        old="        if gone:\n",
+        new='        if gone and who == "a branch needs":\n',
+    ),
+    Mutant(
+        name="run falls back behind whatever others have had",
+        rule="I21",
+        file=_PROTOCOL,
+        old="    check_unheard(state, older, event.published)\n",
+        new="",
+    ),
+    Mutant(
+        name="run falls back to a checkpoint without files",
+        rule="I21",
+        file=_PROTOCOL,
+        old="    check_transition(older.status, CheckpointStatus.COMPLETED)\n",
+        new="",
+    ),
+    Mutant(
+        name="every step of a status is allowed",
+        rule="I21",
+        file="protocol/status.py",
+        old="    if step not in RUN_TRANSITIONS and",
+        new="    if False and",
     ),
 )

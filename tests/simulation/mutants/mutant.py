@@ -21,3 +21,14 @@ class Mutant:
     equivalent: str | None = None
     is_evolving: bool = False  # is it tried on schedules in which the user's file changes
     in_short: bool = False  # part of what runs on every change
+
+    @property
+    def patches(self) -> tuple[tuple[str, str, str], ...]:
+        """Each patch: file, old, new."""
+        return ((self.file, self.old, self.new), *self.also)
+
+    def patch(self, file: str, source: str) -> str:
+        """Return a file's source as the mutant has it."""
+        for patched, old, new in self.patches:
+            source = source.replace(old, new) if patched == file else source
+        return source

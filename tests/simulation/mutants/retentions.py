@@ -352,4 +352,33 @@ RETENTIONS = (
         old="        except (StateCorruptedError, OriginGoneError):\n",
         new="        except StateCorruptedError:\n",
     ),
+    Mutant(
+        name="attempt that is not the last one discards",
+        rule="I18",
+        file=_RETENTION,
+        old="    if event.attempt_id not in (None, state.last_attempt_id):\n",
+        new="    if False:\n",
+    ),
+    Mutant(
+        name="checkpoint that is needed is discarded",
+        rule="I18",
+        file=_RETENTION,
+        old=" or not _is_free(state, checkpoint_id):\n",
+        new=":\n",
+    ),
+    Mutant(
+        name="checkpoint without files is pinned",
+        rule="I18",
+        file=_RETENTION,
+        old="    if event.status not in (CheckpointStatus.COMPLETED, CheckpointStatus.SUBSUMED):\n",
+        new="    if False:\n",
+    ),
+    Mutant(
+        name="run is deleted from any status",
+        rule="I18",
+        file=_RETENTION,
+        old="    check_transition(state.status, RunStatus.DELETED)\n",
+        new="",
+        equivalent="a run of any status may be deleted but of that one, and there it is answered before",
+    ),
 )

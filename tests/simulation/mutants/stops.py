@@ -95,4 +95,26 @@ STOPS = (
         old="    if state.status is RunStatus.FAILED:\n",
         new="    if False:\n",
     ),
+    Mutant(
+        name="run that is over is asked to stop",
+        rule="I20",
+        file=_STOP,
+        old="    check_goes_on(state)\n",
+        new="",
+    ),
+    Mutant(
+        name="run that goes on is resumed",
+        rule="I20",
+        file=_STOP,
+        old=" or not is_meant or state.status is not RunStatus.STOPPED:\n",
+        new=" or not is_meant:\n",
+    ),
+    Mutant(
+        name="run is stopped from any status",
+        rule="I20",
+        file=_STOP,
+        old="    check_transition(state.status, RunStatus.STOPPED)\n",
+        new="",
+        equivalent="whoever stops a run has seen that it may be, so that it is RUNNING or FAILED",
+    ),
 )

@@ -61,7 +61,7 @@ def try_mutant(mutant: Mutant, *, schedules: int = SCHEDULES) -> Trial:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         package = Path(folder) / "iteration_lib"
         shutil.copytree(_PACKAGE, package, copy_function=shutil.copy2)
-        for file, old, new in ((mutant.file, mutant.old, mutant.new), *mutant.also):
+        for file, old, new in mutant.patches:
             patched = package / file
             source = patched.read_text()
             if source.count(old) != 1:
