@@ -120,12 +120,22 @@ def test_scratch_that_cannot_be_removed_ends_no_attempt() -> None:
     assert any("/fresh/" in path for path in world.first.disk.files)
 
 
-def test_fallback_that_a_pin_forbade_was_refused_rightly_though_the_pin_is_released_since() -> None:
+def test_fallback_that_was_refused_was_so_rightly_though_what_forbade_it_is_gone_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Seed 108302: a finding about the oracle alone, which looked at the pins when the attempt had ended."""
-    outcome = run_schedule(108_302)
+    ended = Oracle.attempt_ended
 
-    assert outcome.violation is None
-    assert outcome.counters["fallback refused"]
+    def release_all_and_end(oracle: Oracle, attempt: SimulatedAttempt) -> None:
+        with monkeypatch.context() as released:
+            released.setattr(FallbackOracle, "had_by", lambda *_: [])
+            ended(oracle, attempt)
+
+    monkeypatch.setattr(Oracle, "attempt_ended", release_all_and_end)
+
+    refused = [outcome for outcome in map(run_schedule, range(500)) if outcome.counters["fallback refused"]]
+    assert refused
+    assert [] == [outcome.violation for outcome in refused if outcome.violation is not None]
 
 
 def test_refusal_to_fall_back_that_a_later_pin_would_excuse_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
