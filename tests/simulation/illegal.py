@@ -50,12 +50,14 @@ HARMLESS = frozenset(
         "switches an epoch that has aligned",
         "notifies again",
         "aborts what has ended",
+        "aborts what held an epoch that its attempt has left",
     }
 )
 
 # What is possible in few states, or for a moment.
 SELDOM = frozenset(
     {
+        "aborts what held an epoch that its attempt has left",
         "acknowledges for nobody",
         "commits less than is published",
         "commits more than is published",
@@ -93,6 +95,9 @@ def illegal_events(program: Program, rows: MemoryRun, pinned: Collection[int]) -
         yield "aborts a checkpoint far away", (CheckpointAborted(checkpoint_id=far, aborted_by="ann"),)
     yield "discards what was never triggered", (CheckpointsDiscarded(checkpoint_ids=(run["last_checkpoint_id"] + 1,)),)
     yield "discards for another", (CheckpointsDiscarded(checkpoint_ids=(), attempt_id=stranger["attempt_id"]),)
+    if not live_attempts(rows) and any(epoch["held_at"] for epoch in of_status(rows.epochs, "OPEN")):
+        ended = CheckpointAborted(checkpoint_id=run["last_checkpoint_id"], aborted_by="ann")
+        yield "aborts what held an epoch that its attempt has left", (ended,)
     for live in live_attempts(rows):
         mine = _guard(live["attempt_id"], run["fencing_token"])
         yield from _of_attempt(mine, program, rows)

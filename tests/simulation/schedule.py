@@ -64,7 +64,7 @@ _COLLECTED_AT, _COLLECTS_THEN = (CrashPoint.CHECKPOINT_COMPLETED, CrashPoint.EPO
 # much of it is only possible then. The same of what happens while an epoch is held, or was until its attempt ended.
 _PROBED_AT, _PROBES_THEN = (CrashPoint.ATTEMPT_OPENED, CrashPoint.EPOCH_ALIGNED, CrashPoint.CHECKPOINT_COMPLETED), 0.5
 _PROBES_WHO_WAITS = 0.5
-_WHILE_HELD = {Event.ABORT: 0.15, Event.PREEMPT: 0.3, Event.RECOVER: 0.1}
+_WHILE_HELD = {Event.ABORT: 0.15, Event.PREEMPT: 0.3, Event.PROBE: 0.3, Event.RECOVER: 0.1}
 _COLLECTS_BEFORE = 0.5  # how often somebody has come to collect before a checkpoint breaks, and may have read the run
 _STAYS_AWAY = 0.5  # how often a store that is lost with the answer to what publishes a run stays away
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
@@ -138,7 +138,7 @@ class Schedule:
     def _begin_calmly(self) -> None:
         """Let some epochs become durable; the last one is left to the faults.
 
-        Where persons abort checkpoints, an epoch is held when they begin, if any soon is.
+        Where checkpoints are aborted, or attempts told to end, an epoch is held when that begins, if any soon is.
         """
         run = self._world.runs[0]
         calm = min(self._swarm.calm_epochs, run.oracle.reference.last_epoch)
@@ -147,7 +147,7 @@ class Schedule:
         while self._processes.step < last:
             if run.rows.run["last_durable_epoch"] + 1 >= calm:
                 last = min(last, self._processes.step + _STEPS_TO_BE_HELD)
-                if Event.ABORT not in self._swarm.kinds or _is_held(run):
+                if _is_held(run) or not {Event.ABORT, Event.PREEMPT} & self._swarm.kinds:
                     break
             self._processes.step += 1
             if self._world.violation is not None or not self._go_on():

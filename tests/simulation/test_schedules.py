@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import illegal, illegal_parts
-from tests.simulation.counts import EVOLVING, probes_of, too_rare
+from tests.simulation.counts import EVOLVING, SELDOM, probes_of, too_rare
 from tests.simulation.explore import explore
 from tests.simulation.fiber import Call, Fate
 from tests.simulation.programs import programs
@@ -29,7 +29,7 @@ from tests.size import IS_NIGHTLY
 _SCHEDULES = 1_000_000 if IS_NIGHTLY else 20_000
 _AT_LEAST = 1_001 if IS_NIGHTLY else 1
 _EVOLVING_SCHEDULES = 50_000 if IS_NIGHTLY else 1_500
-_EVOLVING_AT_LEAST = 17 if IS_NIGHTLY else 1
+_EVOLVING_AT_LEAST = 51 if IS_NIGHTLY else 1
 _ROOT = Path(__file__).parents[2]
 
 
@@ -39,6 +39,7 @@ def test_schedules_keep_every_invariant_and_meet_every_event() -> None:
 
     assert (_SCHEDULES, {}) == (found.schedules, found.violations), found.report()
     assert {} == too_rare(found.counters, at_least=_AT_LEAST), found.report()
+    assert {} == too_rare(found.counters, at_least=1, names=SELDOM), found.report()
 
 
 @pytest.mark.timeout(2 * 3600 if IS_NIGHTLY else 1200)
