@@ -138,7 +138,8 @@ class Schedule:
     def _begin_calmly(self) -> None:
         """Let some epochs become durable; the last one is left to the faults.
 
-        Where checkpoints are aborted, or attempts told to end, an epoch is held when that begins, if any soon is.
+        Where some do, and checkpoints are aborted or attempts told to end, an epoch is held when that begins, if any
+        soon is.
         """
         run = self._world.runs[0]
         calm = min(self._swarm.calm_epochs, run.oracle.reference.last_epoch)
@@ -147,7 +148,7 @@ class Schedule:
         while self._processes.step < last:
             if run.rows.run["last_durable_epoch"] + 1 >= calm:
                 last = min(last, self._processes.step + _STEPS_TO_BE_HELD)
-                if _is_held(run) or not {Event.ABORT, Event.PREEMPT} & self._swarm.kinds:
+                if calm == 0 or _is_held(run) or not {Event.ABORT, Event.PREEMPT} & self._swarm.kinds:
                     break
             self._processes.step += 1
             if self._world.violation is not None or not self._go_on():

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import illegal, illegal_parts
-from tests.simulation.counts import EVOLVING, SELDOM, probes_of, too_rare
+from tests.simulation.counts import EVOLVING, EVOLVING_SELDOM, SELDOM, probes_of, too_rare
 from tests.simulation.explore import explore
 from tests.simulation.fiber import Call, Fate
 from tests.simulation.programs import programs
@@ -30,6 +30,7 @@ _SCHEDULES = 1_000_000 if IS_NIGHTLY else 20_000
 _AT_LEAST = 1_001 if IS_NIGHTLY else 1
 _EVOLVING_SCHEDULES = 50_000 if IS_NIGHTLY else 1_500
 _EVOLVING_AT_LEAST = 51 if IS_NIGHTLY else 1
+_EVOLVING_SELDOM_AT_LEAST = 10 if IS_NIGHTLY else 0
 _ROOT = Path(__file__).parents[2]
 
 
@@ -48,6 +49,8 @@ def test_schedules_in_which_the_file_changes_keep_every_invariant_and_meet_every
 
     assert (_EVOLVING_SCHEDULES, {}) == (found.schedules, found.violations), found.report()
     assert {} == too_rare(found.counters, at_least=_EVOLVING_AT_LEAST, names=EVOLVING), found.report()
+    seldom = too_rare(found.counters, at_least=_EVOLVING_SELDOM_AT_LEAST, names=EVOLVING_SELDOM)
+    assert {} == seldom, found.report()
 
 
 def test_schedule_without_faults_gives_what_the_reference_gives() -> None:
