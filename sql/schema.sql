@@ -315,7 +315,8 @@ CREATE TRIGGER operators_guard BEFORE INSERT OR UPDATE ON operators FOR EACH ROW
 CREATE TRIGGER operators_writer_guard BEFORE UPDATE ON operators FOR EACH ROW
     WHEN (OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL) EXECUTE FUNCTION writer_guard('an operator''s marker');
 
--- Which operators a run has changes only under a live attempt that says what changed, before it opens an epoch.
+-- Which operators a run has changes only under a live attempt that says what changed, before it opens an epoch; those of
+-- a deleted run may be cleared away with all that is left of it.
 CREATE FUNCTION definition_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     changed CONSTANT uuid := CASE TG_OP WHEN 'INSERT' THEN NEW.run_id ELSE OLD.run_id END;
@@ -475,7 +476,8 @@ BEGIN
                     USING ERRCODE = 'check_violation';
             END IF;
         END IF;
-        IF OLD.decision IS NOT NULL AND NEW.decision IS DISTINCT FROM OLD.decision THEN
+        IF NEW.decision IS DISTINCT FROM OLD.decision
+           AND (OLD.decision IS NOT NULL OR OLD.status <> 'OPEN' OR NEW.status = 'VOIDED') THEN
             RAISE EXCEPTION 'the decision of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
         END IF;
         IF (NEW.unaligned_by, NEW.unaligned_at) IS DISTINCT FROM (OLD.unaligned_by, OLD.unaligned_at)
@@ -511,7 +513,7 @@ CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECU
 CREATE TRIGGER epochs_writer_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW
     WHEN (NEW.status IN ('OPEN', 'ALIGNED')) EXECUTE FUNCTION writer_guard('an epoch');
 CREATE TRIGGER epochs_start_guard BEFORE INSERT ON epochs FOR EACH ROW
-    WHEN (NEW.status IN ('ALIGNED', 'DURABLE')) EXECUTE FUNCTION start_guard('an epoch');
+    WHEN (NEW.status IN ('ALIGNED', 'DURABLE') OR NEW.decision IS NOT NULL) EXECUTE FUNCTION start_guard('an epoch');
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,

@@ -1021,6 +1021,15 @@ GUARDS = {
     "an epoch that goes on though the run is to drain": Illegal(
         "decided by another rule than drained", deciding(None, of="draining")
     ),
+    "a decision of an epoch that is voided": Illegal(
+        "the decision of epoch 2 cannot change", set_epoch(2, f"status = 'VOIDED', decision = '{decision(1)}'")
+    ),
+    "a decision of an epoch that was voided": Illegal(
+        "the decision of epoch 1 cannot change", set_epoch(1, f"decision = '{decision(1)}'", 1)
+    ),
+    "an epoch that begins with a decision": Illegal(
+        "does not begin as VOIDED", epoch_with(decision=f"'{decision(1)}'")
+    ),
     "a durable epoch that a fallback keeps, voided": Illegal(
         "epoch 0 cannot go from DURABLE to VOIDED",
         "UPDATE epochs SET status = 'VOIDED', durable_at = NULL WHERE run_id = %(fallen)s AND epoch = 0",

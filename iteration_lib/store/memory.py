@@ -71,6 +71,8 @@ class MemoryStore:
             taken = [found["run_id"] for found in known if found["run_key"] == run.run_key]
             if taken:
                 return taken == [run.run_id]
+            if run.run_id in self._runs and self._runs[run.run_id].run["run_key"] == run.run_key:
+                return False  # it is deleted
             counts = (run.max_buckets, run.max_epochs if run.max_epochs is not None else 1)
             if run.run_id in self._runs or not run.run_key or min(counts) < 1:
                 raise ProtocolViolationError(f"no store keeps this run: {run}; this is a bug, please report it")

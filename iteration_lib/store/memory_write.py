@@ -72,8 +72,10 @@ def _end_attempt(run: MemoryRun, command: EndAttempt, _token: int, now: datetime
 
 def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: datetime) -> None:
     by, status = command.terminated_by, command.status
+    known = run.run["terminated_by"]
+    refuse_if(known is not None and (by is None or known != by.value), "the rule that terminated the run cannot change")
     is_begun = status is RunStatus.TERMINATING and run.run["status"] != status.value
-    if is_begun or (by is not None and run.run["terminated_by"] is None):
+    if is_begun or (by is not None and known is None):
         last = [
             e for e in run.epochs.values() if (e["status"], e["epoch"]) == ("DURABLE", run.run["last_durable_epoch"])
         ]

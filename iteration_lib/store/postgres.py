@@ -32,6 +32,7 @@ from iteration_lib.errors import (
 from iteration_lib.protocol.command import Command
 from iteration_lib.protocol.retention import RetainedCheckpoint
 from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointState, RunId, RunState
+from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store import row as rows
 from iteration_lib.store.command_sql import RUN_UPDATES, touch_run, write_commands
 from iteration_lib.store.dialogue import Dialogue, dialogue
@@ -136,10 +137,10 @@ class PostgresStore:
         """Create a run; see Store. Where the connection is lost it is tried again."""
         if retry(lambda: self._add_once(run, origin), f"run_key={run.run_key}", sleep=self._sleep):
             return True
-        known = self.find_run(run.run_key)
-        if known is None and self.find_run(run.run_id) is not None:
+        known = self.find_run(run.run_key) or self.find_run(run.run_id)
+        if known is not None and known.run_key != run.run_key:
             raise ProtocolViolationError(f"another run has the id {run.run_id}; this is a bug, please report it")
-        return known is not None and known.run_id == run.run_id
+        return known is not None and known.run_id == run.run_id and known.status is not RunStatus.DELETED
 
     def _add_once(self, run: NewRun, origin: Origin | None) -> bool:
         call = Call(

@@ -1,6 +1,6 @@
 -- More rows and steps that invariants speak against. What was written before stays as it is.
 
--- A run is terminated by the rule that its last durable epoch decided by, whatever else becomes of it.
+-- A run is terminated only by the rule that its last durable epoch decided by, whatever else becomes of it.
 CREATE OR REPLACE FUNCTION runs_row_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
@@ -200,7 +200,8 @@ BEGIN
                     USING ERRCODE = 'check_violation';
             END IF;
         END IF;
-        IF OLD.decision IS NOT NULL AND NEW.decision IS DISTINCT FROM OLD.decision THEN
+        IF NEW.decision IS DISTINCT FROM OLD.decision
+           AND (OLD.decision IS NOT NULL OR OLD.status <> 'OPEN' OR NEW.status = 'VOIDED') THEN
             RAISE EXCEPTION 'the decision of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
         END IF;
         IF (NEW.unaligned_by, NEW.unaligned_at) IS DISTINCT FROM (OLD.unaligned_by, OLD.unaligned_at)
@@ -232,6 +233,10 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
+
+DROP TRIGGER epochs_start_guard ON epochs;
+CREATE TRIGGER epochs_start_guard BEFORE INSERT ON epochs FOR EACH ROW
+    WHEN (NEW.status IN ('ALIGNED', 'DURABLE') OR NEW.decision IS NOT NULL) EXECUTE FUNCTION start_guard('an epoch');
 
 -- How many bytes a checkpoint has does not change either, once it names its manifest.
 CREATE OR REPLACE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
