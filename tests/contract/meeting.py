@@ -12,9 +12,12 @@ from typing import Any, TypeVar
 import psycopg2
 from sqlalchemy import Engine, event
 
+from iteration_lib.errors import IterationError
+from iteration_lib.protocol import RunState
 from iteration_lib.store.postgres import PostgresStore
 from tests.fixture.store import NO_SYNC
 from tests.sink_reader import dsn
+from tests.store_script import timeless_state
 
 DEADLINE_SECONDS = 30
 WAYS = ("with the lock", "before the commit", "at once")  # where the first call stops
@@ -139,3 +142,12 @@ def until(holds: Callable[[], bool], future: Future[Any]) -> None:
             return
         wait([future], timeout=0.001)
     raise AssertionError("it never happened")
+
+
+def answer_of(call: Callable[..., T], *about: Any) -> T | RunState | type[Exception]:  # Any: what the call is about
+    """Return what a call answers, without times, or how it is refused."""
+    try:
+        answered = call(*about)
+    except IterationError as err:
+        return type(err)
+    return timeless_state(answered) if isinstance(answered, RunState) else answered

@@ -15,12 +15,11 @@ import pytest
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IterationError
 from iteration_lib.protocol import RunState
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import NewRun
 from iteration_lib.store.seam import StoreWithHistory
-from tests.contract.meeting import WAYS, Stage, meet, open_stage
+from tests.contract.meeting import WAYS, Stage, answer_of, meet, open_stage
 from tests.protocol_script import Sender, claim, deletes
 from tests.store_script import a_run, history, new_family, origin_of, read_state, timeless_state
 
@@ -107,11 +106,3 @@ def serial(
     rivals.begin(family, is_taken=is_taken)
     answers = [answer_of(call, rivals) for call in calls]
     return (*answers, *rivals.read())
-
-
-def answer_of(call: Call, rivals: Rivals) -> Answer:
-    try:
-        answered = call(rivals)
-    except IterationError as err:
-        return type(err)
-    return timeless_state(answered) if isinstance(answered, RunState) else answered

@@ -14,13 +14,12 @@ import pytest
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IterationError
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import NewRun, Origin
 from iteration_lib.store.seam import StoreWithHistory
-from tests.contract.meeting import WAYS, Stage, meet, open_stage
+from tests.contract.meeting import WAYS, Stage, answer_of, meet, open_stage
 from tests.protocol_script import Sender, claim, deletes, keeps, releases
 from tests.store_script import a_run, history, new_family, origin_of, read_state, timeless_state
 
@@ -138,11 +137,3 @@ def serial(
         pair.coordinator = Coordinator(pair.store)
         answers.append(answer_of(call, pair))
     return (*answers, *pair.read())
-
-
-def answer_of(call: Call, pair: Pair) -> Answer:
-    try:
-        answered = call(pair)
-    except IterationError as err:
-        return type(err)
-    return timeless_state(answered) if isinstance(answered, RunState) else answered

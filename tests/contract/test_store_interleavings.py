@@ -16,14 +16,13 @@ import pytest
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IterationError
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointPinned, CheckpointsDiscarded, FellBack
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import NewRun
 from iteration_lib.store.seam import StoreWithHistory
-from tests.contract.meeting import WAYS, Stage, meet, open_stage
+from tests.contract.meeting import WAYS, Stage, answer_of, meet, open_stage
 from tests.contract.scenes import AT_THE_END, NAMES, RENEWS, SCENES, Call, Scene, events, named, scenes_of
 from tests.size import IS_NIGHTLY
 from tests.store_script import history, new_family, read_state, timeless_state
@@ -86,14 +85,6 @@ def serial(run: NewRun, scene: Scene, family: int, calls: tuple[Call, Call]) -> 
     scene.enter(store, run, family)
     first, second = (answer_of(call, Coordinator(store), store, run.run_id) for call in calls)
     return first, second, look(store, run.run_id)
-
-
-def answer_of(call: Call, coordinator: Coordinator, store: StoreWithHistory, run_id: RunId) -> Answer:
-    try:
-        answered = call(coordinator, store, run_id)
-    except IterationError as err:
-        return type(err)
-    return timeless_state(answered) if isinstance(answered, RunState) else answered
 
 
 def look(store: StoreWithHistory, run_id: RunId) -> Look:
