@@ -105,6 +105,9 @@ _LETS_GO, _BRANCHES = 0.2, 0.15  # how likely a seed has any of these
 _EVOLVING_BRANCHES, _EVOLVING_BREAKS = 0.3, 0.08  # the same of a seed whose file changes
 _EVOLVES_IN_PARTS = 0.8  # how often its attempts drive some epochs each
 _MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
+_HOLDS = 0.06  # how likely a seed has nothing but what keeps epochs held, and those who come meanwhile
+_HELD_BY = {Call.PUT: {Fate.HANG: 0.9}}
+_COME_WHILE_HELD = {Event.PREEMPT: 0.003, Event.ABORT: 0.003, Event.PROBE: 0.1}  # they come soon enough while one is
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
 QUICK_SECONDS = 0.05  # a call of a port
 _PUT_SECONDS = (QUICK_SECONDS, QUICK_SECONDS, 1.5)
@@ -173,14 +176,18 @@ def draw_swarm(random: Random, *, branching: float = _BRANCHES, breaking: float 
     if random.random() < _DRAINS:
         events[Event.DRAIN] = random.choice(_STOP_RATES)
     fates = _draw_fates(random, enabled)
-    if any(Fate.HANG in rates for rates in fates.values()):
+    holds = not is_long and random.random() < _HOLDS
+    if holds:
+        events, fates = {**_COME_WHILE_HELD}, {**_HELD_BY}
+    elif any(Fate.HANG in rates for rates in fates.values()):
         events[Event.RECOVER] = _RECOVERY_RATE
-    told_late = random.choice(_TOLD_LATE_RATES)
+    told_late = 0.0 if holds else random.choice(_TOLD_LATE_RATES)
     draw_pace = partial(_draw_pace, random, is_told_late=told_late > 0, lets_go=lets_go, breaks=breaks)
+    paces = tuple(draw_pace() for _ in range(random.choice((1, 1, 2))))
     return Swarm(
         events=_cumulative(events),
         fates={call: _cumulative(rates) for call, rates in fates.items()},
-        crash_at_point=random.choice(_CRASH_AT_POINT_RATES),
+        crash_at_point=0.0 if holds else random.choice(_CRASH_AT_POINT_RATES),
         told_late=told_late,
         stickiness=random.choice((0.0, 0.5, 0.9)),
         splits=random.choice((0.0, 0.0, 0.3)),
@@ -188,7 +195,7 @@ def draw_swarm(random: Random, *, branching: float = _BRANCHES, breaking: float 
         calm_epochs=random.choice(_CALM_EPOCHS),
         steps=random.choice(_STEPS_TO_BREAK if breaks else (120, 200, 300) if branches else (60, 120, 200, 300)),
         most_attempts=random.choice((5, 8) if breaks else (2, 3, 5, 8)),
-        paces=tuple(draw_pace() for _ in range(random.choice((1, 1, 2)))),
+        paces=tuple(map(_to_hold, paces)) if holds else paces,
         survivors_go_on=random.random() < 0.5,
         drives_in_parts=random.random() < 0.3,
         collects=lets_go,
@@ -269,6 +276,12 @@ def _draw_pace(random: Random, *, is_told_late: bool, lets_go: bool, breaks: boo
         termination_grace_seconds=random.choice((3.0, LONG_GRACE_SECONDS, LONG_GRACE_SECONDS)),
         fuses=random.random() < 0.5,
     )
+
+
+def _to_hold(pace: Pace) -> Pace:
+    """Return a pace at which an epoch is held as soon as a checkpoint takes long, and ends held if that is longer."""
+    policy = replace(pace.policy, every_epochs=1, min_pause_seconds=0.0, max_pending=1, timeout_seconds=600.0)
+    return replace(pace, policy=policy, termination_grace_seconds=3.0)
 
 
 def _cumulative(rates: Mapping[T, float]) -> tuple[tuple[float, T], ...]:
