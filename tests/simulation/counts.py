@@ -25,17 +25,17 @@ def probes_of(module: ModuleType) -> tuple[str, ...]:
 
 
 # What it takes so much to come to that once in 20,000 schedules has to do.
-SELDOM = ("probe: aborts what held an epoch that its attempt has left",)
 _PROBES = tuple(f"probe: {name}" for module in (illegal, illegal_parts) for name in probes_of(module))
 
 SOMETIMES: tuple[str, ...] = (
     *(f"crash at {point}" for point in CrashPoint),
     *(f"crash before: {call.value}" for call in Call if call not in (Call.DIE, Call.JOIN)),
     *(f"fate: {call.value}: {fate.value}" for fate, calls in FATE_RATES for call in calls),
-    *(name for name in _PROBES if name not in SELDOM),
+    *_PROBES,
     "probe: store refuses another token",
     "read lost",
     "lease renewal lost",
+    "lease renewed since somebody looked",
     "crash after its grace",
     "crash in a torn write",
     "long pause",

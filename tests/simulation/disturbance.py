@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol.status import StopKind
-from tests.simulation.change import of_status
+from tests.simulation.change import live_attempts, of_status
 from tests.simulation.echo import echo
 from tests.simulation.errand import brancher, collector
 from tests.simulation.fiber import Call, Fate
@@ -38,6 +40,7 @@ _TOO_EARLY = 0.1  # how often somebody branches a run that has no completed chec
 _DELETES_THE_ORIGIN = 0.8
 _RETURNS_WELL = 0.4  # how often what returns late goes well
 _BYSTANDS = 0.7  # how often what comes from outside comes from a process that has looked at the run before
+_COMES_LATE = 0.5  # how often it comes when the lease would have run out that it saw
 
 
 class Disturbances:
@@ -57,17 +60,17 @@ class Disturbances:
             Event.PROBE: self._probe,
             Event.DAMAGE: self._damage,
             Event.PREEMPT: self._preempt,
-            Event.ABORT: self._abort,
-            Event.REQUEST: self._request,
+            Event.ABORT: partial(self._send, abort_checkpoint),
+            Event.REQUEST: partial(self._send, request_checkpoint),
             Event.RECOVER: self._recover,
-            Event.DISCARD: self._discard,
-            Event.PIN: lambda: self._note(pin_or_release(self._any_run(), self._coordinator())),
+            Event.DISCARD: partial(self._send, discard_by_hand),
+            Event.PIN: partial(self._send, pin_or_release),
             Event.COLLECT: self._collect,
             Event.BRANCH: self._branch,
             Event.DELETE: self._delete,
-            Event.STOP: lambda: self._note(stop_run(self._any_run(), self._coordinator(), StopKind.STOP)),
-            Event.DRAIN: lambda: self._note(stop_run(self._any_run(), self._coordinator(), StopKind.DRAIN)),
-            Event.RESUME: lambda: self._note(resume_run(self._any_run(), self._coordinator())),
+            Event.STOP: partial(self._send, partial(stop_run, kind=StopKind.STOP)),
+            Event.DRAIN: partial(self._send, partial(stop_run, kind=StopKind.DRAIN)),
+            Event.RESUME: partial(self._send, resume_run),
         }
 
     def happen(self, event: Event) -> None:
@@ -105,10 +108,12 @@ class Disturbances:
         talkers = [attempt for attempt in self._processes.attempts if attempt.said]
         if talkers:
             attempt = self._random.choice(talkers)
-            self._note(f"echo of attempt {attempt.number}: {echo(self._world, attempt, self._coordinator())}")
+            said = echo(self._world, attempt, self._coordinator(attempt.run))
+            self._note(f"echo of attempt {attempt.number}: {said}")
 
     def _probe(self) -> None:
-        self._note(f"probe that {probe(self._any_run(), self._coordinator())}")
+        run = self._any_run()
+        self._note(f"probe that {probe(run, self._coordinator(run))}")
 
     def _damage(self) -> None:
         run = self._any_run()
@@ -151,12 +156,6 @@ class Disturbances:
         attempt.preempt(grace_calls=self._random.choice(_GRACE_CALLS))
         self._processes.settle(attempt)
 
-    def _abort(self) -> None:
-        self._note(abort_checkpoint(self._any_run(), self._coordinator()))
-
-    def _request(self) -> None:
-        self._note(request_checkpoint(self._any_run(), self._coordinator()))
-
     def _recover(self) -> None:
         """Have a call return that hung: it has gone well after all, or not."""
         hanging = [job for process in self._processes.active for job in process.jobs if job.is_hanging]
@@ -168,9 +167,6 @@ class Disturbances:
             self._note(f"{fiber.name}: {call.value} returns, and {fate.value}")
             fiber.switch(fate)
             self._processes.settle(fiber.process)
-
-    def _discard(self) -> None:
-        self._note(discard_by_hand(self._any_run(), self._coordinator()))
 
     def _collect(self) -> None:
         self._processes.send(collector, self._any_run())
@@ -189,17 +185,35 @@ class Disturbances:
         runs = self._world.runs
         if len(runs) > 1:
             run = runs[0] if self._random.random() < _DELETES_THE_ORIGIN else self._random.choice(runs)
-            self._note(delete_run(run, self._coordinator()))
+            self._send(delete_run, run)
             if run.status == "DELETED":
-                self._note(discard_by_hand(run, self._coordinator()))
+                self._send(discard_by_hand, run)
                 self._processes.send(collector, run)
 
     def _any_run(self) -> SimulatedRun:
         runs = self._world.runs
         return runs[0] if len(runs) == 1 else self._random.choice(runs)
 
-    def _coordinator(self) -> Coordinator:
-        return self._bystander if self._random.random() < _BYSTANDS else Coordinator(self._world.store)
+    def _send(self, send: Callable[[SimulatedRun, Coordinator], str], run: SimulatedRun | None = None) -> None:
+        """Have a person send something to a run, to any where none is named."""
+        run = run or self._any_run()
+        self._note(send(run, self._coordinator(run)))
+
+    def _coordinator(self, run: SimulatedRun) -> Coordinator:
+        if self._random.random() >= _BYSTANDS:
+            return Coordinator(self._world.store)
+        self._come_late(run)
+        return self._bystander
+
+    def _come_late(self, run: SimulatedRun) -> None:
+        """Where a lease was renewed, have the bystander come when the one that it knows of would have run out."""
+        cached, live = self._bystander._cache.get(run.run_id), live_attempts(run.rows)
+        if cached is None or cached.state.attempt is None or not live:
+            return
+        late = cached.state.attempt.lease_expires_at + timedelta(seconds=1)
+        if late < live[0]["lease_expires_at"] and self._random.random() < _COMES_LATE:
+            self._world.clock.set_store_to(late)
+            self._world.counters["lease renewed since somebody looked"] += 1
 
     def _note(self, line: str) -> None:
         self._processes.note(line)
