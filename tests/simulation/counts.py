@@ -24,7 +24,6 @@ def probes_of(module: ModuleType) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ast.literal_eval(name) for name in named))
 
 
-# What it takes so much to come to that once in 20,000 schedules has to do.
 _PROBES = tuple(f"probe: {name}" for module in (illegal, illegal_parts) for name in probes_of(module))
 
 SOMETIMES: tuple[str, ...] = (
