@@ -45,6 +45,7 @@ HARMLESS = frozenset(
         "finishes again",
         "declines what is not pending",
         "triggers what is held",
+        "triggers behind an open epoch",
         "opens too early, if it is ready",
         "marks parts of an epoch that has aligned",
         "switches an epoch that has aligned",
@@ -81,6 +82,7 @@ SELDOM = frozenset(
         "opens while it is asked to stop",
         "publishes what is not committed",
         "publishes while a hand-made one is pending",
+        "triggers behind an open epoch",
         "triggers what is held",
     }
 )
@@ -152,6 +154,9 @@ def _of_the_next(mine: Guard, last: Row, rows: MemoryRun) -> Iterator[Illegal]:
     if status == "OPEN":
         yield "opens the next too early", (_opens(mine, number + 1),)
         yield "opens too early, if it is ready", (_opens(mine, number + 1, if_ready=True),)
+        written = max((known["epoch"] for known in of_status(rows.checkpoints, "PENDING")), default=-1)
+        if any(known["epoch"] == number - 1 > written for known in of_status(rows.epochs, "ALIGNED")):
+            yield "triggers behind an open epoch", (_triggers(mine, rows, number - 1),)
         if last["held_at"] is not None:
             yield "triggers what is held", (_triggers(mine, rows, number),)
         else:
