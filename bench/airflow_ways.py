@@ -33,10 +33,11 @@ from iteration_lib.airflow.standalone.api import AirflowApi
 from iteration_lib.airflow.standalone.connect_server import connect_server, free_port
 from iteration_lib.airflow.standalone.processes import StandaloneAirflow
 from iteration_lib.airflow.standalone.settings import Settings, connection_of_url
-from iteration_lib.launch import find_run, read_outputs
+from iteration_lib.launch import read_outputs
 from iteration_lib.library.datasets import write_digits
 from iteration_lib.store.embedded import EmbeddedPostgres
 from iteration_lib.store.migrate import upgrade
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.postgres import PostgresStore, open_engine
 
 WAYS = ("connect", "watch", "submit", "naive")

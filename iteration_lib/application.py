@@ -30,8 +30,9 @@ from iteration_lib.errors import (
     UsageError,
 )
 from iteration_lib.interrupt import end_in_order
-from iteration_lib.launch import Drive, drive_run, find_run, open_store
+from iteration_lib.launch import Drive, drive_run
 from iteration_lib.process import this_holder
+from iteration_lib.store.opening import find_run, open_store
 
 PARENT_PID_VARIABLE = "ITERATION_PARENT_PID"
 TASK_VARIABLE = "ITERATION_TASK"

@@ -32,7 +32,7 @@ from iteration_lib.errors import (
     StateLocationError,
     UsageError,
 )
-from iteration_lib.launch import find_run, max_epochs_of, new_run
+from iteration_lib.launch import max_epochs_of, new_run
 from iteration_lib.marker import held_in, read_under_one_definition, there_since
 from iteration_lib.model.definition import carrying_of, declared_as, describe, load_iteration, params_differences
 from iteration_lib.model.evolution import check_branch, evolution_of, kept_by_branch
@@ -49,6 +49,7 @@ from iteration_lib.savepoint import SAVEPOINT_FILE, open_savepoint
 from iteration_lib.saving import checkpoints_with_files, newest_of
 from iteration_lib.state.files import read_if_there, read_whole
 from iteration_lib.state.location import StateLocation
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.record import BranchRecord, CheckpointRecord, NewRun, OperatorRecord, Origin, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 

@@ -11,6 +11,7 @@ from typing import NoReturn
 from iteration_lib.clock import SystemClock
 
 TERMINATED_EXIT_CODE = 143  # of a program that SIGTERM ends
+INTERRUPTED_EXIT_CODE = 130  # of one that Ctrl-C ends
 
 # What a user's function may raise; all else (an interrupt, a task's timeout) comes from outside, but for ToldToEnd.
 RAISED_BY_USERS = (Exception, SystemExit, CancelledError)

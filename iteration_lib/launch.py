@@ -1,7 +1,6 @@
 """What does it take to run an iteration from settings? The one place that puts the rooms together.
 
-The command line, the Spark application and the Airflow operators all come through here:
-`open_store`, `open_run`, `run_epochs`, `publish_run`, `find_run`.
+The command line, the Spark application and the Airflow operators all come through here.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -32,7 +31,6 @@ from iteration_lib.errors import (
     ParameterError,
     RunFinishedError,
     RunMismatchError,
-    RunNotFoundError,
     RunStoppedError,
     StateLocationError,
     without_password,
@@ -54,8 +52,7 @@ from iteration_lib.runner.pins import pin_parquet
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.streams import load_whole
-from iteration_lib.store.migrate import upgrade
-from iteration_lib.store.postgres import PostgresStore, open_engine
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.record import NewRun, RunRecord
 from iteration_lib.store.run_key import check_run_key
 from iteration_lib.store.seam import StoreWithHistory
@@ -65,7 +62,6 @@ LARGEST_MAX_BUCKETS = 65_536
 _logger = logging.getLogger(__name__)
 
 _LARGEST = 2**31 - 1
-_EMBEDDED_DATABASE = "iteration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,28 +83,6 @@ class Request:
 
 # Opens a runner for a run whose files go to a location, with a scratch folder below it, and closes it afterwards.
 RunnerFactory = Callable[[RunRecord, StateLocation, str], AbstractContextManager[Runner]]
-
-
-@contextmanager
-def open_store(settings: Settings) -> Iterator[PostgresStore]:
-    """Connect to the store of the settings; the embedded one is started, and brought to this version, on the way.
-
-    Raises StoreUnavailableError or StoreVersionError.
-    """
-    with ExitStack() as stack:
-        url = settings.store_url
-        if url is None:
-            from iteration_lib.store.embedded import EmbeddedPostgres, default_folder  # noqa: PLC0415 - an extra
-
-            server = stack.enter_context(EmbeddedPostgres(default_folder()))
-            server.ensure_database(_EMBEDDED_DATABASE)
-            url = server.url(_EMBEDDED_DATABASE)
-            engine = open_engine(url)
-            upgrade(engine)
-            engine.dispose()
-        store = PostgresStore(url)
-        stack.callback(store.close)
-        yield store
 
 
 def open_run(store: StoreWithHistory, settings: Settings, request: Request) -> RunRecord:
@@ -177,14 +151,6 @@ def new_run(
         max_buckets=max_buckets,
         max_epochs=max_epochs_of(params),
     )
-
-
-def find_run(store: StoreWithHistory, run: str) -> RunRecord:
-    """Return the run with this key or id; raises RunNotFoundError."""
-    found = store.find_run(run)
-    if found is None:
-        raise RunNotFoundError(run)
-    return found
 
 
 def _check_no_loop(run: RunRecord) -> None:

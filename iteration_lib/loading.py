@@ -21,7 +21,8 @@ def load(run: str, *, store: str | None = None) -> Mapping[str, pa.Table]:
     """
     # Imported here so that `import iteration_lib` stays cheap.
     from iteration_lib.config import read_settings  # noqa: PLC0415
-    from iteration_lib.launch import find_run, open_store, read_outputs  # noqa: PLC0415
+    from iteration_lib.launch import read_outputs  # noqa: PLC0415
+    from iteration_lib.store.opening import find_run, open_store  # noqa: PLC0415
 
     with open_store(read_settings(os.environ, store_url=store)) as opened:
         found = find_run(opened, run)

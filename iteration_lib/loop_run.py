@@ -21,7 +21,7 @@ from iteration_lib.engine import Engine, EngineKind, GivenSession
 from iteration_lib.errors import ParameterError, RunMismatchError, UsageError, VariableNotFoundError
 from iteration_lib.fallback import fall_back
 from iteration_lib.interrupt import end_in_order
-from iteration_lib.launch import Drive, check_same, find_run, new_run, open_context, open_store
+from iteration_lib.launch import Drive, check_same, new_run, open_context
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.definition import describe
 from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop, loop_differences, loop_graph
@@ -29,6 +29,7 @@ from iteration_lib.model.params import Scalar
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.state.location import StateLocation
+from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 

@@ -19,9 +19,10 @@ from iteration_lib.config import Settings
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import OperatorFailedError
-from iteration_lib.launch import Drive, Request, drive_run, find_run, open_run, read_outputs
+from iteration_lib.launch import Drive, Request, drive_run, open_run, read_outputs
 from iteration_lib.process import this_holder
 from iteration_lib.store.memory import MemoryStore
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.record import RunRecord
 from tests.protocol_script import claim
 

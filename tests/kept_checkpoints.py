@@ -13,11 +13,12 @@ from iteration_lib.clock import SystemClock
 from iteration_lib.config import Settings
 from iteration_lib.driver.context import Observer, Silent
 from iteration_lib.engine import Engine, EngineKind
-from iteration_lib.launch import Drive, Request, RunnerFactory, drive_run, find_run, open_run
+from iteration_lib.launch import Drive, Request, RunnerFactory, drive_run, open_run
 from iteration_lib.process import this_holder
 from iteration_lib.savepoint import Savepoint, checkpoint_of
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.memory import MemoryStore
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.record import RunRecord
 
 KEPT = Path(__file__).parent / "checkpoints"

@@ -26,9 +26,10 @@ from iteration_lib.airflow.task_state import find_task_state
 from iteration_lib.branching import BranchRequest, branch_run
 from iteration_lib.config import Settings
 from iteration_lib.errors import UsageError
-from iteration_lib.launch import Request, find_run
+from iteration_lib.launch import Request
 from iteration_lib.launch import open_run as find_or_create_run
 from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 

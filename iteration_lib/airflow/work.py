@@ -30,10 +30,11 @@ from iteration_lib.config import Settings, read_settings
 from iteration_lib.engine import Engine, EngineKind, WarmEngine
 from iteration_lib.errors import ExecutionLostError, IterationError, ParameterError, RunStoppedError, UsageError
 from iteration_lib.interrupt import end_in_order
-from iteration_lib.launch import Drive, Request, check_restorable, drive_run, find_run, is_cut_short, open_store
+from iteration_lib.launch import Drive, Request, check_restorable, drive_run, is_cut_short
 from iteration_lib.process import this_holder
 from iteration_lib.protocol.state import Holder
 from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 

@@ -14,9 +14,9 @@ from iteration_lib.cli.output import print_fields, print_json, print_table
 from iteration_lib.cli.person import this_person
 from iteration_lib.config import read_settings
 from iteration_lib.errors import UsageError
-from iteration_lib.launch import find_run, open_store
 from iteration_lib.lineage import Descent, lineage_of
 from iteration_lib.protocol.status import RestoreMode
+from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import BranchRecord
 from iteration_lib.view import Json, instant
 

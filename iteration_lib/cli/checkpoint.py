@@ -12,11 +12,11 @@ from iteration_lib.cli.output import print_fields, print_json, print_table
 from iteration_lib.cli.person import this_person
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
-from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import CheckpointAborted
 from iteration_lib.protocol.status import CheckpointStatus, RunStatus
 from iteration_lib.requesting import find_answer, request_checkpoint
 from iteration_lib.stopping import is_driven
+from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 

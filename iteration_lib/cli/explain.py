@@ -9,7 +9,7 @@ import click
 from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_json, print_sentences
 from iteration_lib.explanation import explain_run, read_history
-from iteration_lib.launch import find_run, open_store
+from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.view import Json
 
 

@@ -14,11 +14,11 @@ from iteration_lib.cli.waiting import waiting_outputs
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError, StateCorruptedError, UsageError
 from iteration_lib.garbage import Fate, check_newest, collect_garbage
-from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import RunDeleted
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.stopping import gone_attempt
+from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 from iteration_lib.view import Json

@@ -10,8 +10,8 @@ from iteration_lib.cli.output import print_json
 from iteration_lib.cli.person import this_person
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import CheckpointNotFoundError
-from iteration_lib.launch import find_run, open_store
 from iteration_lib.protocol.event import CheckpointReleased
+from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import History
 

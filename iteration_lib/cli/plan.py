@@ -9,12 +9,12 @@ import click
 from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_fields, print_json, print_sentences, print_table
 from iteration_lib.errors import UsageError
-from iteration_lib.launch import find_run, open_store
 from iteration_lib.planning import RunPlan, plan_run
 from iteration_lib.process import is_gone
 from iteration_lib.protocol.bucket_range import show_buckets, show_share
 from iteration_lib.protocol.resume import Step
 from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import AttemptRecord, StopRecord
 from iteration_lib.view import Json, instant, stop_json
 

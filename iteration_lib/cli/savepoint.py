@@ -11,10 +11,10 @@ from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_fields, print_json
 from iteration_lib.cli.person import this_person
 from iteration_lib.errors import RunFinishedError, RunStoppedError
-from iteration_lib.launch import find_run, open_store
 from iteration_lib.requesting import request_checkpoint
 from iteration_lib.saving import save_run
 from iteration_lib.stopping import is_driven
+from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 

@@ -14,15 +14,14 @@ from iteration_lib.cli.output import print_fields, print_json
 from iteration_lib.cli.person import this_person
 from iteration_lib.cli.waiting import waiting_outputs
 from iteration_lib.errors import UsageError
-from iteration_lib.launch import find_run, open_store
+from iteration_lib.interrupt import INTERRUPTED_EXIT_CODE
 from iteration_lib.model.loop import LOOP_REFERENCE
 from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.saving import checkpoints_with_files, save_run
 from iteration_lib.stopping import is_driven, request_stop, resume_run, wait_for_stop
+from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import RunRecord, StopRecord
 from iteration_lib.store.seam import History, StoreWithHistory
-
-_INTERRUPTED = 130
 
 
 @click.command()
@@ -95,7 +94,7 @@ def _waited(store: StoreWithHistory, run: RunRecord, asked: StopRecord, timeout_
         return wait_for_stop(store, run, asked, timeout_seconds=timeout_seconds, tell=tell)
     except KeyboardInterrupt:
         click.echo("the request stays; the same command waits again", err=True)
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED_EXIT_CODE)
 
 
 def _saved(store: History, run: RunRecord, uri: str | None) -> tuple[int, str]:

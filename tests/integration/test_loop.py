@@ -34,7 +34,7 @@ from iteration_lib.errors import (
     UsageError,
     ValueNotKeptError,
 )
-from iteration_lib.launch import Drive, Request, drive_run, find_run
+from iteration_lib.launch import Drive, Request, drive_run
 from iteration_lib.launch import open_run as open_run_of_iteration
 from iteration_lib.loop_run import LoopRun
 from iteration_lib.model.loop import BODY
@@ -51,6 +51,7 @@ from iteration_lib.protocol.status import (
     TerminatedBy,
 )
 from iteration_lib.store.dialogue import Call, dialogue
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import AttemptRecord, RunRecord
 from iteration_lib.verification import verify_run

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 import iteration_lib
 from iteration_lib import Checkpointing, open_run
 from iteration_lib.errors import OperatorFailedError, ValueNotKeptError
-from iteration_lib.launch import find_run
 from iteration_lib.protocol.status import RunStatus
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.postgres import PostgresStore
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from iteration_lib.launch import find_run
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import COMMAND, PROJECT, Answer, CommandLine
 from tests.failover.driven import PATIENCE_SECONDS, wait_until

@@ -24,7 +24,7 @@ from iteration_lib.errors import (
     SchemaMismatchError,
     StateLocationError,
 )
-from iteration_lib.launch import Drive, find_run
+from iteration_lib.launch import Drive
 from iteration_lib.loop_run import LoopRequest, LoopRun
 from iteration_lib.model.checkpointing import Checkpointing
 from iteration_lib.model.loop import BODY
@@ -37,6 +37,7 @@ from iteration_lib.runner.seam import Materialised, Runner, Stream
 from iteration_lib.state.location import StateLocation
 from iteration_lib.state.saved import FileFormat, SavedStream
 from iteration_lib.store.memory import MemoryStore, MemoryTransaction
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.record import AttemptRecord, RunRecord
 from tests.protocol_script import claim
 

@@ -20,7 +20,7 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.driver.restore import read_manifest
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import IllegalBranchError, InputError, OperatorFailedError, RunMismatchError
-from iteration_lib.launch import Drive, drive_run, find_run, read_outputs
+from iteration_lib.launch import Drive, drive_run, read_outputs
 from iteration_lib.model.definition import load_iteration
 from iteration_lib.planning.plan import plan_run
 from iteration_lib.process import this_holder
@@ -33,6 +33,7 @@ from iteration_lib.runner.seam import Runner
 from iteration_lib.savepoint import checkpoint_of, write_savepoint
 from iteration_lib.saving import save_run
 from iteration_lib.state.location import StateLocation
+from iteration_lib.store.opening import find_run
 from iteration_lib.store.record import NewRun, Origin, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
 from iteration_lib.verification import verify_run

@@ -6,10 +6,10 @@ import pytest
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
-from iteration_lib.launch import find_run
 from iteration_lib.protocol import Event
 from iteration_lib.stopping import is_driven, wait_for_stop
 from iteration_lib.store.memory import MemoryStore
+from iteration_lib.store.opening import find_run
 from tests.protocol_script import FIRST, LEASE_SECONDS, claim, drains
 from tests.store_script import added
 from tests.told_history import ToldClock
