@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.streams import Streams
-from iteration_lib.errors import ProtocolViolationError, StateCorruptedError
+from iteration_lib.errors import ProtocolViolationError, RunDeletedError, StateCorruptedError
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.operator import Operator
+from iteration_lib.protocol.status import RunStatus
 from iteration_lib.runner.seam import Stream
 from iteration_lib.state.files import read_bytes
 from iteration_lib.state.location import StateLocation
@@ -38,9 +39,15 @@ def restore_carried(context: RunContext, streams: Streams, manifest: Manifest) -
 
 
 def read_completed_manifest(store: History, run: RunRecord, location: StateLocation) -> Manifest:
-    """Return the manifest of the run's completed checkpoint; raises StateCorruptedError that names the file."""
+    """Return the manifest of the run's completed checkpoint; raises StateCorruptedError that names the file.
+
+    Raises RunDeletedError where somebody has deleted the run, and with it all of its checkpoints.
+    """
     record = store.find_completed(run.run_id)
     if record is None or record.manifest_path is None or record.manifest_sha256 is None:
+        now = store.find_run(run.run_id)
+        if now is not None and now.status is RunStatus.DELETED:
+            raise RunDeletedError(run.run_id)
         raise ProtocolViolationError(f"run {run.run_id} has no completed checkpoint; this is a bug, please report it")
     return read_manifest(location, record)
 
