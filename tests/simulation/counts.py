@@ -35,6 +35,7 @@ SOMETIMES: tuple[str, ...] = (
     "read lost",
     "lease renewal lost",
     "lease renewed since somebody looked",
+    "collector overtaken",
     "crash after its grace",
     "crash in a torn write",
     "long pause",

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import StopKind
 from tests.simulation.change import live_attempts, of_status
 from tests.simulation.echo import echo
@@ -28,6 +29,7 @@ from tests.simulation.swarm import Event
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
+    from tests.simulation.process import SimulatedProcess
     from tests.simulation.run import SimulatedRun
     from tests.simulation.world import World
 
@@ -40,7 +42,8 @@ _TOO_EARLY = 0.1  # how often somebody branches a run that has no completed chec
 _DELETES_THE_ORIGIN = 0.8
 _RETURNS_WELL = 0.4  # how often what returns late goes well
 _BYSTANDS = 0.7  # how often what comes from outside comes from a process that has looked at the run before
-_COMES_LATE = 0.5  # how often it comes when the lease would have run out that it saw
+_COMES_LATE = 0.8  # how often it comes when the lease would have run out that it saw
+_OVERTAKEN_STEPS = 250  # enough for another collection
 
 
 class Disturbances:
@@ -68,8 +71,8 @@ class Disturbances:
             Event.COLLECT: self._collect,
             Event.BRANCH: self._branch,
             Event.DELETE: self._delete,
-            Event.STOP: partial(self._send, partial(stop_run, kind=StopKind.STOP)),
-            Event.DRAIN: partial(self._send, partial(stop_run, kind=StopKind.DRAIN)),
+            Event.STOP: partial(self._send, partial(stop_run, kind=StopKind.STOP), asks_for_lease=True),
+            Event.DRAIN: partial(self._send, partial(stop_run, kind=StopKind.DRAIN), asks_for_lease=True),
             Event.RESUME: partial(self._send, resume_run),
         }
 
@@ -108,7 +111,7 @@ class Disturbances:
         talkers = [attempt for attempt in self._processes.attempts if attempt.said]
         if talkers:
             attempt = self._random.choice(talkers)
-            said = echo(self._world, attempt, self._coordinator(attempt.run))
+            said = echo(self._world, attempt, self._coordinator(attempt.run, asks_for_lease=True))
             self._note(f"echo of attempt {attempt.number}: {said}")
 
     def _probe(self) -> None:
@@ -185,7 +188,7 @@ class Disturbances:
         runs = self._world.runs
         if len(runs) > 1:
             run = runs[0] if self._random.random() < _DELETES_THE_ORIGIN else self._random.choice(runs)
-            self._send(delete_run, run)
+            self._send(delete_run, run, asks_for_lease=True)
             if run.status == "DELETED":
                 self._send(discard_by_hand, run)
                 self._processes.send(collector, run)
@@ -194,26 +197,42 @@ class Disturbances:
         runs = self._world.runs
         return runs[0] if len(runs) == 1 else self._random.choice(runs)
 
-    def _send(self, send: Callable[[SimulatedRun, Coordinator], str], run: SimulatedRun | None = None) -> None:
+    def overtake(self, process: SimulatedProcess) -> None:
+        """Pause somebody; meanwhile a person discards what he is about to read, and somebody else collects it."""
+        process.paused_until = self._processes.step + _OVERTAKEN_STEPS
+        self._world.counters["collector overtaken"] += 1
+        self._note(f"{process.name} is paused until step {process.paused_until}")
+        self._send(partial(discard_by_hand, policy=CheckpointPolicy(retain_last=1)), process.run)
+        self._processes.send(collector, process.run)
+
+    def _send(
+        self,
+        send: Callable[[SimulatedRun, Coordinator], str],
+        run: SimulatedRun | None = None,
+        *,
+        asks_for_lease: bool = False,
+    ) -> None:
         """Have a person send something to a run, to any where none is named."""
         run = run or self._any_run()
-        self._note(send(run, self._coordinator(run)))
+        self._note(send(run, self._coordinator(run, asks_for_lease=asks_for_lease)))
 
-    def _coordinator(self, run: SimulatedRun) -> Coordinator:
+    def _coordinator(self, run: SimulatedRun, *, asks_for_lease: bool = False) -> Coordinator:
         if self._random.random() >= _BYSTANDS:
             return Coordinator(self._world.store)
-        self._come_late(run)
+        if asks_for_lease and self._processes.is_disturbed:
+            self._come_late(run)
         return self._bystander
 
     def _come_late(self, run: SimulatedRun) -> None:
-        """Where a lease was renewed, have the bystander come when the one that it knows of would have run out."""
+        """Where a lease was renewed, and nothing else happened, come when the one that the bystander saw runs out."""
         cached, live = self._bystander._cache.get(run.run_id), live_attempts(run.rows)
-        if cached is None or cached.state.attempt is None or not live:
+        if cached is None or cached.state.attempt is None or cached.revision != run.rows.run["revision"] or not live:
             return
         late = cached.state.attempt.lease_expires_at + timedelta(seconds=1)
         if late < live[0]["lease_expires_at"] and self._random.random() < _COMES_LATE:
             self._world.clock.set_store_to(late)
             self._world.counters["lease renewed since somebody looked"] += 1
+            self._note(f"the store's clock is set to {late}")
 
     def _note(self, line: str) -> None:
         self._processes.note(line)

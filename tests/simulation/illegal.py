@@ -154,8 +154,9 @@ def _of_the_next(mine: Guard, last: Row, rows: MemoryRun) -> Iterator[Illegal]:
     if status == "OPEN":
         yield "opens the next too early", (_opens(mine, number + 1),)
         yield "opens too early, if it is ready", (_opens(mine, number + 1, if_ready=True),)
-        written = max((known["epoch"] for known in of_status(rows.checkpoints, "PENDING")), default=-1)
-        if any(known["epoch"] == number - 1 > written for known in of_status(rows.epochs, "ALIGNED")):
+        covered = max((known["epoch"] for known in of_status(rows.checkpoints, "PENDING")), default=-1)
+        is_aligned = any(known["epoch"] == number - 1 for known in of_status(rows.epochs, "ALIGNED"))
+        if is_aligned and covered < number - 1:
             yield "triggers behind an open epoch", (_triggers(mine, rows, number - 1),)
         if last["held_at"] is not None:
             yield "triggers what is held", (_triggers(mine, rows, number),)

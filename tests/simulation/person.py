@@ -29,6 +29,7 @@ from iteration_lib.protocol.event import (
     RunResumed,
     StopRequested,
 )
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import AttemptId
 from iteration_lib.protocol.status import CheckpointStatus, StopKind
 from tests.simulation.change import live_attempts, of_status
@@ -64,9 +65,9 @@ def request_checkpoint(run: SimulatedRun, coordinator: Coordinator) -> str:
     return _send(run, coordinator, event)
 
 
-def discard_by_hand(run: SimulatedRun, coordinator: Coordinator) -> str:
+def discard_by_hand(run: SimulatedRun, coordinator: Coordinator, policy: CheckpointPolicy | None = None) -> str:
     """Discard what another policy than any attempt's does not keep."""
-    policy = draw_retention(run.world.random)
+    policy = policy or draw_retention(run.world.random)
     discarded = coordinator.discard(run.run_id, policy)
     run.oracle.observe(None, keeping=policy)
     return f"a person discards {discarded} of {run.name}"

@@ -65,6 +65,7 @@ _COLLECTED_AT, _COLLECTS_THEN = (CrashPoint.CHECKPOINT_COMPLETED, CrashPoint.EPO
 _PROBED_AT, _PROBES_THEN = (CrashPoint.ATTEMPT_OPENED, CrashPoint.EPOCH_ALIGNED, CrashPoint.CHECKPOINT_COMPLETED), 0.5
 _PROBES_WHO_WAITS = 0.5
 _WHILE_HELD = {Event.ABORT: 0.15, Event.PREEMPT: 0.3, Event.PROBE: 0.3, Event.RECOVER: 0.1}
+_OVERTAKEN = 0.5  # how often what somebody is about to read, beside the attempts, is collected before, if it may be
 _COLLECTS_BEFORE = 0.5  # how often somebody has come to collect before a checkpoint breaks, and may have read the run
 _STAYS_AWAY = 0.5  # how often a store that is lost with the answer to what publishes a run stays away
 _NEAR_EXPIRY = (timedelta(microseconds=-1), timedelta(0), timedelta(seconds=1))
@@ -249,8 +250,8 @@ class Schedule:
         if attempt is not None and is_late and self._is_told_late(attempt):
             self._disturbances.tell(attempt)
             return
-        self._meet_others(process, what)
-        if not process.is_active or fiber.waiting_for is not waiting:
+        self._meet_others(process, waiting)
+        if not process.is_active or fiber.waiting_for is not waiting or process.paused_until > self._processes.step:
             return
         fate = self._fate(fiber)
         if fate is Fate.HANG:
@@ -265,8 +266,11 @@ class Schedule:
         fiber.switch(fate)
         self._processes.settle(process)
 
-    def _meet_others(self, process: SimulatedProcess, what: object) -> None:
+    def _meet_others(self, process: SimulatedProcess, waiting: tuple[Call, object]) -> None:
         """Have others come at a moment when they find what they seldom find."""
+        call, what = waiting
+        if call is Call.GET and process.attempt is None and self._is_overtaken(process.run, what):
+            self._disturbances.overtake(process)
         if what in _COLLECTED_AT and self._is_collected_now():
             self._processes.send(collector, process.run)
         if isinstance(what, CrashPoint) and self._is_broken_at(what):
@@ -311,6 +315,12 @@ class Schedule:
         """Tell whether somebody comes for what a checkpoint lets go: older ones may be pending still."""
         may_be = self._swarm.collects and self._processes.is_disturbed
         return may_be and self._random.random() < _COLLECTS_THEN
+
+    def _is_overtaken(self, run: SimulatedRun, path: object) -> bool:
+        """Tell whether somebody who is about to read a manifest, beside the attempts, finds it collected."""
+        may_be = self._swarm.collects and self._processes.is_disturbed
+        may_go = (row for row in of_status(run.rows.checkpoints, "SUBSUMED") if row["manifest_path"] == path)
+        return may_be and any(may_go) and self._random.random() < _OVERTAKEN
 
     def _is_broken_at(self, point: CrashPoint) -> bool:
         """Tell whether files of the newest checkpoint break: there are few epochs to wait for that in."""

@@ -105,9 +105,10 @@ _LETS_GO, _BRANCHES = 0.2, 0.15  # how likely a seed has any of these
 _EVOLVING_BRANCHES, _EVOLVING_BREAKS = 0.3, 0.08  # the same of a seed whose file changes
 _EVOLVES_IN_PARTS = 0.8  # how often its attempts drive some epochs each
 _MEASURED = ("loss", "loss", "loss", "weight", "behind")  # metrics of some of the programs
-_HOLDS = 0.06  # how likely a seed has nothing but what keeps epochs held, and those who come meanwhile
-_HELD_BY = {Call.PUT: {Fate.HANG: 0.9}}
-_COME_WHILE_HELD = {Event.PREEMPT: 0.003, Event.ABORT: 0.003, Event.PROBE: 0.1}  # they come soon enough while one is
+_HOLDS = 0.08  # how likely a seed that is not long has nothing but what keeps epochs held, and those who come meanwhile
+_HELD_BY = {Call.PUT: {Fate.HANG: 1.0}}
+_COME_WHILE_HELD = {Event.PREEMPT: 0.003, Event.ABORT: 0.003, Event.PROBE: 0.1}  # more often while one is: schedule.py
+_UNREADABLE = 0.4  # how likely files cannot be read now and then, where checkpoints break: is it broken, or is it that?
 _TOLD_LATE_RATES = (0.0, 0.0, 0.0, 0.1, 0.3)
 QUICK_SECONDS = 0.05  # a call of a port
 _PUT_SECONDS = (QUICK_SECONDS, QUICK_SECONDS, 1.5)
@@ -161,8 +162,9 @@ def draw_swarm(random: Random, *, branching: float = _BRANCHES, breaking: float 
     """Draw the faults of one seed. Where it takes checkpoints, to branch or to fall back, there are fewer."""
     breaks = random.random() < breaking
     branches = random.random() < (_BRANCHES_TO_BREAK if breaks else branching)
-    lets_go = branches or random.random() < _LETS_GO
     is_long = branches or breaks
+    holds = not is_long and random.random() < _HOLDS
+    lets_go = branches or (not holds and random.random() < _LETS_GO)
     enabled = _ENABLED_IF_LONG if is_long else _ENABLED
     likely = {**dict.fromkeys(_EVENT_RATES, enabled), Event.PROBE: _OFTEN_ENABLED}  # a probe hides no other fault
     events = {event: random.choice(rates) for event, rates in _EVENT_RATES.items() if random.random() < likely[event]}
@@ -176,7 +178,8 @@ def draw_swarm(random: Random, *, branching: float = _BRANCHES, breaking: float 
     if random.random() < _DRAINS:
         events[Event.DRAIN] = random.choice(_STOP_RATES)
     fates = _draw_fates(random, enabled)
-    holds = not is_long and random.random() < _HOLDS
+    if breaks and random.random() < _UNREADABLE:
+        fates.setdefault(Call.GET, {})[Fate.FAIL] = 0.05
     if holds:
         events, fates = {**_COME_WHILE_HELD}, {**_HELD_BY}
     elif any(Fate.HANG in rates for rates in fates.values()):
