@@ -1,6 +1,6 @@
 """What does it take to run an iteration from settings? The one place that puts the rooms together.
 
-The command line, the Spark application and the Airflow operators all come through here.
+Whatever drives a run comes through here: `iteration run`, the Spark application, the Airflow operators.
 """
 
 from __future__ import annotations

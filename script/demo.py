@@ -30,6 +30,7 @@ from iteration_lib.airflow.standalone.processes import StandaloneAirflow
 from iteration_lib.airflow.standalone.settings import Settings, connection_of_url
 from iteration_lib.config import user_folder
 from iteration_lib.errors import IterationError
+from iteration_lib.interrupt import INTERRUPTED_EXIT_CODE
 from iteration_lib.store.embedded import EmbeddedPostgres, default_folder
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
@@ -42,7 +43,6 @@ _POLL_SECONDS = 0.5
 _DAG_SECONDS = 60
 _RUN_SECONDS = 600
 _LOG_LINES = 30
-_INTERRUPTED = 130
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -88,7 +88,7 @@ def main() -> int:
                 stay_up(site)
     except KeyboardInterrupt:
         console.print("interrupted; every process has ended")
-        return _INTERRUPTED
+        return INTERRUPTED_EXIT_CODE
     except IterationError as error:
         console.print(f"script/demo failed: {escape(str(error))}")
         console.print(f"logs: {folders.airflow / 'logs'}")

@@ -1,4 +1,4 @@
-"""The commands that look after the store's schema."""
+"""The command `iteration db`: is the store's schema this version's?"""
 
 from __future__ import annotations
 

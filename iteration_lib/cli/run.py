@@ -1,4 +1,4 @@
-"""The command that drives a run."""
+"""The command `iteration run`: drive a run, show how far it is, and say how to resume it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is the store of the settings opened, and a run found in it? All that a command needs that drives nothing."""
+"""How is the store of the settings opened, and a run found in it? Needs neither Arrow nor what drives a run."""
 
 from __future__ import annotations
 

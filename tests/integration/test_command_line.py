@@ -118,6 +118,7 @@ def test_bad_input_is_refused_in_one_line_and_writes_nothing(
         (("run",), "MODULE:OBJECT"),
         (("run", "a:b", "--surprise"), "--surprise"),
         (("dance",), "dance"),
+        (("lst",), "Did you mean 'list'?"),
         (("show",), "RUN"),
         (("abort", "a"), "CHECKPOINT"),
         (("abort", "a", "0"), "CHECKPOINT"),

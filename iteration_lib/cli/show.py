@@ -1,4 +1,4 @@
-"""The commands that show runs: all of them, or one."""
+"""The commands `iteration list` and `iteration show`: which runs are there, and what has become of one?"""
 
 from __future__ import annotations
 
