@@ -22,7 +22,6 @@ from tests.size import IS_NIGHTLY, nightly
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
 DAG_ID = "counting_on_spark"
-IN_PLAIN_PYTHON = "counting_retried"  # the same iteration
 WITH_SUPERVISOR = {"task": False, **({"task+supervisor": True} if IS_NIGHTLY else {})}
 
 
@@ -35,17 +34,6 @@ def result(airflow: AirflowSite, ended: DagRun) -> tuple[str, str | None]:
 def bodies(trace: Path) -> Counter[str]:
     """Count how often each body ran."""
     return Counter((trace / "bodies").read_text().splitlines())
-
-
-@pytest.fixture(scope="module")
-def undisturbed(airflow: AirflowSite, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the state digest of the DAG run that nobody disturbs, which is the plain-Python runner's."""
-    trace = tmp_path_factory.mktemp("undisturbed")
-    state, digest = result(airflow, airflow.run(IN_PLAIN_PYTHON, trace=str(trace)))
-    assert state == "success"
-    assert digest is not None
-    assert bodies(trace) == Counter(["largest", *(f"added {epoch}" for epoch in range(8))])
-    return digest
 
 
 @pytest.mark.parametrize("with_supervisor", WITH_SUPERVISOR.values(), ids=WITH_SUPERVISOR)

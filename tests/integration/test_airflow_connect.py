@@ -26,13 +26,10 @@ CONNECTED = "counting_connected"
 
 
 def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bits_of_every_other_way(
-    airflow: AirflowSite, spark_connect: str, tmp_path: Path
+    airflow: AirflowSite, spark_connect: str, tmp_path: Path, undisturbed: str
 ) -> None:
-    for name in ("submitted", "connected"):
-        (tmp_path / name).mkdir()
-    submitted = airflow.run("counting_retried", trace=str(tmp_path / "submitted"))
-    dag_run_id = airflow.trigger(CONNECTED, trace=str(tmp_path / "connected"), holds_in=5)
-    wait_until((tmp_path / "connected" / "held").exists, "epoch 5")
+    dag_run_id = airflow.trigger(CONNECTED, trace=str(tmp_path), holds_in=5)
+    wait_until((tmp_path / "held").exists, "epoch 5")
 
     attempt = airflow.live_attempt(f"{CONNECTED}/{dag_run_id}")
     run = airflow.store.find_run(f"{CONNECTED}/{dag_run_id}")
@@ -42,14 +39,14 @@ def test_task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bit
     # Airflow lets nobody but root look into a task's process: that somebody is connected is what all may see.
     ports = {connection.raddr.port for connection in psutil.net_connections() if connection.raddr}
     client.kill()
-    (tmp_path / "connected" / "released").touch()
+    (tmp_path / "released").touch()
     ended = airflow.wait(CONNECTED, dag_run_id)
 
     assert airflow.connect_port in ports
     assert CONNECT_PAGE == airflow.links(CONNECTED, dag_run_id, "epochs.e004")["Spark UI"]
     assert ("success", 2) == (ended.state, ended.tries["epochs.e004"])
-    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path / "connected")
-    assert state_digest(airflow, submitted) == state_digest(airflow, ended)
+    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path)
+    assert undisturbed == state_digest(airflow, ended)
     assert not has_session(airflow, spark_connect, ended.run_key)
     assert {True} == {written < attempt.started_at.timestamp() for written in cached}  # by a task before
     assert [] == cached_buckets(run.run_id)
