@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from iteration_lib.library.datasets import write_digits
-from tests.fixture.airflow import CONNECT_PAGE, HISTORY, AirflowSite
-from tests.integration.test_airflow_watch import state_digest
+from tests.fixture.airflow import CONNECT_PAGE, HISTORY, AirflowSite, state_digest
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.spark]
 

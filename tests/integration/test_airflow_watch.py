@@ -12,7 +12,7 @@ import pytest
 from tests.command_line import CommandLine
 from tests.failover.driven import wait_until
 from tests.failover.test_airflow_kill import bodies
-from tests.fixture.airflow import DAGS, HISTORY, AirflowSite, DagRun, wait_for
+from tests.fixture.airflow import DAGS, HISTORY, AirflowSite, DagRun, state_digest, wait_for
 from tests.integration.test_airflow_operations import application, mark, task_of, wait_for_end, wait_until_again_in
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
@@ -20,14 +20,6 @@ pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 WATCHED, ON_SPARK = "counting_watched", "counting_watched_on_spark"
 EPOCHS = tuple(f"epochs.e{epoch:03d}" for epoch in range(8))
 WHOLE = Counter(["largest", *(f"added {epoch}" for epoch in range(8))])
-
-
-def state_digest(airflow: AirflowSite, ended: DagRun) -> str:
-    """Return the digest of what a DAG run's run ended with."""
-    run = airflow.store.find_run(ended.run_key)
-    assert run is not None
-    assert run.state_digest is not None
-    return run.state_digest
 
 
 def drivers(airflow: AirflowSite, ended: DagRun) -> list[str]:
