@@ -54,9 +54,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let what needs Airflow come first on several workers, being the longest, and last in one process.
+    """Let what takes longest come first on several workers, and what needs Airflow last in one process.
 
-    There its processes would idle beside everything else.
+    So nothing long is left for one worker alone, and Airflow's processes do not idle beside everything else.
     """
-    is_worker = hasattr(config, "workerinput")
-    items.sort(key=lambda item: (item.get_closest_marker("airflow") is not None) is not is_worker)
+    on_workers, alone = {"airflow": 0, "long": 1, "": 2}, {"airflow": 1, "long": 0, "": 0}
+    places = on_workers if hasattr(config, "workerinput") else alone
+    items.sort(key=lambda item: places[next(filter(item.get_closest_marker, ("airflow", "long")), "")])

@@ -11,6 +11,7 @@ import argparse
 import gc
 import json
 import multiprocessing
+import os
 import sys
 import tempfile
 import time
@@ -120,6 +121,7 @@ def _run_apart(chunk: Chunk) -> Exploration:
 
 
 def _send_chunk(chunk: Chunk, sender: Connection) -> None:
+    os.nice(10)  # what runs beside it is mostly waited for; it takes what that leaves
     gc.disable()  # the process ends with the chunk
     sender.send(_run_chunk(chunk))
 

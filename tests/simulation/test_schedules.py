@@ -33,8 +33,10 @@ _EVOLVING_AT_LEAST = 51 if IS_NIGHTLY else 1
 _EVOLVING_SELDOM_AT_LEAST = 10 if IS_NIGHTLY else 0
 _ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.timeout(24 * 3600 if IS_NIGHTLY else 1800)
+
+@pytest.mark.timeout(24 * 3600 if IS_NIGHTLY else 3600)
 def test_schedules_keep_every_invariant_and_meet_every_event() -> None:
     found = explore(0, _SCHEDULES, workers=os.cpu_count() or 1)
 
