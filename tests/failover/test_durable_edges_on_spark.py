@@ -47,10 +47,10 @@ def calls_in(epoch: int) -> set[str]:
 
 
 def chosen() -> list[tuple[str, str, str]]:
-    """Return what is tried: all at night, else a kill inside an epoch, and one behind it."""
+    """Return what is tried: all at night, else a kill inside an epoch."""
     if IS_NIGHTLY:
         return list(itertools.product(POINTS, TIMEOUTS, SUBTASKS))
-    return [("epoch_written@1", "0", "fewer"), ("epoch_aligned@2", "none", "more")]
+    return [("epoch_written@1", "0", "fewer")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

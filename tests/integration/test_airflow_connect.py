@@ -19,6 +19,7 @@ from tests.failover.test_airflow_kill import bodies
 from tests.fixture.airflow import CONNECT_PAGE, DAGS, AirflowSite, state_digest
 from tests.fixture.spark import SPARK_VARIABLE
 from tests.integration.test_airflow_watch import WHOLE
+from tests.size import IS_NIGHTLY
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.spark]
 
@@ -91,8 +92,8 @@ def ask(program: str) -> list[str]:
 
 
 def test_runner_keeps_its_whole_contract_on_a_connect_server(spark_connect: str) -> None:
-    """In a process of its own: one that has a classic session can have no other."""
-    suite = [f"tests/contract/test_runner{name}.py" for name in ("", "_parts", "_holding")]
+    """In a process of its own: one that has a classic session can have no other. On a change the first part of it."""
+    suite = [f"tests/contract/test_runner{name}.py" for name in ("", *(("_parts", "_holding") if IS_NIGHTLY else ()))]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "spark", *suite]
     environment = {**os.environ, SPARK_VARIABLE: spark_connect}
 

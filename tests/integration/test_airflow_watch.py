@@ -14,6 +14,7 @@ from tests.failover.driven import wait_until
 from tests.failover.test_airflow_kill import bodies
 from tests.fixture.airflow import DAGS, HISTORY, AirflowSite, DagRun, state_digest, wait_for
 from tests.integration.test_airflow_operations import application, mark, task_of, wait_for_end, wait_until_again_in
+from tests.size import nightly
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
@@ -97,6 +98,7 @@ def test_driver_that_fails_for_good_fails_the_epoch_and_the_cleared_epoch_drives
     assert ["drive/1", "epochs.e002/2", "finish/3"] == drivers(airflow, ended)
 
 
+@nightly("another way to mend a driver that fails for good")
 def test_failed_driver_that_is_cleared_with_the_failed_epoch_goes_on_and_the_epoch_follows_it(
     airflow: AirflowSite, tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_failed_driver_that_is_cleared_with_the_failed_epoch_goes_on_and_the_epo
     assert ["drive/1", "drive/2", "finish/2"] == drivers(airflow, ended)
 
 
+@nightly("another way to mend a driver that fails for good")
 def test_failed_driver_that_is_cleared_alone_ends_the_run_and_leaves_the_epochs_as_they_are(
     airflow: AirflowSite, tmp_path: Path
 ) -> None:
@@ -176,6 +179,7 @@ def test_epochs_that_are_cleared_or_marked_as_success_under_their_driver_leave_i
     assert ["drive/1", "finish/1"] == drivers(airflow, ended)
 
 
+@nightly("another way to mend a driver that fails for good")
 def test_failed_epoch_that_is_marked_as_success_has_the_next_one_drive_its_epoch_and_the_rest(
     airflow: AirflowSite, tmp_path: Path
 ) -> None:

@@ -160,7 +160,6 @@ CHECKPOINTS = (
         file=_CHECKPOINT,
         old="if known.checkpoint_id < completed.checkpoint_id and known.kind is not CheckpointKind.MANUAL",
         new="if known.checkpoint_id < completed.checkpoint_id",
-        in_short=True,
     ),
     Mutant(
         name="newer pending checkpoints are aborted by an older one",

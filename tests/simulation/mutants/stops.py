@@ -14,7 +14,6 @@ STOPS = (
         file=_ALIGNMENT,
         old="    is_drained = state.asked_to is StopKind.DRAIN\n",
         new="    is_drained = False\n",
-        in_short=True,
     ),
     Mutant(
         name="run that is to stop is drained",
