@@ -176,6 +176,28 @@ def test_folder_of_which_nobody_can_tell_whether_it_holds_a_savepoint_is_left_as
     assert unreadable.is_symlink()
 
 
+def test_copy_that_cannot_be_read_is_left_as_it_is_and_a_bad_one_is_made_anew(
+    origin: Savepoint, tmp_path: Path
+) -> None:
+    """It may be whole, and what is written over it might not be."""
+    write_savepoint(origin, StateLocation(str(tmp_path)))
+    copied = tmp_path / min(own_paths(origin))
+    content = copied.read_bytes()
+    copied.unlink()
+    copied.symlink_to(copied)
+
+    with pytest.raises(StateCorruptedError, match="cannot be read") as caught:
+        write_savepoint(origin, StateLocation(str(tmp_path)))
+
+    assert str(copied) == caught.value.uri
+    assert copied.is_symlink()
+    copied.unlink()
+    copied.write_bytes(content)
+    spoil(copied)
+    write_savepoint(origin, StateLocation(str(tmp_path)))
+    assert content == copied.read_bytes()
+
+
 def test_folder_that_holds_another_savepoint_is_refused_and_left_as_it_is(
     origin: Savepoint, new_place: Callable[[], StateLocation]
 ) -> None:

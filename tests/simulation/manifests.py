@@ -178,14 +178,14 @@ class ManifestOracle:
         """See that no file is written twice, but for the pointer: it is written over by itself."""
         if path == POINTER:
             self._pointer_written(content, rows)
-        elif before is not None and not self._is_copy(path, content, before):
+        elif before is not None and not self._is_bad_copy(path):
             self._violate("files", f"{path} was written twice")
         elif before is None and self._holders.named_by(path) is not None:
             self._violate("files", f"{path}, {self._holders.named_by(path)}, was written after it was named")
 
-    def _is_copy(self, path: str, content: bytes, before: bytes) -> bool:
-        """Tell whether this is what was there, written again: a copy that cannot be read is made anew."""
-        return path.split("/")[1:2] == ["origin"] and content in (before, self._disk.damaged.get(path))
+    def _is_bad_copy(self, path: str) -> bool:
+        """Tell whether a damaged copy was there, which is made anew; one that cannot be read just now is not."""
+        return path.split("/")[1:2] == ["origin"] and path in self._disk.damaged
 
     def _pointer_written(self, content: bytes, rows: MemoryRun) -> None:
         if self._final is None or rows.run["terminated_by"] is None:

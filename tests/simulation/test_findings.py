@@ -120,6 +120,18 @@ def test_scratch_that_cannot_be_removed_ends_no_attempt() -> None:
     assert any("/fresh/" in path for path in world.first.disk.files)
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(257955, id="told to end when the store had failed it, while it waited for its heartbeat"),
+        pytest.param(306913, id="a copy of the origin that could not be read was written over, half of it"),
+    ],
+)
+def test_seed_of_a_million_that_found_something_is_clean(seed: int) -> None:
+    """The first was a finding about the oracle alone."""
+    assert run_schedule(seed).violation is None
+
+
 def test_fallback_that_was_refused_was_so_rightly_though_what_forbade_it_is_gone_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
