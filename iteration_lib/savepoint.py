@@ -141,8 +141,8 @@ def write_savepoint(savepoint: Savepoint, destination: StateLocation) -> Savepoi
 
     Every file is verified on the way, `savepoint.json` is written last. Repeating the call is harmless, and goes on
     where it was cut short. Raises UsageError when another savepoint lies there, or the folder is no other one than the
-    origin's, StateCorruptedError that names a bad file of the origin, or a copy that is there and cannot be read,
-    StateLocationError when the folder cannot be written, or read to see what lies there.
+    origin's, StateCorruptedError that names a bad file of the origin, StateLocationError when the folder cannot be
+    written, or read to see what lies there.
     """
     if _is_inside(destination, savepoint.location):
         problem = f"lies in {savepoint.location.uri}, whose files a savepoint outlives"

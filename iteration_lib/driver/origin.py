@@ -30,8 +30,7 @@ _logger = logging.getLogger(__name__)
 def keep_origin(context: RunContext) -> Manifest:
     """Copy what a branch starts from into its own folder, and return the origin's manifest as it names the copies.
 
-    Raises StateCorruptedError that names a file of the origin, or a copy of its own that cannot be read again, and then
-    nothing was begun.
+    Raises StateCorruptedError that names a file of the origin, and then nothing was begun.
     """
     branch = context.store.find_branch(context.run.run_id)
     if branch is None:

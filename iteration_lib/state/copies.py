@@ -25,8 +25,8 @@ def copy_stream(
 ) -> SavedStream:
     """Copy the files of a stream, below a folder of the destination; return the stream as it is named there.
 
-    Raises StateCorruptedError that names the file of the origin, or a copy that is there and cannot be read,
-    StateLocationError where there can be no copy.
+    Raises StateCorruptedError that names the file of the origin, StateLocationError where there can be no copy, or
+    nobody can tell what is there.
     """
     moved = move_stream(stream, folder)
     for file, new in zip(stream.files, moved.files, strict=True):

@@ -160,15 +160,15 @@ def copy_file(source: StateLocation, file: Written, target: StateLocation, path:
     """Copy a file, verified on the way; one that is there already is verified, and written again if it is bad.
 
     Never by a link: a copy is there to outlive what befalls its origin, a bit that turns on the disk included. Raises
-    StateCorruptedError that names the origin, and then no copy is made, or a copy that is there and cannot be read: it
-    may be whole, and needed; StateLocationError where there can be none.
+    StateCorruptedError that names the origin, and then no copy is made; StateLocationError where there can be none, or
+    where nobody can tell what is there: it may be whole, and needed.
     """
     full = source.path(file.path)
     try:
         verify_file(target, path, size_bytes=file.size_bytes, sha256=file.sha256)
     except StateCorruptedError as err:
         if err.is_unreadable:
-            raise
+            raise StateLocationError(target.uri, f"cannot read {path} ({err.problem})", is_passing=True) from err
     else:
         return
     with create_file(target, path, replaces=True) as new:

@@ -186,10 +186,9 @@ def test_copy_that_cannot_be_read_is_left_as_it_is_and_a_bad_one_is_made_anew(
     copied.unlink()
     copied.symlink_to(copied)
 
-    with pytest.raises(StateCorruptedError, match="cannot be read") as caught:
+    with pytest.raises(StateLocationError, match=f"cannot read {min(own_paths(origin))}"):
         write_savepoint(origin, StateLocation(str(tmp_path)))
 
-    assert str(copied) == caught.value.uri
     assert copied.is_symlink()
     copied.unlink()
     copied.write_bytes(content)

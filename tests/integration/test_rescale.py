@@ -145,7 +145,7 @@ def test_other_number_of_buckets_is_refused(shell: CommandLine) -> None:
 
 
 @pytest.mark.spark
-@nightly("on Spark tests/failover/test_durable_edges_on_spark.py goes on with other numbers on every change")
+@nightly("on Spark tests/failover/test_durable_edges_on_spark.py goes on with fewer on every change")
 @pytest.mark.parametrize(("before", "between"), COUNTS)
 def test_killed_run_goes_on_with_another_number_of_subtasks_and_back_on_spark(
     shell: CommandLine, store: PostgresStore, undisturbed: Any, before: int, between: int

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_captured(oracle: Oracle, program: Program, attempt: SimulatedAttempt) -> None:
     """See that what was computed is durable, unless something failed the attempt, or had by the time it was told."""
     life, rows = oracle.lives.get(attempt), oracle.rows
-    if life is None or attempt.was_leaving_when_told:
+    if life is None or attempt.had_failed_when_told:
         return
     if attempt.hurts > attempt.hurts_when_told or not attempt.hurt <= {"told to end", "store"}:
         return

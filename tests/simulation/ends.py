@@ -93,7 +93,9 @@ def _was_superseded(oracle: Oracle, attempt: SimulatedAttempt) -> None:
 def _is_due(oracle: Oracle, world: World, attempt: SimulatedAttempt, error: BaseException) -> bool:
     if isinstance(error, StateLocationError) and "not put whole" in str(error):
         oracle.counters["torn file seen"] += 1
-    if _DUE_TO[type(error)] & attempt.hurt or _is_of_a_stray(attempt, error):
+    # Of a copy nobody may have been able to tell whether it is whole.
+    is_unread = isinstance(error, StateLocationError) and "get" in attempt.hurt and "cannot read" in str(error)
+    if is_unread or _DUE_TO[type(error)] & attempt.hurt or _is_of_a_stray(attempt, error):
         return True
     if isinstance(error, StateLocationError | StateCorruptedError) and {"put beside", "get beside"} & attempt.hurt:
         is_why = str(error) in (known["reason"] for known in _last_checkpoint(oracle, attempt))

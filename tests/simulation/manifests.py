@@ -178,14 +178,19 @@ class ManifestOracle:
         """See that no file is written twice, but for the pointer: it is written over by itself."""
         if path == POINTER:
             self._pointer_written(content, rows)
-        elif before is not None and not self._is_bad_copy(path):
+        elif before is not None and not self._is_mended(path, content, before):
             self._violate("files", f"{path} was written twice")
         elif before is None and self._holders.named_by(path) is not None:
             self._violate("files", f"{path}, {self._holders.named_by(path)}, was written after it was named")
 
-    def _is_bad_copy(self, path: str) -> bool:
-        """Tell whether a damaged copy was there, which is made anew; one that cannot be read just now is not."""
-        return path.split("/")[1:2] == ["origin"] and path in self._disk.damaged
+    def _is_mended(self, path: str, content: bytes, before: bytes) -> bool:
+        """Tell whether a damaged copy was there, which is made anew, as far as the put came.
+
+        One that cannot be read just now is left.
+        """
+        held = self._disk.damaged.get(path)
+        is_bad = held is not None and before != held
+        return path.split("/")[1:2] == ["origin"] and is_bad and held.startswith(content)
 
     def _pointer_written(self, content: bytes, rows: MemoryRun) -> None:
         if self._final is None or rows.run["terminated_by"] is None:
