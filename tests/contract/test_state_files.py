@@ -19,7 +19,7 @@ import pytest
 from iteration_lib.errors import StateCorruptedError, StateLocationError
 from iteration_lib.state.block import batch_of
 from iteration_lib.state.digest import RowDigest, row_digest
-from iteration_lib.state.files import create_file, open_verified, read_bytes, verify_file, write_bytes
+from iteration_lib.state.files import copy_file, create_file, open_verified, read_bytes, verify_file, write_bytes
 from iteration_lib.state.location import StateLocation, filesystem_of
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.state.streams import (
@@ -66,6 +66,20 @@ def test_files_are_listed_with_their_sizes(location: StateLocation) -> None:
     assert {} == location.list_sizes("nowhere")
 
 
+def test_place_that_is_away_is_no_corrupted_copy(
+    location: StateLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, away = write_bytes(location, "a.bin", b"hello"), StateLocation(str(tmp_path / "away"))
+    refused = ConnectionError("cannot connect")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", _refusing(Path.stat, str(tmp_path / "away" / "a.bin"), refused))
+        with pytest.raises(StateLocationError, match=r"cannot read a\.bin .*cannot connect") as caught:
+            copy_file(location, written, away, "a.bin")
+
+    assert caught.value.is_passing
+
+
 @pytest.mark.parametrize("act", [os.scandir, os.stat], ids=["listed", "looked at"])
 @pytest.mark.parametrize("closed", ["", "a", "a/c"], ids=["root", "folder", "folder inside"])
 def test_folder_that_cannot_be_listed_is_named_and_not_taken_for_an_empty_one(
@@ -99,7 +113,7 @@ def _refusing(act: Callable[..., object], refused: str, error: OSError) -> Calla
     """Return a call of the system that fails for one path: permissions bind everybody but root."""
 
     def refuse(path: object, *arguments: object, **options: object) -> object:
-        if path == refused:
+        if str(path) == refused:
             raise error
         return act(path, *arguments, **options)
 
