@@ -42,7 +42,7 @@ from tests.store_script import (
 pytestmark = pytest.mark.postgres
 
 _PORTIONS, _EXAMPLES = (20, 1_000) if IS_NIGHTLY else (1, 300)  # hours in all at night: a portion can be run by itself
-_STEPS = 30 if IS_NIGHTLY else 20  # of one example, each some events
+_STEPS = 30 if IS_NIGHTLY else 15  # of one example, each some events
 _SOME = st.integers(0, 5)
 _SEEDS = st.integers(0, 2**32 - 1)
 _LAST_ONE = CheckpointPolicy(retain_last=1)

@@ -22,6 +22,7 @@ from iteration_lib.store.record import NewRun
 from tests.failover.driven import PATIENCE_SECONDS
 from tests.fixture.airflow import BASE_PATH, AirflowSite, DagRun, wait_for
 from tests.protocol_script import Sender, claim, part
+from tests.size import nightly
 from tests.store_script import a_run, an_origin, new_family, origin_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.browser]
@@ -57,6 +58,12 @@ CELL_COLOURS = {
     },
 }
 Open = Callable[..., Page]
+
+acts_in_either = pytest.mark.parametrize(
+    "theme",
+    ["light", pytest.param("dark", marks=nightly("what it does is the same in the other theme"))],
+    indirect=True,
+)
 
 
 @pytest.fixture(params=["light", "dark"])
@@ -230,6 +237,7 @@ def test_viewer_sees_the_tab_and_no_button(open_page: Open, ended: DagRun) -> No
     expect(run.get_by_role("button")).to_have_count(0)
 
 
+@acts_in_either
 def test_run_is_started_from_a_checkpoint_with_other_parameters(
     airflow: AirflowSite, open_page: Open, ended: DagRun, theme: Theme
 ) -> None:
@@ -333,6 +341,7 @@ def test_form_says_that_a_run_may_have_been_started_where_airflow_did_not_answer
     assert len(answers) == len(asked)
 
 
+@acts_in_either
 def test_checkpoint_is_pinned_and_released(open_page: Open, ended: DagRun, theme: Theme) -> None:
     run = framed(open_page(tab_of(ended), user="user", theme=theme))
 
@@ -347,6 +356,7 @@ def test_checkpoint_is_pinned_and_released(open_page: Open, ended: DagRun, theme
     expect(run.get_by_role("cell", name="user, who pinned it")).to_have_count(0)
 
 
+@acts_in_either
 def test_checkpoint_is_saved_in_a_folder_of_its_own(open_page: Open, ended: DagRun, theme: Theme) -> None:
     run = framed(open_page(tab_of(ended), user="user", theme=theme))
 
@@ -370,6 +380,7 @@ def test_checkpoint_of_a_row_is_saved_in_a_folder_of_its_own(open_page: Open, en
     expect_themed(page, run.get_by_role("link", name="Back to the run"), LINK)
 
 
+@acts_in_either
 def test_live_run_is_checkpointed_stopped_planned_and_resumed(
     airflow: AirflowSite, open_page: Open, tmp_path: Path, theme: Theme
 ) -> None:

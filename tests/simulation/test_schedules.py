@@ -1,7 +1,7 @@
 """Do seeded schedules of crashes, pauses and lost answers keep every invariant, and does every run end once healed?
 
 20,000 of them on every change, a million at the nightly size; of those in which a person edits the program on the way
-1,500 and 50,000. A violation names its seed, and `python -m tests.simulation.replay SEED` shows it step by step.
+800 and 50,000. A violation names its seed, and `python -m tests.simulation.replay SEED` shows it step by step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.size import IS_NIGHTLY
 
 _SCHEDULES = 1_000_000 if IS_NIGHTLY else 20_000
 _AT_LEAST = 1_001 if IS_NIGHTLY else 1
-_EVOLVING_SCHEDULES = 50_000 if IS_NIGHTLY else 1_500
+_EVOLVING_SCHEDULES = 50_000 if IS_NIGHTLY else 800
 _EVOLVING_AT_LEAST = 51 if IS_NIGHTLY else 1
 _EVOLVING_SELDOM_AT_LEAST = 10 if IS_NIGHTLY else 0
 _ROOT = Path(__file__).parents[2]
