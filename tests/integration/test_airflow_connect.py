@@ -15,10 +15,8 @@ import pytest
 from iteration_lib.runner.node_cache import scope_of_run
 from tests.command_line import PROJECT
 from tests.failover.driven import wait_until
-from tests.failover.test_airflow_kill import bodies
-from tests.fixture.airflow import CONNECT_PAGE, DAGS, AirflowSite, state_digest
+from tests.fixture.airflow import CONNECT_PAGE, DAGS, WHOLE, AirflowSite, bodies, state_digest
 from tests.fixture.spark import SPARK_VARIABLE
-from tests.integration.test_airflow_watch import WHOLE
 from tests.size import IS_NIGHTLY
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.spark]

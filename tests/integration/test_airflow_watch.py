@@ -11,8 +11,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.failover.driven import wait_until
-from tests.failover.test_airflow_kill import bodies
-from tests.fixture.airflow import DAGS, HISTORY, AirflowSite, DagRun, state_digest, wait_for
+from tests.fixture.airflow import DAGS, HISTORY, WHOLE, AirflowSite, DagRun, bodies, state_digest, wait_for
 from tests.integration.test_airflow_operations import application, mark, task_of, wait_for_end, wait_until_again_in
 from tests.size import nightly
 
@@ -20,7 +19,6 @@ pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
 
 WATCHED, ON_SPARK = "counting_watched", "counting_watched_on_spark"
 EPOCHS = tuple(f"epochs.e{epoch:03d}" for epoch in range(8))
-WHOLE = Counter(["largest", *(f"added {epoch}" for epoch in range(8))])
 
 
 def drivers(airflow: AirflowSite, ended: DagRun) -> list[str]:
