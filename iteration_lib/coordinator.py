@@ -149,8 +149,8 @@ class Coordinator:
         cached = self._take(run_id)
         if cached is not None and (foreseen := self._write_foreseen(run_id, cached, events, publish)) is not None:
             return foreseen
-        known = cached if not _asks_for_lease(events) else None
-        return self._transact(run_id, lambda *_: events, known, publish=publish)
+        asks = _asks_for_lease(events)
+        return self._transact(run_id, lambda *_: events, cached, publish=publish, asks_for_lease=asks)
 
     def _write_foreseen(
         self, run_id: RunId, cached: _Cached, events: tuple[Event, ...], publish: Publish | None
@@ -210,11 +210,19 @@ class Coordinator:
         return state
 
     def _transact(
-        self, run_id: RunId, choose: Choose, known: _Cached | None, *, publish: Publish | None = None
+        self,
+        run_id: RunId,
+        choose: Choose,
+        cached: _Cached | None,
+        *,
+        publish: Publish | None = None,
+        asks_for_lease: bool = False,
     ) -> RunState:
         with self._store.transaction(run_id) as transaction:
-            holds = known is not None and _holds(known, transaction)
-            state = known.state if known is not None and holds else transaction.read_state()
+            if cached is not None and _holds(cached, transaction) and not asks_for_lease:
+                state = cached.state
+            else:
+                state = transaction.read_state(locks_lease=asks_for_lease)
             state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)
             transaction.write(commands, state.fencing_token)
             if publish is not None and (published := _in_store(commands)):

@@ -289,7 +289,7 @@ class MemoryTransaction:
         """See Transaction."""
         return int(self._run.run["revision"])
 
-    def read_state(self) -> RunState:
+    def read_state(self, *, locks_lease: bool = False) -> RunState:  # noqa: ARG002 - the store's one lock does it
         """Return the state; see Transaction."""
         run = self._run
         branch = run.branch

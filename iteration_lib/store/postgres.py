@@ -337,9 +337,11 @@ class PostgresTransaction:
         self.attempt_id: AttemptId | None = found[0]["attempt_id"]
         self.now: datetime = found[0]["now"]
 
-    def read_state(self) -> RunState:
+    def read_state(self, *, locks_lease: bool = False) -> RunState:
         """Return the state; see Transaction."""
         run = {"run_id": self._run_id}
+        if locks_lease:
+            self._dialogue.hold([Call("lock_lease", run)])
         return rows.run_state(
             {name: _rows(self._dialogue.fetch(Call(f"select_{name}_state", run))) for name in rows.STATE_PARTS}
         )

@@ -47,8 +47,11 @@ class Transaction(Protocol):
         """The store's clock, read after the lock was had."""
         ...
 
-    def read_state(self) -> RunState:
-        """Return the state, read after the lock was had."""
+    def read_state(self, *, locks_lease: bool = False) -> RunState:
+        """Return the state, read after the lock was had; with `locks_lease` its lease is not renewed any more.
+
+        Until the transaction ends: renewing waits for no other lock of the run.
+        """
         ...
 
     def read_retained(self, metric: str | None) -> tuple[RetainedCheckpoint, ...]:

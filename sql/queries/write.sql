@@ -15,6 +15,9 @@ WITH locked AS MATERIALIZED (
 SELECT 1 / count(*) FROM locked
 WHERE revision = :revision AND attempt_id IS NOT DISTINCT FROM CAST(:attempt_id AS uuid);
 
+-- lock_lease: let nobody renew the lease of the last attempt before the transaction ends
+SELECT FROM attempts WHERE run_id = :run_id ORDER BY fencing_token DESC LIMIT 1 FOR NO KEY UPDATE;
+
 -- insert_run: create a run, unless its key or its id is taken; the same run may come twice, at once
 INSERT INTO runs
     (run_id, run_key, reference, definition, params, state_uri, max_buckets, max_epochs, last_durable_epoch)

@@ -20,7 +20,7 @@ from tests.sink_reader import dsn
 from tests.store_script import timeless_state
 
 DEADLINE_SECONDS = 30
-WAYS = ("with the lock", "before the commit", "at once")  # where the first call stops
+WAYS = ("with the lock", "having decided", "before the commit", "at once")  # where the first call stops
 
 T = TypeVar("T")
 
@@ -30,20 +30,20 @@ class Gate:
 
     def __init__(self) -> None:
         self.thread: int | None = None
-        self.is_at_commit = False
+        self.place = ""
         self.reached = threading.Event()
         self.opened = threading.Event()
         self.reached.set()  # nobody stops before it is set up
 
-    def set_up(self, *, is_at_commit: bool) -> None:
-        """Let the next call stop."""
-        self.is_at_commit = is_at_commit
+    def set_up(self, place: str) -> None:
+        """Let the next call stop in a place."""
+        self.place = place
         self.reached.clear()
         self.opened.clear()
 
-    def pass_through(self, *, is_at_commit: bool) -> None:
-        """Stop here, if it is here and for this thread."""
-        if threading.get_ident() == self.thread and is_at_commit is self.is_at_commit and not self.reached.is_set():
+    def pass_through(self, place: str) -> None:
+        """Stop in this place, if it is this one and for this thread."""
+        if threading.get_ident() == self.thread and place == self.place and not self.reached.is_set():
             self.reached.set()
             assert self.opened.wait(DEADLINE_SECONDS)
 
@@ -84,7 +84,7 @@ def open_stage(store_url: str) -> Iterator[Stage]:
 
 @contextmanager
 def stops_at(gate: Gate) -> Iterator[None]:
-    """Lead every connection through a gate behind the lock, and between the writes and COMMIT."""
+    """Lead every connection through a gate behind the lock, before the writes, and between them and COMMIT."""
 
     class Stopping(psycopg2.extensions.cursor):
         def execute(self, query: str, given: Sequence[object] = ()) -> None:  # type: ignore[override]  # what is called here
@@ -93,13 +93,15 @@ def stops_at(gate: Gate) -> Iterator[None]:
                 lock, writes = ";".join(statements[:2]), statements[2:]
                 count = lock.count("%s")
                 super().execute(lock, given[:count])  # type: ignore[arg-type]  # as above
-                gate.pass_through(is_at_commit=False)
+                gate.pass_through("with the lock")
                 query, given = ";".join([*writes, last]), given[count:]
+            if last == "COMMIT":
+                gate.pass_through("having decided")
             writing = query.removesuffix("COMMIT")
             if writing:
                 super().execute(writing, given)  # type: ignore[arg-type]  # as above
             if not query.startswith("PREPARE"):  # which may come before any lock
-                gate.pass_through(is_at_commit=last == "COMMIT")
+                gate.pass_through("before the commit" if last == "COMMIT" else "with the lock")
             if last == "COMMIT":
                 super().execute("COMMIT")
 
@@ -119,7 +121,7 @@ def meet(
     """Let two calls meet, each of which returns what it answered, or the kind of error that it raised; return both."""
     gate, is_gated = stage.gate, way != "at once"
     if is_gated:
-        gate.set_up(is_at_commit=way == "before the commit")
+        gate.set_up(way)
     started = stage.threads[0].submit(first)
     try:
         if is_gated:

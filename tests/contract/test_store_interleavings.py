@@ -1,8 +1,9 @@
 """Does any pair of calls on two connections have an outcome that no order of the two explains?
 
-Each pair meets inside its transactions: the first call stops where it holds the run's lock, or where it has written and
-is about to commit; the second comes until it waits or is done; then the first goes on. What both are answered, and all
-that can be read of the run afterwards, has to be what the twin in memory says of one of the two orders.
+Each pair meets inside its transactions: the first call stops where it holds the run's lock, where it has decided and
+nothing is written, or where it has written and is about to commit; the second comes until it waits or is done; then
+the first goes on. What both are answered, and all that can be read of the run afterwards, has to be what the twin in
+memory says of one of the two orders.
 """
 
 from __future__ import annotations
@@ -59,6 +60,13 @@ def test_outcome_of_two_calls_at_once_is_that_of_one_order(stage: Stage, first: 
             meet_at(scene, stage, (first, second), way=WAYS[number % len(WAYS)])
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_lease_that_a_claim_finds_over_is_not_renewed_any_more(stage: Stage, way: str) -> None:
+    """Though renewing one waits for no other lock of the run."""
+    (scene,) = scenes_of("claims", RENEWS)
+    meet_at(scene, stage, ("claims", RENEWS), way=way)
+
+
 def meet_at(scene: Scene, stage: Stage, names: tuple[str, str], *, way: str) -> None:
     """Let two calls meet, and see that one of the two orders explains what comes of it."""
     run, family = scene.run(), new_family()
@@ -68,7 +76,7 @@ def meet_at(scene: Scene, stage: Stage, names: tuple[str, str], *, way: str) -> 
     def answer(place: int, call: Call) -> Answer:
         return answer_of(call, coordinators[place], stage.stores[place], run.run_id)
 
-    if RENEWS in names[:1] and way == "before the commit":  # that is one statement
+    if RENEWS in names[:1] and way in ("having decided", "before the commit"):  # that is one statement
         way = "with the lock"
     answers = meet(stage, partial(answer, 0, first), partial(answer, 1, second), way=way, must_wait=RENEWS not in names)
 

@@ -91,6 +91,14 @@ GUARDS = (
     ),
     guard(
         "B1.20",
+        "a lease is renewed while a claim decides by it",
+        "contract/test_store_interleavings.py::test_lease_that_a_claim_finds_over_is_not_renewed_any_more",
+        "sql/queries/write.sql",
+        "ORDER BY fencing_token DESC LIMIT 1 FOR NO KEY UPDATE;",
+        "ORDER BY fencing_token DESC LIMIT 1;",
+    ),
+    guard(
+        "B1.20",
         "an epoch is computed under the run's lock",
         "integration/test_checkpointing.py::"
         "test_run_is_locked_by_nobody_while_an_operator_runs_and_a_checkpoint_is_written",

@@ -13,6 +13,7 @@ from iteration_lib.store.query import queries, sql_folder
 NO_TOKEN = {
     "lock_run": "it reads",
     "lock_unchanged_run": "it reads, and names what the token was known by",
+    "lock_lease": "it reads",
     "insert_run": "there is no attempt yet",
     "insert_operators": "there is no attempt yet",
     "insert_branch": "there is no attempt yet",
