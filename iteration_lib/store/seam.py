@@ -48,9 +48,10 @@ class Transaction(Protocol):
         ...
 
     def read_state(self, *, locks_lease: bool = False) -> RunState:
-        """Return the state, read after the lock was had; with `locks_lease` its lease is not renewed any more.
+        """Return the state, read after the lock was had.
 
-        Until the transaction ends: renewing waits for no other lock of the run.
+        With `locks_lease` nobody renews the last attempt's lease before the transaction ends; the run's lock alone does
+        not keep anybody from that.
         """
         ...
 
@@ -119,7 +120,10 @@ class Store(Protocol):
     def renew_lease(
         self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
     ) -> bool:
-        """Extend a live attempt's lease without waiting for the run's lock; False if the attempt has ended."""
+        """Extend a live attempt's lease without waiting for the run's lock; False if the attempt has ended.
+
+        It waits for whoever decides by that lease, or changes the attempt, and lasts from then on.
+        """
         ...
 
     def close(self) -> None:

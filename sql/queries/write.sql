@@ -60,9 +60,14 @@ UPDATE attempts SET ended_at = clock_timestamp(), outcome = :outcome, reason = :
     failed_operator_id = :failed_operator_id, failed_epoch = :failed_epoch
 WHERE run_id = :run_id AND fencing_token = :fencing_token AND ended_at IS NULL;
 
--- renew_lease: keep a live attempt alive; no row means that it was superseded
+-- renew_lease: keep a live attempt alive, from when nobody decides by its lease any more; no row: it was superseded
+WITH live AS MATERIALIZED (
+    SELECT run_id, fencing_token FROM attempts
+    WHERE run_id = :run_id AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL
+    FOR NO KEY UPDATE
+)
 UPDATE attempts SET lease_expires_at = clock_timestamp() + make_interval(secs => :lease_ttl_seconds)
-WHERE run_id = :run_id AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL;
+FROM live WHERE attempts.run_id = live.run_id AND attempts.fencing_token = live.fencing_token;
 
 -- count_checkpoint_failures: how many checkpoints in a row have failed in a live attempt
 UPDATE attempts SET checkpoint_failures = :count

@@ -84,7 +84,10 @@ def open_stage(store_url: str) -> Iterator[Stage]:
 
 @contextmanager
 def stops_at(gate: Gate) -> Iterator[None]:
-    """Lead every connection through a gate behind the lock, before the writes, and between them and COMMIT."""
+    """Lead every connection through a gate behind the lock, before the last writes, and between them and COMMIT.
+
+    A call that is one message decided before it came: there the first two are one place.
+    """
 
     class Stopping(psycopg2.extensions.cursor):
         def execute(self, query: str, given: Sequence[object] = ()) -> None:  # type: ignore[override]  # what is called here

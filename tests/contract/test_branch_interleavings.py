@@ -1,7 +1,8 @@
 """Does any pair of calls on a run and on a branch of it have an outcome that no order of the two explains?
 
 The one is of those that could take away what the branch begins with, the other makes the branch, or lets go of what
-it pinned. Each stops inside its transaction, where it holds its lock or is about to commit, until the other has come.
+it pinned. Each stops inside its transaction, where it holds its lock, has decided, or is about to commit, until the
+other has come.
 """
 
 from __future__ import annotations

@@ -60,13 +60,6 @@ def test_outcome_of_two_calls_at_once_is_that_of_one_order(stage: Stage, first: 
             meet_at(scene, stage, (first, second), way=WAYS[number % len(WAYS)])
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_lease_that_a_claim_finds_over_is_not_renewed_any_more(stage: Stage, way: str) -> None:
-    """Though renewing one waits for no other lock of the run."""
-    (scene,) = scenes_of("claims", RENEWS)
-    meet_at(scene, stage, ("claims", RENEWS), way=way)
-
-
 def meet_at(scene: Scene, stage: Stage, names: tuple[str, str], *, way: str) -> None:
     """Let two calls meet, and see that one of the two orders explains what comes of it."""
     run, family = scene.run(), new_family()

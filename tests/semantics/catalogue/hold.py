@@ -85,14 +85,14 @@ GUARDS = (
         "renewing a lease waits for the run's lock",
         "contract/test_store.py::test_renewing_a_lease_does_not_wait_for_the_runs_lock",
         "sql/queries/write.sql",
-        "WHERE run_id = :run_id AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL;",
+        "WHERE run_id = :run_id AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL\n",
         "WHERE run_id = (SELECT run_id FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE)\n"
-        "    AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL;",
+        "    AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL\n",
     ),
     guard(
         "B1.20",
-        "a lease is renewed while a claim decides by it",
-        "contract/test_store_interleavings.py::test_lease_that_a_claim_finds_over_is_not_renewed_any_more",
+        "a lease is renewed while somebody decides by it",
+        "contract/test_lease_interleavings.py::test_lease_that_was_found_over_is_not_renewed_any_more",
         "sql/queries/write.sql",
         "ORDER BY fencing_token DESC LIMIT 1 FOR NO KEY UPDATE;",
         "ORDER BY fencing_token DESC LIMIT 1;",

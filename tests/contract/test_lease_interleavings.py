@@ -1,0 +1,135 @@
+"""Does whoever decides by a lease agree with those who renew it at the same time?
+
+Renewing waits for no run's lock, so that a long transaction takes no lease away. Who claims a run, stops it or deletes
+it decides by the lease that he reads: until he has committed nobody may renew that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import datetime, timedelta
+
+import psycopg2
+import pytest
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.errors import LeaseHeldError
+from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.status import RunStatus, StopKind
+from iteration_lib.store.postgres import PostgresStore
+from tests.contract.meeting import Stage, answer_of, meet, open_stage, until
+from tests.protocol_script import Sender, claim, deletes, stops
+from tests.sink_reader import dsn
+from tests.store_script import added, new_family, read_state
+
+pytestmark = pytest.mark.postgres
+
+DECIDES: dict[str, Callable[[int], Event]] = {
+    "claims": lambda family: claim(2, family=family),
+    "stops": lambda family: stops(family=family),
+    "deletes": lambda family: deletes(family=family),
+}
+LEASE_SECONDS = 3600.0
+
+
+@pytest.fixture(scope="module")
+def stage(store_url: str) -> Iterator[Stage]:
+    with open_stage(store_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def driven(stage: Stage) -> tuple[RunId, Sender]:
+    """Return a run whose driver's lease has run out, and the driver."""
+    driver = Sender(1, 1, new_family())
+    run_id = added(stage.stores[0])
+    apply(stage, 0, run_id, claim(family=driver.family, lease_ttl_seconds=0.0))
+    return run_id, driver
+
+
+@pytest.mark.parametrize("way", ["having decided", "before the commit"])
+@pytest.mark.parametrize("name", DECIDES)
+def test_lease_that_was_found_over_is_not_renewed_any_more(
+    stage: Stage, driven: tuple[RunId, Sender], name: str, way: str
+) -> None:
+    run_id, driver = driven
+    decides = DECIDES[name](driver.family)
+
+    decided, is_renewed = meet(
+        stage,
+        lambda: apply(stage, 0, run_id, decides),
+        lambda: renew(stage.stores[1], run_id, driver),
+        way=way,
+        must_wait=True,
+    )
+
+    assert isinstance(decided, RunState)
+    assert not is_renewed
+
+
+@pytest.mark.parametrize("name", DECIDES)
+def test_lease_that_is_being_renewed_is_waited_for(
+    stage: Stage, store_url: str, driven: tuple[RunId, Sender], name: str
+) -> None:
+    """A driver whose lease holds is neither superseded nor deleted, and stops after its epoch."""
+    run_id, driver = driven
+    decides = DECIDES[name](driver.family)
+
+    with closing(psycopg2.connect(dsn(store_url))) as renewing, renewing.cursor() as cursor:
+        cursor.execute(
+            "UPDATE attempts SET lease_expires_at = clock_timestamp() + interval '1 hour' WHERE run_id = %s", [run_id]
+        )
+        deciding = stage.threads[0].submit(lambda: answer_of(lambda: apply(stage, 0, run_id, decides)))
+        until(lambda: deciding.done() or stage.is_anybody_waiting(), deciding)
+        renewing.commit()
+
+    decided = deciding.result()
+    if isinstance(decided, RunState):
+        assert ("stops", RunStatus.RUNNING, StopKind.STOP) == (name, decided.status, decided.asked_to)
+    else:
+        assert decided is LeaseHeldError
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        "SELECT FROM attempts WHERE run_id = %s FOR UPDATE",
+        "UPDATE attempts SET checkpoint_failures = 1 WHERE run_id = %s",
+    ],
+    ids=["decides and changes nothing", "counts a failure"],
+)
+def test_lease_that_was_waited_for_lasts_from_then_on(
+    stage: Stage, store_url: str, driven: tuple[RunId, Sender], changes: str
+) -> None:
+    run_id, driver = driven
+
+    with closing(psycopg2.connect(dsn(store_url))) as other, other.cursor() as cursor:
+        cursor.execute(changes, [run_id])
+        renewing = stage.threads[0].submit(lambda: renew(stage.stores[0], run_id, driver))
+        until(lambda: renewing.done() or stage.is_anybody_waiting(), renewing)
+        assert not renewing.done()
+        ended = now(stage)
+        other.commit()
+
+    assert renewing.result()
+    live = read_state(stage.stores[0], run_id).attempt
+    assert live is not None
+    assert ended + timedelta(seconds=LEASE_SECONDS) <= live.lease_expires_at
+
+
+def apply(stage: Stage, place: int, run_id: RunId, event: Event) -> RunState:
+    """Send an event by a coordinator that knows nothing of the run."""
+    return Coordinator(stage.stores[place]).apply(run_id, event)
+
+
+def renew(store: PostgresStore, run_id: RunId, driver: Sender) -> bool:
+    return store.renew_lease(run_id, driver.attempt_id, fencing_token=driver.token, lease_ttl_seconds=LEASE_SECONDS)
+
+
+def now(stage: Stage) -> datetime:
+    with stage.onlooker.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        found: datetime = cursor.fetchone()[0]
+    return found
