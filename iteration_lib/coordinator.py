@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from iteration_lib.errors import CheckpointNotFoundError, IterationError, RunLockedError
 from iteration_lib.protocol import Command, Event, RunState, decide, needs_clock
-from iteration_lib.protocol.command import RecordCommittables
+from iteration_lib.protocol.command import CountCheckpointFailures, RecordCommittables
 from iteration_lib.protocol.event import (
     AttemptOpened,
     CheckpointPinned,
@@ -224,11 +224,14 @@ class Coordinator:
             else:
                 state = transaction.read_state(locks_lease=asks_for_lease)
             state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)
-            transaction.write(commands, state.fencing_token)
             if publish is not None and (published := _in_store(commands)):
+                counts: list[Command] = [known for known in commands if isinstance(known, CountCheckpointFailures)]
+                transaction.write([known for known in commands if known not in counts], state.fencing_token)
                 with self._locking(run_id):
                     for committable in published:
                         transaction.lend(partial(publish, committable))
+                commands = counts  # last: renewing a lease waits for whoever has changed the attempt
+            transaction.write(commands, state.fencing_token)
             revision = transaction.revision
         return self._keep(run_id, revision, state)
 

@@ -16,13 +16,14 @@ import pytest
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import LeaseHeldError
 from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.store.postgres import PostgresStore
-from tests.contract.meeting import Stage, answer_of, meet, open_stage, until
-from tests.protocol_script import Sender, claim, deletes, stops
+from tests.contract.meeting import DEADLINE_SECONDS, Stage, answer_of, meet, open_stage, until
+from tests.protocol_script import Sender, claim, deletes, prepared, stops
 from tests.sink_reader import dsn
-from tests.store_script import added, new_family, read_state
+from tests.store_script import DEFINITION, a_run, added, new_family, read_state
 
 pytestmark = pytest.mark.postgres
 
@@ -117,6 +118,26 @@ def test_lease_that_was_waited_for_lasts_from_then_on(
     live = read_state(stage.stores[0], run_id).attempt
     assert live is not None
     assert ended + timedelta(seconds=LEASE_SECONDS) <= live.lease_expires_at
+
+
+def test_lease_is_renewed_while_rows_go_into_the_stores_own_database(stage: Stage) -> None:
+    """Though the checkpoint before it failed, of which the attempt keeps the count."""
+    driver = Sender(1, 1, new_family())
+    run = a_run(definition={**DEFINITION, "sinks": {"rows": True}})
+    store = stage.stores[0]
+    assert store.add_run(run)
+    coordinator = Coordinator(store)
+    failed = (driver.opens(0), driver.reports(0), driver.triggers(0), driver.declines(1), driver.triggers(0))
+    before = coordinator.apply(run.run_id, claim(family=driver.family, tolerable_failures=1), *failed)
+    renewed: list[bool] = []
+
+    def publish(_rows: Committable, _cursor: object) -> None:
+        renewed.append(stage.threads[1].submit(renew, stage.stores[1], run.run_id, driver).result(DEADLINE_SECONDS))
+
+    rows = prepared(0, "rows", in_store=True)
+    after = coordinator.apply(run.run_id, driver.completes(2, committables=(rows,)), publish=publish)
+
+    assert (1, [True], 0) == (before.checkpoint_failures, renewed, after.checkpoint_failures)
 
 
 def apply(stage: Stage, place: int, run_id: RunId, event: Event) -> RunState:

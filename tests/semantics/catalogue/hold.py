@@ -99,6 +99,14 @@ GUARDS = (
     ),
     guard(
         "B1.20",
+        "a lease is not renewed while rows go into the store's own database",
+        "contract/test_lease_interleavings.py::test_lease_is_renewed_while_rows_go_into_the_stores_own_database",
+        "iteration_lib/coordinator.py",
+        "[known for known in commands if isinstance(known, CountCheckpointFailures)]",
+        "[]",
+    ),
+    guard(
+        "B1.20",
         "an epoch is computed under the run's lock",
         "integration/test_checkpointing.py::"
         "test_run_is_locked_by_nobody_while_an_operator_runs_and_a_checkpoint_is_written",

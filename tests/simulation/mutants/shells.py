@@ -128,13 +128,19 @@ SHELLS = (
         name="commands are written event by event",
         rule="I12",
         file=_COORDINATOR,
-        old="            state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)\n"
-        "            transaction.write(commands, state.fencing_token)\n",
+        old="            state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)\n",
         new="            commands = []\n"
         "            for event in choose(transaction, state):\n"
         "                state, decided = decide(state, event, transaction.now)\n"
         "                transaction.write(decided, state.fencing_token)\n"
         "                commands += decided\n",
+        also=(
+            (
+                _COORDINATOR,
+                "            transaction.write(commands, state.fencing_token)\n            revision",
+                "            revision",
+            ),
+        ),
         equivalent="it is still one transaction, which keeps all of it or nothing",
     ),
     Mutant(
