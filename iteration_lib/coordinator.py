@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from iteration_lib.errors import CheckpointNotFoundError, IterationError, RunLockedError
 from iteration_lib.protocol import Command, Event, RunState, decide, needs_clock
-from iteration_lib.protocol.command import CountCheckpointFailures, RecordCommittables
+from iteration_lib.protocol.command import CountCheckpointFailures, EndAttempt, RecordCommittables
 from iteration_lib.protocol.event import (
     AttemptOpened,
     CheckpointPinned,
@@ -41,6 +41,7 @@ from iteration_lib.store.seam import Store, Transaction
 Choose: TypeAlias = Callable[[Transaction, RunState], tuple[Event, ...]]
 # Publishes what a sink prepared in the store's own database, with a cursor (of psycopg2) that is in the transaction.
 Publish: TypeAlias = Callable[[Committable, Any], None]
+_OF_ATTEMPT = (CountCheckpointFailures, EndAttempt)  # what changes the row of a live attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,12 +226,13 @@ class Coordinator:
                 state = transaction.read_state(locks_lease=asks_for_lease)
             state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)
             if publish is not None and (published := _in_store(commands)):
-                counts: list[Command] = [known for known in commands if isinstance(known, CountCheckpointFailures)]
-                transaction.write([known for known in commands if known not in counts], state.fencing_token)
+                of_attempt: list[Command] = [known for known in commands if isinstance(known, _OF_ATTEMPT)]
+                others = [known for known in commands if not isinstance(known, _OF_ATTEMPT)]
+                transaction.write(others, state.fencing_token)
                 with self._locking(run_id):
                     for committable in published:
                         transaction.lend(partial(publish, committable))
-                commands = counts  # last: renewing a lease waits for whoever has changed the attempt
+                commands = of_attempt  # last: renewing a lease waits for whoever has changed the attempt
             transaction.write(commands, state.fencing_token)
             revision = transaction.revision
         return self._keep(run_id, revision, state)

@@ -1,5 +1,6 @@
--- Writes of the coordinator. The run's row is locked first, by one of the first two; every write below names the token
--- that it writes for and touches nothing where another token is in force. Who calls says how many rows it has to touch.
+-- Writes of the coordinator. The run's row is locked first, by one of the first two, but for renew_lease; every write
+-- below names the token that it writes for and touches nothing where another token is in force. Who calls says how many
+-- rows it has to touch.
 
 -- lock_run: wait for the run's row, then read what decides whether a cached state still holds, and the time
 WITH locked AS MATERIALIZED (
@@ -60,7 +61,7 @@ UPDATE attempts SET ended_at = clock_timestamp(), outcome = :outcome, reason = :
     failed_operator_id = :failed_operator_id, failed_epoch = :failed_epoch
 WHERE run_id = :run_id AND fencing_token = :fencing_token AND ended_at IS NULL;
 
--- renew_lease: keep a live attempt alive, from when nobody decides by its lease any more; no row: it was superseded
+-- renew_lease: keep a live attempt alive, from when nobody decides by its lease or changes it; no row: it has ended
 WITH live AS MATERIALIZED (
     SELECT run_id, fencing_token FROM attempts
     WHERE run_id = :run_id AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL

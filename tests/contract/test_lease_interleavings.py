@@ -20,10 +20,10 @@ from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.store.postgres import PostgresStore
-from tests.contract.meeting import DEADLINE_SECONDS, Stage, answer_of, meet, open_stage, until
+from tests.contract.meeting import Stage, answer_of, meet, open_stage, until
 from tests.protocol_script import Sender, claim, deletes, prepared, stops
 from tests.sink_reader import dsn
-from tests.store_script import DEFINITION, a_run, added, new_family, read_state
+from tests.store_script import DEFINITION, a_run, added, new_family, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
 
@@ -87,8 +87,9 @@ def test_lease_that_is_being_renewed_is_waited_for(
         renewing.commit()
 
     decided = deciding.result()
-    if isinstance(decided, RunState):
-        assert ("stops", RunStatus.RUNNING, StopKind.STOP) == (name, decided.status, decided.asked_to)
+    if name == "stops":
+        assert isinstance(decided, RunState)
+        assert (RunStatus.RUNNING, StopKind.STOP) == (decided.status, decided.asked_to)
     else:
         assert decided is LeaseHeldError
 
@@ -120,7 +121,8 @@ def test_lease_that_was_waited_for_lasts_from_then_on(
     assert ended + timedelta(seconds=LEASE_SECONDS) <= live.lease_expires_at
 
 
-def test_lease_is_renewed_while_rows_go_into_the_stores_own_database(stage: Stage) -> None:
+@pytest.mark.parametrize("ends", [False, True], ids=["goes on", "ends with it"])
+def test_lease_is_renewed_while_rows_go_into_the_stores_own_database(stage: Stage, *, ends: bool) -> None:
     """Though the checkpoint before it failed, of which the attempt keeps the count."""
     driver = Sender(1, 1, new_family())
     run = a_run(definition={**DEFINITION, "sinks": {"rows": True}})
@@ -132,12 +134,15 @@ def test_lease_is_renewed_while_rows_go_into_the_stores_own_database(stage: Stag
     renewed: list[bool] = []
 
     def publish(_rows: Committable, _cursor: object) -> None:
-        renewed.append(stage.threads[1].submit(renew, stage.stores[1], run.run_id, driver).result(DEADLINE_SECONDS))
+        renewed.append(stage.threads[1].submit(renew, stage.stores[1], run.run_id, driver).result(10))
 
     rows = prepared(0, "rows", in_store=True)
-    after = coordinator.apply(run.run_id, driver.completes(2, committables=(rows,)), publish=publish)
+    last = (driver.completes(2, committables=(rows,)), *((driver.ends(),) if ends else ()))
+    after = coordinator.apply(run.run_id, *last, publish=publish)
 
-    assert (1, [True], 0) == (before.checkpoint_failures, renewed, after.checkpoint_failures)
+    stored = read_state(store, run.run_id)
+    assert (1, [True], 0) == (before.checkpoint_failures, renewed, stored.checkpoint_failures)
+    assert timeless_state(after) == timeless_state(stored)
 
 
 def apply(stage: Stage, place: int, run_id: RunId, event: Event) -> RunState:
