@@ -142,8 +142,8 @@ def test_transaction_is_read_committed_whatever_the_sessions_default(store_url: 
 @pytest.mark.parametrize("name", WRITES)
 def test_every_write_can_be_prepared(engine: Engine, name: str) -> None:
     """Also those whose parameters are compared with nothing that has a type."""
-    reads = ("lock_run", "lock_unchanged_run", "lock_lease", "insert_run")
-    statement = Call(name, {}, None if name in reads else "[1,1]").statement
+    uncounted = ("lock_run", "lock_unchanged_run", "lock_lease", "insert_run")
+    statement = Call(name, {}, None if name in uncounted else "[1,1]").statement
 
     with dialogue(engine) as opened:
         opened._cursor.execute(statement.prepare)
