@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -76,8 +77,9 @@ def tell(store: PostgresStore, family: int) -> RunId:
 
 
 def told(store: PostgresStore, run_id: RunId, family: int) -> str:
-    """Return the history of a run as a text without what makes it another run."""
+    """Return the history of a run as a text without what makes it another run, or was read at another time."""
     records = history(store, run_id)
+    records["attempts"] = tuple(replace(attempt, is_lease_over=False) for attempt in records["attempts"])
     run = store.find_run(run_id)
     text = repr({table: rows for table, rows in records.items() if table != "runs"}).replace(f"{family:08x}", "family")
     return f"{run.status if run is not None else None} {text}"
