@@ -9,8 +9,10 @@ import pytest
 from iteration_lib.airflow.standalone.api import AirflowApiError
 from iteration_lib.lineage import lineage_of
 from tests.fixture.airflow import AirflowSite, DagRun
+from tests.size import IS_NIGHTLY
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]
+_DATES = 10 if IS_NIGHTLY else 4
 
 
 def backfill(airflow: AirflowSite, dag_id: str, *, days: int, **options: object) -> list[str]:
@@ -35,20 +37,18 @@ def wait_for_all(airflow: AirflowSite, dag_id: str, dag_run_ids: list[str]) -> l
     return [airflow.wait(dag_id, dag_run_id) for dag_run_id in dag_run_ids]
 
 
-def test_backfill_over_ten_dates_trains_each_from_what_its_predecessor_left(
-    airflow: AirflowSite, tmp_path: Path
-) -> None:
-    """Though Airflow would run all ten at a time. Two epochs a date, with a parameter that the date makes."""
+def test_backfill_over_dates_trains_each_from_what_its_predecessor_left(airflow: AirflowSite, tmp_path: Path) -> None:
+    """Though Airflow would run all of them at a time. Two epochs a date, with a parameter that the date makes."""
     conf = {"trace": str(tmp_path)}
 
-    dag_run_ids = backfill(airflow, "counting_daily", days=10, dag_run_conf=conf, max_active_runs=10)
+    dag_run_ids = backfill(airflow, "counting_daily", days=_DATES, dag_run_conf=conf, max_active_runs=_DATES)
     ended = wait_for_all(airflow, "counting_daily", dag_run_ids)
 
     runs = [run for dag_run in ended if (run := airflow.store.find_run(dag_run.run_key)) is not None]
     lineage = lineage_of(airflow.store, runs[0])
     parents = [descent.branch for descent in lineage[1:] if descent.branch is not None]
-    assert ["success"] * 10 == [dag_run.state for dag_run in ended]
-    assert [101 + day for day in range(10)] == [run.params["until"] for run in runs]
+    assert ["success"] * _DATES == [dag_run.state for dag_run in ended]
+    assert [101 + day for day in range(_DATES)] == [run.params["until"] for run in runs]
     assert [(run.run_id, day) for day, run in enumerate(runs)] == [(one.run.run_id, one.depth) for one in lineage]
     assert [None, *(run.run_id for run in runs[:-1])] == [
         one.branch.origin_run_id if one.branch is not None else None for one in lineage
@@ -56,7 +56,7 @@ def test_backfill_over_ten_dates_trains_each_from_what_its_predecessor_left(
     assert [(run.last_checkpoint_id, run.last_durable_epoch) for run in runs[:-1]] == [
         (parent.origin_checkpoint_id, parent.epoch) for parent in parents
     ]
-    assert [f"added {epoch}" for epoch in range(20)] == bodies(tmp_path)
+    assert [f"added {epoch}" for epoch in range(2 * _DATES)] == bodies(tmp_path)
 
 
 def test_dates_behind_one_that_fails_wait_until_it_is_cleared_and_succeeds(

@@ -15,6 +15,7 @@ from iteration_lib.airflow.standalone.marked import find_marked
 from iteration_lib.store.embedded import EmbeddedPostgres
 from tests.failover.driven import PATIENCE_SECONDS
 from tests.fixture.airflow import ROOT, wait_for
+from tests.size import nightly
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.spark]
 
@@ -31,6 +32,7 @@ def test_demo_ends_with_the_result_where_to_look_and_no_process(tmp_path: Path) 
     _remove(tmp_path)
 
 
+@nightly("another demo; on every change one comes to its own end")
 def test_demo_that_is_stopped_while_spark_runs_leaves_no_process(tmp_path: Path) -> None:
     demo = _start(tmp_path)
     mark = wait_for(lambda: _mark(tmp_path), what="the start of Airflow")
