@@ -17,7 +17,7 @@ from tests.command_line import PROJECT
 from tests.failover.driven import wait_until
 from tests.fixture.airflow import CONNECT_PAGE, DAGS, WHOLE, AirflowSite, bodies, state_digest
 from tests.fixture.spark import SPARK_VARIABLE
-from tests.size import IS_NIGHTLY
+from tests.size import nightly
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres, pytest.mark.spark]
 
@@ -89,9 +89,10 @@ def ask(program: str) -> list[str]:
     return ended.stdout.split()
 
 
+@nightly("a run is driven on the server on every change")
 def test_runner_keeps_its_whole_contract_on_a_connect_server(spark_connect: str) -> None:
-    """In a process of its own: one that has a classic session can have no other. On a change the first part of it."""
-    suite = [f"tests/contract/test_runner{name}.py" for name in ("", *(("_parts", "_holding") if IS_NIGHTLY else ()))]
+    """In a process of its own: one that has a classic session can have no other."""
+    suite = [f"tests/contract/test_runner{name}.py" for name in ("", "_parts", "_holding")]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "spark", *suite]
     environment = {**os.environ, SPARK_VARIABLE: spark_connect}
 

@@ -205,54 +205,65 @@ def test_success_callback_is_called_for_every_epoch(airflow: AirflowSite, tmp_pa
     assert sorted(["drive", *EPOCHS]) == sorted((tmp_path / "succeeded").read_text().split())
 
 
-def test_driver_that_is_killed_or_marked_takes_its_spark_with_it_and_the_run_goes_on_to_the_bits_of_every_other_way(
+@pytest.mark.parametrize(
+    ("state", "cleared", "driven_by"),
+    [
+        ("success", ("drive", EPOCHS[5]), "drive/2"),
+        pytest.param("failed", (EPOCHS[5],), "epochs.e005/2", marks=nightly("marked in another way")),
+    ],
+    ids=["success", "failed"],
+)
+def test_driver_that_is_marked_takes_its_spark_with_it_and_the_run_goes_on_to_the_bits_of_every_other_way(
+    airflow: AirflowSite, tmp_path: Path, undisturbed: str, state: str, cleared: tuple[str, ...], driven_by: str
+) -> None:
+    """Then it is cleared with the epoch that failed for that, or the epoch alone, which drives the rest."""
+    dag_run_id = hold(airflow, ON_SPARK, tmp_path, epoch=5)
+    run_key = f"{ON_SPARK}/{dag_run_id}"
+    address = airflow.links(ON_SPARK, dag_run_id, "drive")["Spark UI"]
+    assert address is not None
+    page = httpx.get(address, follow_redirects=True)
+
+    driving = application(airflow, run_key)
+    mark(airflow, ON_SPARK, dag_run_id, "drive", state)
+    marked = airflow.wait(ON_SPARK, dag_run_id)
+    wait_for_end(driving)
+    run = airflow.store.find_run(run_key)
+    (tmp_path / "released").touch()
+    airflow.api.clear(ON_SPARK, dag_run_id, task_ids=cleared)
+    ended = airflow.wait(ON_SPARK, dag_run_id)
+
+    names = ("drive", EPOCHS[5], EPOCHS[6], "finish")
+    assert [state, "failed", "upstream_failed", "failed"] == [marked.tasks[name] for name in names]
+    assert run is not None
+    assert (5, "success") == (run.epochs, ended.state)
+    assert ["drive/1", driven_by, "finish/2"] == drivers(airflow, ended)
+    assert f"iteration {run_key}" in page.text
+    afterwards = airflow.links(ON_SPARK, dag_run_id, driven_by.partition("/")[0])["Spark UI"]
+    assert re.fullmatch(rf"{HISTORY}/history/local-\d+/jobs/", str(afterwards))
+    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path)
+    assert undisturbed == state_digest(airflow, ended)
+
+
+@nightly("a task of its own on Spark is killed on every change")
+def test_driver_that_is_killed_takes_its_spark_with_it_and_its_retry_goes_on_to_the_bits_of_every_other_way(
     airflow: AirflowSite, tmp_path: Path, undisturbed: str
 ) -> None:
-    """It is retried, then marked as a success and cleared with the epoch that failed for that, then marked as failed.
-
-    Then the epoch alone is cleared, and drives the rest.
-    """
+    """Also to those of a run that somebody types, without Airflow and without Spark."""
     for name in ("typed", "watched"):
         (tmp_path / name).mkdir()
     watched = tmp_path / "watched"
     shell = CommandLine(store_url=str(airflow.store.url), folder=tmp_path, cwd=DAGS)
     typed = shell.run("counting_team.counting:counting", "typed", "--param", f"trace={tmp_path / 'typed'}")
     dag_run_id = hold(airflow, ON_SPARK, watched, epoch=5)
-    run_key = f"{ON_SPARK}/{dag_run_id}"
-    address = airflow.links(ON_SPARK, dag_run_id, "drive")["Spark UI"]
-    assert address is not None
-    page = httpx.get(address, follow_redirects=True)
 
-    killed = application(airflow, run_key)
+    killed = application(airflow, f"{ON_SPARK}/{dag_run_id}")
     task_of(killed).kill()
     wait_for_end(killed)
     wait_until_again_in("added 5", watched, times=2)
-    as_success = mark_driver(airflow, dag_run_id, "success")
-    airflow.api.clear(ON_SPARK, dag_run_id, task_ids=("drive", EPOCHS[5]))
-    wait_until_again_in("added 5", watched, times=3)
-    as_failed = mark_driver(airflow, dag_run_id, "failed")
-    run = airflow.store.find_run(run_key)
     (watched / "released").touch()
-    airflow.api.clear(ON_SPARK, dag_run_id, task_ids=(EPOCHS[5],))
     ended = airflow.wait(ON_SPARK, dag_run_id)
 
-    names = ("drive", EPOCHS[5], EPOCHS[6], "finish")
-    for marked, state in ((as_success, "success"), (as_failed, "failed")):
-        assert [state, "failed", "upstream_failed", "failed"] == [marked.tasks[name] for name in names]
-    assert run is not None
-    assert (5, "success") == (run.epochs, ended.state)
-    assert ["drive/1", "drive/2", "drive/3", "epochs.e005/3", "finish/3"] == drivers(airflow, ended)
-    assert f"iteration {run_key}" in page.text
-    afterwards = airflow.links(ON_SPARK, dag_run_id, EPOCHS[5])["Spark UI"]
-    assert re.fullmatch(rf"{HISTORY}/history/local-\d+/jobs/", str(afterwards))
-    assert WHOLE + Counter(["added 5"] * 3) == bodies(watched)
+    assert ("success", {"success"}) == (ended.state, set(ended.tasks.values()))
+    assert ["drive/1", "drive/2", "finish/1"] == drivers(airflow, ended)
+    assert WHOLE + Counter(["added 5"]) == bodies(watched)
     assert [undisturbed] * 2 == [state_digest(airflow, ended), typed.json["state_digest"]]
-
-
-def mark_driver(airflow: AirflowSite, dag_run_id: str, state: str) -> DagRun:
-    """Mark the task that drives on Spark; return the DAG run that ends for that, once nothing is left of Spark."""
-    driving = application(airflow, f"{ON_SPARK}/{dag_run_id}")
-    mark(airflow, ON_SPARK, dag_run_id, "drive", state)
-    marked = airflow.wait(ON_SPARK, dag_run_id)
-    wait_for_end(driving)
-    return marked

@@ -19,6 +19,7 @@ from iteration_lib.errors import OperatorFailedError, ValueNotKeptError
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.opening import find_run
 from iteration_lib.store.postgres import PostgresStore
+from tests.size import nightly
 
 pytestmark = [pytest.mark.postgres, pytest.mark.spark]
 
@@ -58,7 +59,7 @@ def ranks_of(spark: SparkSession) -> DataFrame:
     return spark.range(6, numPartitions=2).selectExpr("id", "1 / (id + 1) AS rank", "IF(id > 2, 'n', NULL) AS name")
 
 
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=nightly("every third is the harder one")), 3])
 def test_resumed_loop_gives_the_same_rows_to_the_bit(
     spark: SparkSession, where: dict[str, Any], store: PostgresStore, every: int
 ) -> None:

@@ -14,7 +14,8 @@ CHAIN, OPERATIONS, WATCH, CONNECT = (
 )
 KILL = "failover/test_airflow_kill.py"
 ENDS = (OPERATIONS, "whatever_ends_a_task_ends_its_spark_and_leaves_the_run_where_it_is_durable")
-DRIVER = "driver_that_is_killed_or_marked_takes_its_spark_with_it_and_the_run_goes_on_to_the_bits_of_every_other_way"
+MARKED = "driver_that_is_marked_takes_its_spark_with_it_and_the_run_goes_on_to_the_bits_of_every_other_way"
+KILLED = "driver_that_is_killed_takes_its_spark_with_it_and_its_retry_goes_on_to_the_bits_of_every_other_way"
 
 # What the first cell begins with, in the table's order, and the tests that show its row.
 ROWS = {
@@ -41,7 +42,7 @@ ROWS = {
         (OPERATIONS, "running_task_that_is_marked_as_success_is_killed_and_the_next_one_runs_its_epochs"),
         (WATCH, "epochs_that_are_cleared_or_marked_as_success_under_their_driver_leave_it_alone"),
     ],
-    "**mark** `drive` (`watch`) that runs": [(WATCH, DRIVER)],
+    "**mark** `drive` (`watch`) that runs": [(WATCH, MARKED)],
     "**mark success** `drive` (`watch`) that has failed": [
         (WATCH, "driver_that_fails_for_good_fails_the_epoch_and_the_cleared_epoch_drives_the_rest"),
     ],
@@ -66,7 +67,7 @@ ROWS = {
     "**kill -9** of a task": [
         (KILL, "a_killed_task_takes_spark_with_it_and_its_retry_resumes_to_the_same_bits"),
         (KILL, "a_try_that_outlived_its_supervisor_ends_with_its_spark_once_its_retry_has_the_run"),
-        (WATCH, DRIVER),
+        (WATCH, KILLED),
         (CONNECT, "task_that_is_killed_on_a_connect_server_resumes_by_its_retry_to_the_bits_of_every_other_way"),
     ],
 }
