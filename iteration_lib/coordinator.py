@@ -41,7 +41,6 @@ from iteration_lib.store.seam import Store, Transaction
 Choose: TypeAlias = Callable[[Transaction, RunState], tuple[Event, ...]]
 # Publishes what a sink prepared in the store's own database, with a cursor (of psycopg2) that is in the transaction.
 Publish: TypeAlias = Callable[[Committable, Any], None]
-_OF_ATTEMPT = (CountCheckpointFailures, EndAttempt)  # what changes the row of a live attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,13 +225,12 @@ class Coordinator:
                 state = transaction.read_state(locks_lease=asks_for_lease)
             state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)
             if publish is not None and (published := _in_store(commands)):
-                of_attempt: list[Command] = [known for known in commands if isinstance(known, _OF_ATTEMPT)]
-                others = [known for known in commands if not isinstance(known, _OF_ATTEMPT)]
-                transaction.write(others, state.fencing_token)
+                commands, last = _split(commands)
+                transaction.write(commands, state.fencing_token)
                 with self._locking(run_id):
                     for committable in published:
                         transaction.lend(partial(publish, committable))
-                commands = of_attempt  # last: renewing a lease waits for whoever has changed the attempt
+                commands = last
             transaction.write(commands, state.fencing_token)
             revision = transaction.revision
         return self._keep(run_id, revision, state)
@@ -244,6 +242,17 @@ def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | N
         state, decided = decide(state, event, now)
         commands += decided
     return state, commands
+
+
+def _split(commands: list[Command]) -> tuple[list[Command], list[Command]]:
+    """Return what is written before rows are published, and what after: what the attempt counts.
+
+    Renewing a lease waits for whoever has changed the attempt, and rows take long. One that ends renews nothing more.
+    """
+    if any(isinstance(command, EndAttempt) for command in commands):
+        return commands, []
+    counts: list[Command] = [command for command in commands if isinstance(command, CountCheckpointFailures)]
+    return [command for command in commands if command not in counts], counts
 
 
 def _read_checkpoint(transaction: Transaction, state: RunState, checkpoint_id: int) -> CheckpointState:

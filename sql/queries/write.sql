@@ -1,6 +1,6 @@
--- Writes of the coordinator. The run's row is locked first, by one of the first two, but for renew_lease; every write
--- below names the token that it writes for and touches nothing where another token is in force. Who calls says how many
--- rows it has to touch.
+-- Writes of the coordinator. The run's row is locked first, by one of the first two, but for renew_lease and what begins a
+-- run; every write of an attempt names the token that it writes for and touches nothing where another token is in force.
+-- Who calls says how many rows it has to touch.
 
 -- lock_run: wait for the run's row, then read what decides whether a cached state still holds, and the time
 WITH locked AS MATERIALIZED (

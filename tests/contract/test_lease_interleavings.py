@@ -121,28 +121,58 @@ def test_lease_that_was_waited_for_lasts_from_then_on(
     assert ended + timedelta(seconds=LEASE_SECONDS) <= live.lease_expires_at
 
 
-@pytest.mark.parametrize("ends", [False, True], ids=["goes on", "ends with it"])
-def test_lease_is_renewed_while_rows_go_into_the_stores_own_database(stage: Stage, *, ends: bool) -> None:
-    """Though the checkpoint before it failed, of which the attempt keeps the count."""
+@pytest.fixture
+def counted(stage: Stage) -> tuple[RunId, Sender]:
+    """Return a run with a sink whose first checkpoint failed, of which its attempt keeps the count, and its driver."""
     driver = Sender(1, 1, new_family())
     run = a_run(definition={**DEFINITION, "sinks": {"rows": True}})
-    store = stage.stores[0]
-    assert store.add_run(run)
-    coordinator = Coordinator(store)
     failed = (driver.opens(0), driver.reports(0), driver.triggers(0), driver.declines(1), driver.triggers(0))
-    before = coordinator.apply(run.run_id, claim(family=driver.family, tolerable_failures=1), *failed)
+    assert stage.stores[0].add_run(run)
+    state = Coordinator(stage.stores[0]).apply(run.run_id, claim(family=driver.family, tolerable_failures=1), *failed)
+    assert 1 == state.checkpoint_failures
+    return run.run_id, driver
+
+
+def test_lease_is_renewed_while_rows_go_into_the_stores_own_database(
+    stage: Stage, counted: tuple[RunId, Sender]
+) -> None:
+    run_id, driver = counted
+    store = stage.stores[0]
     renewed: list[bool] = []
 
     def publish(_rows: Committable, _cursor: object) -> None:
-        renewed.append(stage.threads[1].submit(renew, stage.stores[1], run.run_id, driver).result(10))
+        renewed.append(stage.threads[1].submit(renew, stage.stores[1], run_id, driver).result(10))
 
-    rows = prepared(0, "rows", in_store=True)
-    last = (driver.completes(2, committables=(rows,)), *((driver.ends(),) if ends else ()))
-    after = coordinator.apply(run.run_id, *last, publish=publish)
+    after = Coordinator(store).apply(run_id, completes(driver), publish=publish)
 
-    stored = read_state(store, run.run_id)
-    assert (1, [True], 0) == (before.checkpoint_failures, renewed, stored.checkpoint_failures)
+    stored = read_state(store, run_id)
+    assert ([True], 0) == (renewed, stored.checkpoint_failures)
     assert timeless_state(after) == timeless_state(stored)
+
+
+@pytest.mark.parametrize("asked_to_stop", [False, True], ids=["goes on", "is asked to stop"])
+@pytest.mark.parametrize("how", ["released", "failed"])
+def test_attempt_may_end_with_the_rows_that_go_into_the_stores_own_database(
+    stage: Stage, counted: tuple[RunId, Sender], how: str, *, asked_to_stop: bool
+) -> None:
+    """What it counts is written while it is live, and what becomes of its run once it is not."""
+    run_id, driver = counted
+    store, coordinator = stage.stores[0], Coordinator(stage.stores[0])
+    if asked_to_stop:
+        coordinator.apply(run_id, stops(family=driver.family))
+    published: list[Committable] = []
+
+    end = driver.fails() if how == "failed" else driver.ends()
+    after = coordinator.apply(run_id, completes(driver), end, publish=lambda rows, _cursor: published.append(rows))
+
+    stored = read_state(store, run_id)
+    assert (1, 0, None) == (len(published), stored.checkpoint_failures, stored.attempt)
+    assert timeless_state(after) == timeless_state(stored)
+
+
+def completes(driver: Sender) -> Event:
+    """Complete the second checkpoint, with rows in the store's own database."""
+    return driver.completes(2, committables=(prepared(0, "rows", in_store=True),))
 
 
 def apply(stage: Stage, place: int, run_id: RunId, event: Event) -> RunState:

@@ -74,7 +74,7 @@ class TestParquetSinkInMemory(TestParquetSink):
 
 
 class TestParquetSinkOnS3(TestParquetSink):
-    """It may ask for no conditional put, and put nothing twice: so it needs neither kind of store."""
+    """It asks for no conditional put and puts nothing twice: it works where the one or the other is refused."""
 
     modules: ClassVar[Sequence[ModuleType]] = (parquet,)
 

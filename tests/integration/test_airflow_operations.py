@@ -114,7 +114,7 @@ def test_running_task_that_is_marked_as_success_is_killed_and_the_next_one_runs_
     assert {"largest", "added 0", "added 1", "added 3", "added 4"} == ran_once(tmp_path)
 
 
-@nightly("on Spark, and a DAG run; on every change a driver on Spark is marked, and a task without Spark told to end")
+@nightly("on Spark; on every change a driver there is marked as a success, and a task without Spark told to end")
 def test_whatever_ends_a_task_ends_its_spark_and_leaves_the_run_where_it_is_durable(
     airflow: AirflowSite, tmp_path: Path
 ) -> None:

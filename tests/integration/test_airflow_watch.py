@@ -216,8 +216,16 @@ def test_success_callback_is_called_for_every_epoch(airflow: AirflowSite, tmp_pa
 def test_driver_that_is_marked_takes_its_spark_with_it_and_the_run_goes_on_to_the_bits_of_every_other_way(
     airflow: AirflowSite, tmp_path: Path, undisturbed: str, state: str, cleared: tuple[str, ...], driven_by: str
 ) -> None:
-    """Then it is cleared with the epoch that failed for that, or the epoch alone, which drives the rest."""
-    dag_run_id = hold(airflow, ON_SPARK, tmp_path, epoch=5)
+    """Then it is cleared with the epoch that failed for that, or the epoch alone, which drives the rest.
+
+    The other ways are those of a DAG run that nobody disturbs, and of a run that somebody types, both without Spark.
+    """
+    for name in ("typed", "watched"):
+        (tmp_path / name).mkdir()
+    watched = tmp_path / "watched"
+    shell = CommandLine(store_url=str(airflow.store.url), folder=tmp_path, cwd=DAGS)
+    typed = shell.run("counting_team.counting:counting", tmp_path.name, "--param", f"trace={tmp_path / 'typed'}")
+    dag_run_id = hold(airflow, ON_SPARK, watched, epoch=5)
     run_key = f"{ON_SPARK}/{dag_run_id}"
     address = airflow.links(ON_SPARK, dag_run_id, "drive")["Spark UI"]
     assert address is not None
@@ -228,7 +236,7 @@ def test_driver_that_is_marked_takes_its_spark_with_it_and_the_run_goes_on_to_th
     marked = airflow.wait(ON_SPARK, dag_run_id)
     wait_for_end(driving)
     run = airflow.store.find_run(run_key)
-    (tmp_path / "released").touch()
+    (watched / "released").touch()
     airflow.api.clear(ON_SPARK, dag_run_id, task_ids=cleared)
     ended = airflow.wait(ON_SPARK, dag_run_id)
 
@@ -240,30 +248,24 @@ def test_driver_that_is_marked_takes_its_spark_with_it_and_the_run_goes_on_to_th
     assert f"iteration {run_key}" in page.text
     afterwards = airflow.links(ON_SPARK, dag_run_id, driven_by.partition("/")[0])["Spark UI"]
     assert re.fullmatch(rf"{HISTORY}/history/local-\d+/jobs/", str(afterwards))
-    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path)
-    assert undisturbed == state_digest(airflow, ended)
+    assert WHOLE + Counter(["added 5"]) == bodies(watched)
+    assert [undisturbed] * 2 == [state_digest(airflow, ended), typed.json["state_digest"]]
 
 
-@nightly("a task of its own on Spark is killed on every change")
-def test_driver_that_is_killed_takes_its_spark_with_it_and_its_retry_goes_on_to_the_bits_of_every_other_way(
+@nightly("on every change a task that drives epochs of its own on Spark is killed and retried")
+def test_driver_that_is_killed_takes_its_spark_with_it_and_its_retry_goes_on_to_the_same_bits(
     airflow: AirflowSite, tmp_path: Path, undisturbed: str
 ) -> None:
-    """Also to those of a run that somebody types, without Airflow and without Spark."""
-    for name in ("typed", "watched"):
-        (tmp_path / name).mkdir()
-    watched = tmp_path / "watched"
-    shell = CommandLine(store_url=str(airflow.store.url), folder=tmp_path, cwd=DAGS)
-    typed = shell.run("counting_team.counting:counting", "typed", "--param", f"trace={tmp_path / 'typed'}")
-    dag_run_id = hold(airflow, ON_SPARK, watched, epoch=5)
+    dag_run_id = hold(airflow, ON_SPARK, tmp_path, epoch=5)
 
     killed = application(airflow, f"{ON_SPARK}/{dag_run_id}")
     task_of(killed).kill()
     wait_for_end(killed)
-    wait_until_again_in("added 5", watched, times=2)
-    (watched / "released").touch()
+    wait_until_again_in("added 5", tmp_path, times=2)
+    (tmp_path / "released").touch()
     ended = airflow.wait(ON_SPARK, dag_run_id)
 
     assert ("success", {"success"}) == (ended.state, set(ended.tasks.values()))
     assert ["drive/1", "drive/2", "finish/1"] == drivers(airflow, ended)
-    assert WHOLE + Counter(["added 5"]) == bodies(watched)
-    assert [undisturbed] * 2 == [state_digest(airflow, ended), typed.json["state_digest"]]
+    assert WHOLE + Counter(["added 5"]) == bodies(tmp_path)
+    assert undisturbed == state_digest(airflow, ended)

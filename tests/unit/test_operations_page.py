@@ -15,7 +15,7 @@ CHAIN, OPERATIONS, WATCH, CONNECT = (
 KILL = "failover/test_airflow_kill.py"
 ENDS = (OPERATIONS, "whatever_ends_a_task_ends_its_spark_and_leaves_the_run_where_it_is_durable")
 MARKED = "driver_that_is_marked_takes_its_spark_with_it_and_the_run_goes_on_to_the_bits_of_every_other_way"
-KILLED = "driver_that_is_killed_takes_its_spark_with_it_and_its_retry_goes_on_to_the_bits_of_every_other_way"
+KILLED = "driver_that_is_killed_takes_its_spark_with_it_and_its_retry_goes_on_to_the_same_bits"
 
 # What the first cell begins with, in the table's order, and the tests that show its row.
 ROWS = {

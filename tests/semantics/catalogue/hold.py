@@ -102,15 +102,15 @@ GUARDS = (
         "a lease is not renewed while rows go into the store's own database",
         "contract/test_lease_interleavings.py::test_lease_is_renewed_while_rows_go_into_the_stores_own_database",
         "iteration_lib/coordinator.py",
-        "_OF_ATTEMPT = (CountCheckpointFailures, EndAttempt)",
-        "_OF_ATTEMPT = ()",
+        "    if any(isinstance(command, EndAttempt) for command in commands):\n",
+        "    if commands:\n",
     ),
     guard(
         "B1.20",
         "what an attempt counts is lost where rows go into the store's own database",
         "contract/test_lease_interleavings.py::test_lease_is_renewed_while_rows_go_into_the_stores_own_database",
         "iteration_lib/coordinator.py",
-        "commands = of_attempt",
+        "commands = last",
         "commands = []",
     ),
     guard(
