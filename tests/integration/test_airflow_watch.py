@@ -223,10 +223,11 @@ def test_driver_that_is_marked_takes_its_spark_with_it_and_the_run_goes_on_to_th
     for name in ("typed", "watched"):
         (tmp_path / name).mkdir()
     watched = tmp_path / "watched"
-    shell = CommandLine(store_url=str(airflow.store.url), folder=tmp_path, cwd=DAGS)
-    typed = shell.run("counting_team.counting:counting", tmp_path.name, "--param", f"trace={tmp_path / 'typed'}")
     dag_run_id = hold(airflow, ON_SPARK, watched, epoch=5)
     run_key = f"{ON_SPARK}/{dag_run_id}"
+    # Here, for it takes longer than Airflow's executor to report that epoch 5's task waits.
+    shell = CommandLine(store_url=str(airflow.store.url), folder=tmp_path, cwd=DAGS)
+    typed = shell.run("counting_team.counting:counting", tmp_path.name, "--param", f"trace={tmp_path / 'typed'}")
     address = airflow.links(ON_SPARK, dag_run_id, "drive")["Spark UI"]
     assert address is not None
     page = httpx.get(address, follow_redirects=True)
