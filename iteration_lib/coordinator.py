@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from iteration_lib.errors import CheckpointNotFoundError, IterationError, RunLockedError
 from iteration_lib.protocol import Command, Event, RunState, decide, needs_clock
-from iteration_lib.protocol.command import CountCheckpointFailures, EndAttempt, RecordCommittables
+from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import (
     AttemptOpened,
     CheckpointPinned,
@@ -225,12 +225,10 @@ class Coordinator:
                 state = transaction.read_state(locks_lease=asks_for_lease)
             state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)
             if publish is not None and (published := _in_store(commands)):
-                commands, last = _split(commands)
-                transaction.write(commands, state.fencing_token)
+                # Before anything is written: rows take long, and a lease is not renewed once its attempt is changed.
                 with self._locking(run_id):
                     for committable in published:
                         transaction.lend(partial(publish, committable))
-                commands = last
             transaction.write(commands, state.fencing_token)
             revision = transaction.revision
         return self._keep(run_id, revision, state)
@@ -242,17 +240,6 @@ def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | N
         state, decided = decide(state, event, now)
         commands += decided
     return state, commands
-
-
-def _split(commands: list[Command]) -> tuple[list[Command], list[Command]]:
-    """Return what is written before rows are published, and what after: what the attempt counts.
-
-    Renewing a lease waits for whoever has changed the attempt, and rows take long. One that ends renews nothing more.
-    """
-    if any(isinstance(command, EndAttempt) for command in commands):
-        return commands, []
-    counts: list[Command] = [command for command in commands if isinstance(command, CountCheckpointFailures)]
-    return [command for command in commands if command not in counts], counts
 
 
 def _read_checkpoint(transaction: Transaction, state: RunState, checkpoint_id: int) -> CheckpointState:

@@ -79,6 +79,10 @@ INSERT INTO {target} ({columns}) SELECT {columns} FROM {staging};
 -- check_constraints: check now what the table would have checked at the COMMIT, which may be another one's
 SET CONSTRAINTS ALL IMMEDIATE;
 
+-- hand_back: let what else is in the transaction be checked at its COMMIT, and take its own time
+SET CONSTRAINTS ALL DEFERRED;
+SET LOCAL statement_timeout TO DEFAULT;
+
 -- drop_staging: drop what a transaction prepared
 DROP TABLE IF EXISTS {staging};
 

@@ -1,7 +1,7 @@
 """Who may drive a run, and what becomes of the one who drove it before?
 
-The lease's times are the database's, read under the run's lock and the lease's own. They decide only how long a dead
-holder keeps others waiting; what a superseded holder still does is stopped by its token.
+The lease's times are the database's, read under the run's lock, and under its own where it is over. They decide only
+how long a dead holder keeps others waiting; what a superseded holder still does is stopped by its token.
 """
 
 from __future__ import annotations

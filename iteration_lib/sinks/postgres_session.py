@@ -149,6 +149,7 @@ def insert(
         _check_publisher(cursor.fetchone(), transaction, target)
     drop_staging(cursor, schema, staging)
     cursor.execute(statement("check_constraints"))
+    cursor.execute(statement("hand_back"))
 
 
 def _check_publisher(found: tuple[object, ...] | None, transaction: SinkTransaction, target: str) -> None:

@@ -50,8 +50,8 @@ class Transaction(Protocol):
     def read_state(self, *, locks_lease: bool = False) -> RunState:
         """Return the state, read after the lock was had.
 
-        With `locks_lease` nobody renews the last attempt's lease before the transaction ends; the run's lock alone does
-        not keep anybody from that.
+        With `locks_lease` nobody renews a lease that is over before the transaction ends; the run's lock alone does not
+        keep anybody from that.
         """
         ...
 
@@ -77,6 +77,8 @@ class Transaction(Protocol):
 
     def lend(self, act: Callable[[Any], None], /) -> None:  # Any: a psycopg2 cursor, which no twin has
         """Let others write into their own tables in this transaction, behind what was written by now.
+
+        They hand it back as they found it: what is written later is checked when, and takes as long, as it always does.
 
         Raises UsageError in a store that is no database.
         """

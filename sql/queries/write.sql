@@ -1,6 +1,6 @@
 -- Writes of the coordinator. The run's row is locked first, by one of the first two, but for renew_lease and what begins a
--- run; every write of an attempt names the token that it writes for and touches nothing where another token is in force.
--- Who calls says how many rows it has to touch.
+-- run; every write of an attempt names the token that it writes for and touches nothing where another token is in force;
+-- who calls it says how many rows it has to touch.
 
 -- lock_run: wait for the run's row, then read what decides whether a cached state still holds, and the time
 WITH locked AS MATERIALIZED (
@@ -16,8 +16,10 @@ WITH locked AS MATERIALIZED (
 SELECT 1 / count(*) FROM locked
 WHERE revision = :revision AND attempt_id IS NOT DISTINCT FROM CAST(:attempt_id AS uuid);
 
--- lock_lease: let nobody renew the lease of the last attempt before the transaction ends
-SELECT FROM attempts WHERE run_id = :run_id ORDER BY fencing_token DESC LIMIT 1 FOR NO KEY UPDATE;
+-- lock_lease: let nobody renew the lease of the live attempt before the transaction ends, where it is over
+SELECT FROM attempts
+WHERE run_id = :run_id AND ended_at IS NULL AND lease_expires_at <= clock_timestamp()
+FOR NO KEY UPDATE;
 
 -- insert_run: create a run, unless its key or its id is taken; the same run may come twice, at once
 INSERT INTO runs

@@ -1,7 +1,7 @@
 """Does whoever decides by a lease agree with those who renew it at the same time?
 
 Renewing waits for no run's lock, so that a long transaction takes no lease away. Who claims a run, stops it or deletes
-it decides by the lease that he reads: until he has committed nobody may renew that one.
+it decides by the lease that he reads: until he has committed nobody may renew one that he found over.
 """
 
 from __future__ import annotations
@@ -150,12 +150,12 @@ def test_lease_is_renewed_while_rows_go_into_the_stores_own_database(
     assert timeless_state(after) == timeless_state(stored)
 
 
-@pytest.mark.parametrize("asked_to_stop", [False, True], ids=["goes on", "is asked to stop"])
+@pytest.mark.parametrize("asked_to_stop", [False, True], ids=["is not asked to stop", "is asked to stop"])
 @pytest.mark.parametrize("how", ["released", "failed"])
 def test_attempt_may_end_with_the_rows_that_go_into_the_stores_own_database(
     stage: Stage, counted: tuple[RunId, Sender], how: str, *, asked_to_stop: bool
 ) -> None:
-    """What it counts is written while it is live, and what becomes of its run once it is not."""
+    """What it counts is written while it is live, and what becomes of its run once it is not (I12)."""
     run_id, driver = counted
     store, coordinator = stage.stores[0], Coordinator(stage.stores[0])
     if asked_to_stop:
@@ -166,7 +166,10 @@ def test_attempt_may_end_with_the_rows_that_go_into_the_stores_own_database(
     after = coordinator.apply(run_id, completes(driver), end, publish=lambda rows, _cursor: published.append(rows))
 
     stored = read_state(store, run_id)
-    assert (1, 0, None) == (len(published), stored.checkpoint_failures, stored.attempt)
+    (ended,) = store.list_attempts(run_id)
+    status = RunStatus.FAILED if how == "failed" else RunStatus.STOPPED if asked_to_stop else RunStatus.RUNNING
+    assert (1, 0) == (len(published), ended.checkpoint_failures)
+    assert (status, None) == (stored.status, stored.attempt)
     assert timeless_state(after) == timeless_state(stored)
 
 

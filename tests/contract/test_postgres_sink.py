@@ -553,6 +553,29 @@ def test_transaction_may_publish_several_epochs_though_the_table_checks_late(
     assert [(0, 0), (1, 1)] == read(database, "SELECT scores.a, notes.a FROM scores JOIN notes USING (a) ORDER BY 1")
 
 
+def test_transaction_that_rows_are_published_in_is_handed_back_as_it_was(
+    sink: PostgresSink, url: str, database: Connection
+) -> None:
+    """Its own statements take their own time, and what it defers is checked at its COMMIT."""
+    database.execute(text("CREATE TABLE parents (a int PRIMARY KEY)"))
+    database.execute(text("CREATE TABLE children (a int REFERENCES parents DEFERRABLE INITIALLY DEFERRED)"))
+    committable = sink.prepare(_FIRST, publication_of(0))
+    engine = create_engine(url, connect_args={"options": "-c statement_timeout=7s"})
+
+    with closing(engine.raw_connection()) as connection:
+        cursor = cast("psycopg2.extensions.cursor", connection.cursor())
+        sink.publish(cursor, _FIRST, committable, timeout_seconds=5)
+        cursor.execute("SHOW statement_timeout")
+        timeout = cursor.fetchone()
+        cursor.execute("INSERT INTO children VALUES (1)")
+        cursor.execute("INSERT INTO parents VALUES (1)")
+        connection.commit()
+    engine.dispose()
+
+    assert ("7s",) == timeout
+    assert [(1,)] == read(database, "SELECT a FROM children JOIN parents USING (a)")
+
+
 @pytest.mark.parametrize("when", ["", "DEFERRABLE", "DEFERRABLE INITIALLY DEFERRED"])
 def test_table_that_does_not_take_the_rows_is_named_in_another_ones_transaction_too(
     sink: PostgresSink, url: str, database: Connection, tmp_path: Path, when: str

@@ -190,6 +190,14 @@ GUARDS = (
     ),
     guard(
         "B6.6",
+        "the store's own writes are checked before they are whole where a table in its database was filled",
+        "integration/test_sinks_of_runs.py::test_run_that_was_killed_publishes_what_an_undisturbed_one_does",
+        "iteration_lib/sinks/postgres_session.py",
+        '    cursor.execute(statement("hand_back"))\n',
+        "",
+    ),
+    guard(
+        "B6.6",
         "a run finishes with something that is not committed",
         f"{_UNIT}/test_invariants.py::"
         "test_i19_epoch_is_durable_with_all_that_it_publishes_and_a_run_finishes_when_that_is_committed",
