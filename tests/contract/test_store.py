@@ -632,11 +632,12 @@ def test_lease_in_a_run_that_is_not_there_is_not_renewed(store: StoreWithHistory
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
 def test_renewing_a_lease_does_not_wait_for_the_runs_lock(store: StoreWithHistory, first: Sender) -> None:
-    """Nor does this hold for the twin's one lock."""
+    """Nor for whoever wants to claim the run, while the lease holds. For the twin's one lock it does."""
     run_id = added(store)
     Coordinator(store).apply(run_id, claim(family=first.family))
 
-    with store.transaction(run_id):
+    with store.transaction(run_id) as transaction:
+        transaction.read_state(locks_lease=True)
         assert in_thread(lambda: renew(store, run_id, first))
 
 
