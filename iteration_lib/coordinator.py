@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -176,7 +176,7 @@ class Coordinator:
 
     @contextmanager
     def _locking(self, run_id: RunId) -> Iterator[None]:
-        """Say that a thread of this process holds the run's lock, for as long as a sink needs."""
+        """Say that a thread of this process holds the run's lock for as long as a sink needs, until the COMMIT."""
         self._publishing.add(run_id)
         try:
             yield
@@ -218,7 +218,7 @@ class Coordinator:
         publish: Publish | None = None,
         asks_for_lease: bool = False,
     ) -> RunState:
-        with self._store.transaction(run_id) as transaction:
+        with ExitStack() as until_commit, self._store.transaction(run_id) as transaction:
             if cached is not None and _holds(cached, transaction) and not asks_for_lease:
                 state = cached.state
             else:
@@ -226,9 +226,9 @@ class Coordinator:
             state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)
             if publish is not None and (published := _in_store(commands)):
                 # Before anything is written: rows take long, and a lease is not renewed once its attempt is changed.
-                with self._locking(run_id):
-                    for committable in published:
-                        transaction.lend(partial(publish, committable))
+                until_commit.enter_context(self._locking(run_id))
+                for committable in published:
+                    transaction.lend(partial(publish, committable))
             transaction.write(commands, state.fencing_token)
             revision = transaction.revision
         return self._keep(run_id, revision, state)

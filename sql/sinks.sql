@@ -56,7 +56,7 @@ ALTER TABLE {staging} DROP COLUMN {column} CASCADE;
 -- fill_staging: the rows, as the table will hold them
 INSERT INTO {staging} ({columns}) SELECT {columns} FROM {rows};
 
--- bound_statements: let none of this transaction's statements take longer, whose transaction holds more than the target
+-- bound_statements: let none of these statements take longer, in a transaction that holds more than the target
 SELECT set_config('statement_timeout', %(milliseconds)s, true);
 
 -- insert_publication: take the transaction's turn, which it has once, whoever else is at it; no row means that it was had
@@ -79,7 +79,7 @@ INSERT INTO {target} ({columns}) SELECT {columns} FROM {staging};
 -- check_constraints: check now what the table would have checked at the COMMIT, which may be another one's
 SET CONSTRAINTS ALL IMMEDIATE;
 
--- hand_back: let what else is in the transaction be checked at its COMMIT, and take its own time
+-- hand_back: leave another one's transaction as the store begins it: checked at the COMMIT, with its own time limit
 SET CONSTRAINTS ALL DEFERRED;
 SET LOCAL statement_timeout TO DEFAULT;
 

@@ -113,6 +113,7 @@ def publish(
     """Publish in another one's transaction: raises SinkTargetError, but for what that one has to judge."""
     try:
         insert(cursor, transaction, committable, target=target, timeout_seconds=timeout_seconds)
+        cursor.execute(statement("hand_back"))
     except psycopg2.Error as err:
         if _is_passing(err.pgcode) and err.pgcode not in _WAITED_FOR:
             raise
@@ -149,7 +150,6 @@ def insert(
         _check_publisher(cursor.fetchone(), transaction, target)
     drop_staging(cursor, schema, staging)
     cursor.execute(statement("check_constraints"))
-    cursor.execute(statement("hand_back"))
 
 
 def _check_publisher(found: tuple[object, ...] | None, transaction: SinkTransaction, target: str) -> None:

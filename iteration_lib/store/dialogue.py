@@ -42,9 +42,7 @@ class Dialogue:
         self._held += calls
 
     def lend(self, act: Callable[[Any], None]) -> None:  # Any: psycopg2's cursor
-        """Execute what is held, and let others execute theirs."""
-        if self._held or self._first:
-            self._send(self._held)
+        """Let others execute theirs, before what is held; something was fetched."""
         act(self._cursor)
 
     def commit(self) -> None:

@@ -341,7 +341,7 @@ class PostgresTransaction:
         """Return the state; see Transaction."""
         run = {"run_id": self._run_id}
         if locks_lease:
-            self._dialogue.hold([Call("lock_lease", run)])
+            self._dialogue.hold([Call("lock_lease", {**run, "now": self.now})])
         return rows.run_state(
             {name: _rows(self._dialogue.fetch(Call(f"select_{name}_state", run))) for name in rows.STATE_PARTS}
         )

@@ -76,9 +76,9 @@ class Transaction(Protocol):
         ...
 
     def lend(self, act: Callable[[Any], None], /) -> None:  # Any: a psycopg2 cursor, which no twin has
-        """Let others write into their own tables in this transaction, behind what was written by now.
+        """Let others write into their own tables in this transaction, ahead of what `write` was given.
 
-        They hand it back as they found it: what is written later is checked when, and takes as long, as it always does.
+        They hand it back as the store begins it: its own writes are checked at the COMMIT, without others' time limits.
 
         Raises UsageError in a store that is no database.
         """
@@ -124,7 +124,7 @@ class Store(Protocol):
     ) -> bool:
         """Extend a live attempt's lease without waiting for the run's lock; False if the attempt has ended.
 
-        It waits for whoever decides by that lease, or changes the attempt, and lasts from then on.
+        It waits for whoever finds that lease over, or changes the attempt, and lasts from then on.
         """
         ...
 

@@ -18,7 +18,7 @@ WHERE revision = :revision AND attempt_id IS NOT DISTINCT FROM CAST(:attempt_id 
 
 -- lock_lease: let nobody renew the lease of the live attempt before the transaction ends, where it is over
 SELECT FROM attempts
-WHERE run_id = :run_id AND ended_at IS NULL AND lease_expires_at <= clock_timestamp()
+WHERE run_id = :run_id AND ended_at IS NULL AND lease_expires_at <= :now
 FOR NO KEY UPDATE;
 
 -- insert_run: create a run, unless its key or its id is taken; the same run may come twice, at once
@@ -63,7 +63,7 @@ UPDATE attempts SET ended_at = clock_timestamp(), outcome = :outcome, reason = :
     failed_operator_id = :failed_operator_id, failed_epoch = :failed_epoch
 WHERE run_id = :run_id AND fencing_token = :fencing_token AND ended_at IS NULL;
 
--- renew_lease: keep a live attempt alive, from when nobody decides by its lease or changes it; no row: it has ended
+-- renew_lease: keep a live attempt alive, once nobody is at it who found it over or changes it; no row: it has ended
 WITH live AS MATERIALIZED (
     SELECT run_id, fencing_token FROM attempts
     WHERE run_id = :run_id AND fencing_token = :fencing_token AND attempt_id = :attempt_id AND ended_at IS NULL

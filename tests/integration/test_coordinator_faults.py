@@ -23,15 +23,17 @@ from iteration_lib.errors import SupersededError
 from iteration_lib.protocol import Event, decide
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import EpochStatus
+from iteration_lib.sinks import PostgresSink
+from iteration_lib.sinks.trial import publication_of, rows_of, transaction_of
 from iteration_lib.store import postmaster
 from iteration_lib.store.embedded import EmbeddedPostgres
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from tests.cutting_proxy import Cut, CuttingProxy
-from tests.protocol_script import Sender, claim, part
+from tests.protocol_script import Sender, claim, part, prepared
 from tests.sink_reader import dsn
 from tests.size import IS_NIGHTLY
-from tests.store_script import a_run, added, an_origin, history, new_family, read_state
+from tests.store_script import DEFINITION, a_run, added, an_origin, history, new_family, read_state
 
 pytestmark = pytest.mark.postgres
 
@@ -39,6 +41,7 @@ T = TypeVar("T")
 _DEADLINE_SECONDS = 30
 _MESSAGES = 51  # of the story below, undisturbed: two or three more
 _MESSAGES_OF_A_BRANCH = 9  # that begins, undisturbed
+_MESSAGES_WITH_ROWS = 32  # of a checkpoint that completes with rows in the store's own database, undisturbed
 _STEP = 1 if IS_NIGHTLY else 6
 
 
@@ -133,6 +136,39 @@ def test_branch_is_begun_once_when_the_connection_is_cut_at_any_message(
     assert is_added
     assert proxy.messages > message
     assert [branch.run_id] == [found.run_id for found in store.list_branches(ran.run_id)]
+
+
+@pytest.mark.parametrize("cut", Cut, ids=lambda cut: cut.value)
+@pytest.mark.parametrize("message", range(1, _MESSAGES_WITH_ROWS, _STEP))
+def test_rows_go_into_the_stores_own_database_once_when_the_connection_is_cut_at_any_message(
+    store: PostgresStore, store_url: str, message: int, cut: Cut
+) -> None:
+    pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
+    sender, run = Sender(1, 1, new_family()), a_run(definition={**DEFINITION, "sinks": {"rows": True}})
+    sink, transaction = PostgresSink(f"rows_{sender.family}"), replace(transaction_of(0), run_id=run.run_id)
+    content = sink.at(store_url).prepare(transaction, publication_of(0))
+    rows = replace(prepared(0, "rows", in_store=True), content=content)
+    store.add_run(run)
+    Coordinator(store).apply(
+        run.run_id, claim(family=sender.family), sender.opens(0), sender.reports(0), sender.triggers(0)
+    )
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        CuttingProxy(store_url, Path(folder), message=message, cut=cut) as proxy,
+    ):
+        cut_off = PostgresStore(proxy.url)
+        proxy.arm()
+        Coordinator(cut_off).apply(
+            run.run_id,
+            sender.completes(1, committables=(rows,)),
+            publish=lambda found, cursor: sink.publish(cursor, transaction, found.content),
+        )
+        cut_off.close()
+
+    assert proxy.messages > message
+    assert 0 == read_state(store, run.run_id).last_durable_epoch
+    assert [(len(rows_of(0)),)] == execute(store_url, f"SELECT count(*) FROM rows_{sender.family}")  # noqa: S608 - a number
 
 
 def test_events_are_applied_once_when_every_connection_is_ended_between_the_calls(

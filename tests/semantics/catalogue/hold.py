@@ -94,18 +94,19 @@ GUARDS = (
         "a lease is renewed while somebody decides by it",
         "contract/test_lease_interleavings.py::test_lease_that_was_found_over_is_not_renewed_any_more",
         "sql/queries/write.sql",
-        "lease_expires_at <= clock_timestamp()\nFOR NO KEY UPDATE;",
-        "lease_expires_at <= clock_timestamp();",
+        "lease_expires_at <= :now\nFOR NO KEY UPDATE;",
+        "lease_expires_at <= :now;",
     ),
     guard(
         "B1.20",
         "a lease is not renewed while rows go into the store's own database",
         "contract/test_lease_interleavings.py::test_lease_is_renewed_while_rows_go_into_the_stores_own_database",
         "iteration_lib/coordinator.py",
-        "                with self._locking(run_id):\n",
+        "                until_commit.enter_context(self._locking(run_id))\n",
+        "                until_commit.enter_context(self._locking(run_id))\n"
         "                transaction.write(commands, state.fencing_token)\n"
-        "                commands = []\n"
-        "                with self._locking(run_id):\n",
+        "                transaction.read_state()  # sends what was written\n"
+        "                commands = []\n",
     ),
     guard(
         "B1.20",

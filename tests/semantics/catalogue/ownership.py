@@ -193,7 +193,7 @@ GUARDS = (
         "the store's own writes are checked before they are whole where a table in its database was filled",
         "integration/test_sinks_of_runs.py::test_run_that_was_killed_publishes_what_an_undisturbed_one_does",
         "iteration_lib/sinks/postgres_session.py",
-        '    cursor.execute(statement("hand_back"))\n',
+        '        cursor.execute(statement("hand_back"))\n',
         "",
     ),
     guard(
