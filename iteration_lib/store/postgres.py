@@ -66,7 +66,8 @@ _NO_ADDRESS = "it is no address such as postgresql://user:password@host/database
 _UUIDS = ("run_id", "attempt_id", "request_id", "stop_id", "origin_run_id")
 # A statement's plan is kept while the tables grow: every one of them goes by an index, however small they were.
 _SERVER_OPTIONS = (
-    "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC -c enable_seqscan=off -c jit=off"
+    r"-c default_transaction_isolation=read\ committed -c idle_in_transaction_session_timeout=30s -c lock_timeout=30s "
+    "-c timezone=UTC -c enable_seqscan=off -c jit=off"
 )
 
 

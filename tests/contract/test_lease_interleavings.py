@@ -122,6 +122,32 @@ def test_lease_that_was_waited_for_lasts_from_then_on(
 
 
 @pytest.fixture
+def strict_store(stage: Stage, store_url: str) -> Iterator[PostgresStore]:
+    """Return a store whose database would have every transaction be serializable."""
+    with stage.onlooker.cursor() as cursor:
+        cursor.execute("SELECT quote_ident(current_database())")
+        name = cursor.fetchone()[0]
+        cursor.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+        with closing(PostgresStore(store_url)) as opened:
+            yield opened
+        cursor.execute(f"ALTER DATABASE {name} RESET default_transaction_isolation")
+
+
+def test_lease_that_was_waited_for_is_renewed_whatever_the_databases_default(
+    stage: Stage, store_url: str, driven: tuple[RunId, Sender], strict_store: PostgresStore
+) -> None:
+    run_id, driver = driven
+
+    with closing(psycopg2.connect(dsn(store_url))) as other, other.cursor() as cursor:
+        cursor.execute("UPDATE attempts SET checkpoint_failures = 1 WHERE run_id = %s", [run_id])
+        renewing = stage.threads[0].submit(lambda: renew(strict_store, run_id, driver))
+        until(lambda: renewing.done() or stage.is_anybody_waiting(), renewing)
+        other.commit()
+
+    assert renewing.result()
+
+
+@pytest.fixture
 def counted(stage: Stage) -> tuple[RunId, Sender]:
     """Return a run with a sink whose first checkpoint failed, of which its attempt keeps the count, and its driver."""
     driver = Sender(1, 1, new_family())
