@@ -77,7 +77,7 @@ class SimulatedAttempt(SimulatedProcess):
         self.was_cancelled = False
         self.looks = 0  # transactions of its main fiber
         self.hurts_when_told = 0
-        self.had_failed_when_told = False  # the store had, for good, and it waited for its heartbeat to end
+        self.had_failed_when_told = False  # the store had, for good, and it waited for what it had begun to end
         self.pending_when_told: list[Row] = []
         self.began_seconds: dict[int, float] = {}  # by checkpoint, when it began to write it, on the machines' clock
         self.has_failed = False  # as the last of them found it: by too many checkpoints
@@ -94,7 +94,8 @@ class SimulatedAttempt(SimulatedProcess):
         self.grace_calls = grace_calls
         self.fail("told to end")
         self.hurts_when_told = self.hurts
-        self.had_failed_when_told = "store" in self.hurt and self.main.waiting_for[0] is Call.JOIN
+        is_joining = self.main.waiting_for[0] is Call.JOIN
+        self.had_failed_when_told = "store" in self.hurt and (is_joining or self.main.has_lost_the_store)
         self.pending_when_told = of_status(self.run.rows.checkpoints, "PENDING")
         self.main.throw(ToldToEnd())
 

@@ -71,7 +71,7 @@ class Fiber(greenlet):  # type: ignore[misc]  # greenlet has no annotations that
     """One thread of a process. `waiting_for` is the call that it is about to make.
 
     One that `is_beside` the driver may hang in a call without holding the process up. `saying` is what it is sending,
-    and `keeping` the policy by which it discards checkpoints.
+    and `keeping` the policy by which it discards checkpoints. `has_lost_the_store` once it has tried often enough.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Fiber(greenlet):  # type: ignore[misc]  # greenlet has no annotations that
         self.waiting_for: tuple[Call, object] = (Call.BEGIN, None)
         self.saying: Said | None = None
         self.keeping: CheckpointPolicy | None = None
+        self.has_lost_the_store = False
         self._body = body
 
     def run(self, _fate: Fate) -> None:

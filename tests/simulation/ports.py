@@ -288,7 +288,12 @@ class SimulatedCoordinator(Coordinator):
             fiber.saying = Said(events)
             if events and fiber.process.attempt is not None:
                 fiber.process.attempt.said.append(fiber.saying)
-        state = super().apply(run_id, *events)
+        try:
+            state = super().apply(run_id, *events)
+        except OutcomeUnknownError:
+            if fiber is not None:
+                fiber.has_lost_the_store = True
+            raise
         self._world.counters["events answered"] += 1
         last = events[-1] if events else None
         if isinstance(last, CheckpointAcknowledged) and last.manifest_path is not None:
