@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import enum
 import socket
+import tempfile
 import threading
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -23,14 +23,15 @@ class Cut(enum.Enum):
 
 
 class CuttingProxy:
-    """Listens on a socket of its own in `folder`; once armed, cuts a connection at client message `message`, once."""
+    """Listens on a socket of its own; once armed, cuts a connection at client message `message`, once."""
 
-    def __init__(self, url: str, folder: Path, *, message: int, cut: Cut) -> None:
+    def __init__(self, url: str, *, message: int, cut: Cut) -> None:
         """Prepare; nothing listens before the `with` block."""
         address = make_url(url)
+        self._folder = tempfile.TemporaryDirectory()  # no test's own: a socket's path is short
         self._server = f"{address.query['host']}/.s.PGSQL.{address.query['port']}"
-        self.url = address.update_query_dict({"host": str(folder)}).render_as_string(hide_password=False)
-        self._path = folder / f".s.PGSQL.{address.query['port']}"
+        self.url = address.update_query_dict({"host": self._folder.name}).render_as_string(hide_password=False)
+        self._path = f"{self._folder.name}/.s.PGSQL.{address.query['port']}"
         self._message = message
         self._cut = cut
         self._lock = threading.Lock()
@@ -45,7 +46,7 @@ class CuttingProxy:
 
     def __enter__(self) -> Self:
         """Start listening."""
-        self._listener.bind(str(self._path))
+        self._listener.bind(self._path)
         self._listener.listen()
         threading.Thread(target=self._accept, daemon=True).start()
         return self
@@ -56,7 +57,7 @@ class CuttingProxy:
         """Close every connection."""
         for opened in self._sockets:
             _close(opened)
-        self._path.unlink()
+        self._folder.cleanup()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed

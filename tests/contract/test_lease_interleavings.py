@@ -33,6 +33,7 @@ DECIDES: dict[str, Callable[[int], Event]] = {
     "deletes": lambda family: deletes(family=family),
 }
 LEASE_SECONDS = 3600.0
+COUNTS = "UPDATE attempts SET checkpoint_failures = 1 WHERE run_id = %s"
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +97,7 @@ def test_lease_that_is_being_renewed_is_waited_for(
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        "SELECT FROM attempts WHERE run_id = %s FOR UPDATE",
-        "UPDATE attempts SET checkpoint_failures = 1 WHERE run_id = %s",
-    ],
+    ["SELECT FROM attempts WHERE run_id = %s FOR UPDATE", COUNTS],
     ids=["decides and changes nothing", "counts a failure"],
 )
 def test_lease_that_was_waited_for_lasts_from_then_on(
@@ -107,15 +105,9 @@ def test_lease_that_was_waited_for_lasts_from_then_on(
 ) -> None:
     run_id, driver = driven
 
-    with closing(psycopg2.connect(dsn(store_url))) as other, other.cursor() as cursor:
-        cursor.execute(changes, [run_id])
-        renewing = stage.threads[0].submit(lambda: renew(stage.stores[0], run_id, driver))
-        until(lambda: renewing.done() or stage.is_anybody_waiting(), renewing)
-        assert not renewing.done()
-        ended = now(stage)
-        other.commit()
+    is_renewed, ended = renew_behind(stage, store_url, changes, lambda: renew(stage.stores[0], run_id, driver), run_id)
 
-    assert renewing.result()
+    assert is_renewed
     live = read_state(stage.stores[0], run_id).attempt
     assert live is not None
     assert ended + timedelta(seconds=LEASE_SECONDS) <= live.lease_expires_at
@@ -138,13 +130,9 @@ def test_lease_that_was_waited_for_is_renewed_whatever_the_databases_default(
 ) -> None:
     run_id, driver = driven
 
-    with closing(psycopg2.connect(dsn(store_url))) as other, other.cursor() as cursor:
-        cursor.execute("UPDATE attempts SET checkpoint_failures = 1 WHERE run_id = %s", [run_id])
-        renewing = stage.threads[0].submit(lambda: renew(strict_store, run_id, driver))
-        until(lambda: renewing.done() or stage.is_anybody_waiting(), renewing)
-        other.commit()
+    is_renewed, _ = renew_behind(stage, store_url, COUNTS, lambda: renew(strict_store, run_id, driver), run_id)
 
-    assert renewing.result()
+    assert is_renewed
 
 
 @pytest.fixture
@@ -211,6 +199,20 @@ def apply(stage: Stage, place: int, run_id: RunId, event: Event) -> RunState:
 
 def renew(store: PostgresStore, run_id: RunId, driver: Sender) -> bool:
     return store.renew_lease(run_id, driver.attempt_id, fencing_token=driver.token, lease_ttl_seconds=LEASE_SECONDS)
+
+
+def renew_behind(
+    stage: Stage, store_url: str, changes: str, renews: Callable[[], bool], run_id: RunId
+) -> tuple[bool, datetime]:
+    """Renew a lease while somebody is at its attempt; return what that answered, and when it was waited for no more."""
+    with closing(psycopg2.connect(dsn(store_url))) as other, other.cursor() as cursor:
+        cursor.execute(changes, [run_id])
+        renewing = stage.threads[0].submit(renews)
+        until(lambda: renewing.done() or stage.is_anybody_waiting(), renewing)
+        assert not renewing.done()
+        ended = now(stage)
+        other.commit()
+    return renewing.result(), ended
 
 
 def now(stage: Stage) -> datetime:

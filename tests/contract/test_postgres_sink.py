@@ -496,12 +496,12 @@ def test_logins_that_act_as_one_role_take_over_from_each_other(
 @pytest.mark.parametrize("cut", Cut)
 @pytest.mark.parametrize("message", range(1, _COMMIT + 1))
 def test_connection_that_is_lost_in_a_commit_needs_but_another_commit(
-    url: str, database: Connection, tmp_path: Path, cut: Cut, message: int
+    url: str, database: Connection, cut: Cut, message: int
 ) -> None:
     """Three of them log in; then BEGIN, the turn, checks deferred, the rows, the staging table, the checks, COMMIT."""
     committable = PostgresSink("scores", url=url).prepare(_FIRST, publication_of(0))
 
-    with CuttingProxy(url, tmp_path, message=message, cut=cut) as proxy:
+    with CuttingProxy(url, message=message, cut=cut) as proxy:
         proxy.arm()
         with pytest.raises(SinkTargetError, match="cannot be reached") as caught:
             PostgresSink("scores", url=proxy.url).commit(_FIRST, committable)

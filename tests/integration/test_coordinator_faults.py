@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,10 +100,7 @@ def test_events_are_applied_once_when_the_connection_is_cut_at_any_message(
     undisturbed = told(store, tell(store, family), family)
     run_id, again = added(store), new_family()
 
-    with (
-        tempfile.TemporaryDirectory() as folder,  # a socket's path is short
-        CuttingProxy(store_url, Path(folder), message=message, cut=cut) as proxy,
-    ):
+    with CuttingProxy(store_url, message=message, cut=cut) as proxy:
         cut_off = PostgresStore(proxy.url)
         proxy.arm()
         coordinator = Coordinator(cut_off)
@@ -124,10 +120,7 @@ def test_branch_is_begun_once_when_the_connection_is_cut_at_any_message(
     ran, branch = a_run(), a_run()
     origin = an_origin(store, ran)
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        CuttingProxy(store_url, Path(folder), message=message, cut=cut) as proxy,
-    ):
+    with CuttingProxy(store_url, message=message, cut=cut) as proxy:
         cut_off = PostgresStore(proxy.url, sleep=lambda _: None)
         proxy.arm()
         is_added = cut_off.add_run(branch, origin)
@@ -153,10 +146,7 @@ def test_rows_go_into_the_stores_own_database_once_when_the_connection_is_cut_at
         run.run_id, claim(family=sender.family), sender.opens(0), sender.reports(0), sender.triggers(0)
     )
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        CuttingProxy(store_url, Path(folder), message=message, cut=cut) as proxy,
-    ):
+    with CuttingProxy(store_url, message=message, cut=cut) as proxy:
         cut_off = PostgresStore(proxy.url)
         proxy.arm()
         Coordinator(cut_off).apply(

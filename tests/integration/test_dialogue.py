@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg2
@@ -77,10 +75,7 @@ def backend(opened: Dialogue) -> int:
 
 def test_transaction_that_locks_and_writes_takes_two_messages(store_url: str, run_id: RunId) -> None:
     """Once its statements are prepared: whatever it writes, the network is crossed twice."""
-    with (
-        tempfile.TemporaryDirectory() as folder,  # a socket's path is short
-        CuttingProxy(store_url, Path(folder), message=-1, cut=Cut.BEFORE_DELIVERY) as proxy,
-    ):
+    with CuttingProxy(store_url, message=-1, cut=Cut.BEFORE_DELIVERY) as proxy:
         far = open_engine(proxy.url, isolation_level="AUTOCOMMIT")
         for _ in range(2):
             proxy.messages = 0
@@ -99,10 +94,7 @@ def test_records_of_an_epoch_take_two_messages_and_those_of_a_pause_four(store_u
     for pause_seconds, expected in ((0.0, 2), (60.0, 4)):
         family = new_family()
         sender, run_id = Sender(1, 1, family), added(store)
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            CuttingProxy(store_url, Path(folder), message=-1, cut=Cut.BEFORE_DELIVERY) as proxy,
-        ):
+        with CuttingProxy(store_url, message=-1, cut=Cut.BEFORE_DELIVERY) as proxy:
             far = PostgresStore(proxy.url)
             coordinator = Coordinator(far)
             coordinator.apply(run_id, claim(family=family, min_pause_seconds=pause_seconds), sender.opens(0))
