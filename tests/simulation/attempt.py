@@ -77,7 +77,7 @@ class SimulatedAttempt(SimulatedProcess):
         self.was_cancelled = False
         self.looks = 0  # transactions of its main fiber
         self.hurts_when_told = 0
-        self.had_failed_when_told = False  # the store had, for good, and it waited for what it had begun to end
+        self.had_failed_when_told = False  # the store had, for good
         self.pending_when_told: list[Row] = []
         self.began_seconds: dict[int, float] = {}  # by checkpoint, when it began to write it, on the machines' clock
         self.has_failed = False  # as the last of them found it: by too many checkpoints

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from iteration_lib.driver.background import Job
 from iteration_lib.protocol import RunState
 from tests.simulation.change import of_status
-from tests.simulation.fiber import Call, Fiber, Killed, ask
+from tests.simulation.fiber import Call, Fiber, Killed, ask, noting_loss
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
@@ -31,6 +30,15 @@ class Awaited:
         return any(job.done() for job in self.jobs)
 
 
+class SimulatedJob(Job):
+    """See driver.background.Job."""
+
+    def result(self, timeout: float | None = None) -> RunState:
+        """Return what it came to; an error is its own until somebody asks."""
+        with noting_loss():
+            return super().result(timeout)
+
+
 class SimulatedBackground:
     """See driver.background.Background: the scheduler decides whether a job ends before the time is over."""
 
@@ -45,7 +53,7 @@ class SimulatedBackground:
 
     def start(self, name: str, work: Callable[[], RunState]) -> Job:
         """Start a job in a fiber, which ends with the process."""
-        job: Job = Future()
+        job = SimulatedJob()
 
         def run() -> None:
             try:

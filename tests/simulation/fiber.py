@@ -8,12 +8,15 @@ oracle, a probe, a person) goes on at once.
 from __future__ import annotations
 
 import enum
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]  # it has no annotations
 
+from iteration_lib.errors import OutcomeUnknownError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from iteration_lib.protocol.policy import CheckpointPolicy
     from tests.simulation.attempt import SimulatedAttempt
@@ -71,7 +74,8 @@ class Fiber(greenlet):  # type: ignore[misc]  # greenlet has no annotations that
     """One thread of a process. `waiting_for` is the call that it is about to make.
 
     One that `is_beside` the driver may hang in a call without holding the process up. `saying` is what it is sending,
-    and `keeping` the policy by which it discards checkpoints. `has_lost_the_store` once it has tried often enough.
+    and `keeping` the policy by which it discards checkpoints. `has_lost_the_store` once it has heard that, from its own
+    call or from a job.
     """
 
     def __init__(
@@ -113,6 +117,18 @@ def current_fiber() -> Fiber | None:
     """Return the fiber that this is called in; None outside of any."""
     current = getcurrent()
     return current if isinstance(current, Fiber) else None
+
+
+@contextmanager
+def noting_loss() -> Iterator[None]:
+    """Note in the fiber that this is called in that the store is lost, for good."""
+    try:
+        yield
+    except OutcomeUnknownError:
+        fiber = current_fiber()
+        if fiber is not None:
+            fiber.has_lost_the_store = True
+        raise
 
 
 def current_attempt() -> SimulatedAttempt | None:

@@ -35,7 +35,7 @@ from iteration_lib.store.record import (
     RunRecord,
 )
 from tests.simulation.change import of_status
-from tests.simulation.fiber import Call, Fate, ask, current_attempt, current_fiber
+from tests.simulation.fiber import Call, Fate, ask, current_attempt, current_fiber, noting_loss
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -288,12 +288,8 @@ class SimulatedCoordinator(Coordinator):
             fiber.saying = Said(events)
             if events and fiber.process.attempt is not None:
                 fiber.process.attempt.said.append(fiber.saying)
-        try:
+        with noting_loss():
             state = super().apply(run_id, *events)
-        except OutcomeUnknownError:
-            if fiber is not None:
-                fiber.has_lost_the_store = True
-            raise
         self._world.counters["events answered"] += 1
         last = events[-1] if events else None
         if isinstance(last, CheckpointAcknowledged) and last.manifest_path is not None:

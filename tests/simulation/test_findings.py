@@ -13,6 +13,7 @@ from iteration_lib.driver.attempt import Claim, open_attempt
 from iteration_lib.errors import OutcomeUnknownError, SupersededError
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.event import OutputsPublished, RunDeleted
+from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.store.memory import MemoryStore
 from tests.protocol_script import FIRST, HOLDER, aborts, asks, attempt_id, claim, play, started
 from tests.simulation.attempt import SimulatedAttempt
@@ -23,7 +24,7 @@ from tests.simulation.oracle import Oracle
 from tests.simulation.ports import SimulatedClock, SimulatedHeartbeat
 from tests.simulation.programs import Program, programs
 from tests.simulation.schedule import run_schedule
-from tests.simulation.swarm import undisturbed
+from tests.simulation.swarm import Pace, undisturbed
 from tests.simulation.world import RUN_ID, World, new_run
 
 PROGRAM = programs()[0]
@@ -133,6 +134,27 @@ def test_seed_of_a_million_that_found_something_is_clean(seed: int) -> None:
     assert run_schedule(seed).violation is None
 
 
+def test_nothing_is_asked_of_an_attempt_that_heard_from_a_checkpoint_that_the_store_was_lost() -> None:
+    """Seed 918315 once more, where no call of the driver's own lost it: a finding about the oracle alone."""
+    counting = next(program for program in programs() if program.name == "counted-6")
+    world, attempt = _alone(counting, Pace(policy=CheckpointPolicy(max_pending=2)))
+    while len(attempt.jobs) < 2 or attempt.main.waiting_for[0] is not Call.AWAIT:
+        attempt.main.switch(Fate.GO)
+    lost, left = attempt.jobs
+
+    while lost in attempt.jobs:
+        attempt.fail("store")
+        lost.switch(Fate.LOST if lost.waiting_for[0] is Call.TRANSACTION else Fate.GO)
+    attempt.main.switch(Fate.GO)  # hears of it, and waits for the other
+    assert (True, [left]) == (attempt.is_active, attempt.jobs)
+    attempt.preempt(grace_calls=0)
+    while attempt.is_active:
+        world.clock.pass_seconds(1.0)
+        attempt.main.switch(Fate.GO)
+
+    assert world.violation is None
+
+
 def test_fallback_that_was_refused_was_so_rightly_though_what_forbade_it_is_gone_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -180,9 +202,9 @@ def _look_after_a_takeover(store: MemoryStore, coordinator: Coordinator, mine: C
         attempt.look()
 
 
-def _alone(program: Program) -> tuple[World, SimulatedAttempt]:
+def _alone(program: Program, pace: Pace | None = None) -> tuple[World, SimulatedAttempt]:
     world = World(Random(0), undisturbed(), program)  # noqa: S311 - no secret
-    return world, SimulatedAttempt(world.first, 1, Right.NONE)
+    return world, SimulatedAttempt(world.first, 1, Right.NONE, pace=pace)
 
 
 def _go_on_until_published(attempt: SimulatedAttempt, *, answer: Fate, beats: bool) -> None:
