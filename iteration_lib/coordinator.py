@@ -58,7 +58,7 @@ class Coordinator:
         self._sleep = sleep
         self._cache: dict[RunId, _Cached] = {}
         self._lock = threading.Lock()
-        self._publishing: set[RunId] = set()
+        self._publishing: list[RunId] = []  # once for each thread that does
 
     def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
         """Apply events in one transaction, all or none, and return the state that was committed.
@@ -72,7 +72,7 @@ class Coordinator:
             is_own = run_id in self._publishing
             try:
                 return retry(lambda: self._apply_once(run_id, events, publish), f"run_id={run_id}", sleep=self._sleep)
-            except RunLockedError:  # by rows that go into a table of the store: they have their own time limit
+            except RunLockedError:  # by rows of another thread: they have a time limit, and their COMMIT its connection
                 if not is_own and run_id not in self._publishing:
                     raise
 
@@ -177,11 +177,11 @@ class Coordinator:
     @contextmanager
     def _locking(self, run_id: RunId) -> Iterator[None]:
         """Say that a thread of this process holds the run's lock for as long as a sink needs, until the COMMIT."""
-        self._publishing.add(run_id)
+        self._publishing.append(run_id)
         try:
             yield
         finally:
-            self._publishing.discard(run_id)
+            self._publishing.remove(run_id)
 
     def _discard_once(self, run_id: RunId, policy: CheckpointPolicy, attempt_id: AttemptId | None) -> tuple[int, ...]:
         discarded: tuple[int, ...] = ()

@@ -42,7 +42,7 @@ class Dialogue:
         self._held += calls
 
     def lend(self, act: Callable[[Any], None]) -> None:  # Any: psycopg2's cursor
-        """Let others execute theirs, before what is held; something was fetched."""
+        """Let others execute theirs, before what is held; only after a fetch, which began the transaction."""
         act(self._cursor)
 
     def commit(self) -> None:

@@ -76,9 +76,10 @@ class Transaction(Protocol):
         ...
 
     def lend(self, act: Callable[[Any], None], /) -> None:  # Any: a psycopg2 cursor, which no twin has
-        """Let others write into their own tables in this transaction, ahead of what `write` was given.
+        """Let others write into their own tables in this transaction, which has read; ahead of what was written since.
 
-        They hand it back as the store begins it: its own writes are checked at the COMMIT, without others' time limits.
+        They hand it back as the store begins it in two things: what is deferrable is checked at the COMMIT, and no time
+        limit of theirs holds for the store's own writes.
 
         Raises UsageError in a store that is no database.
         """

@@ -558,7 +558,7 @@ def test_transaction_may_publish_several_epochs_though_the_table_checks_late(
     assert [(0, 0), (1, 1)] == read(database, "SELECT scores.a, notes.a FROM scores JOIN notes USING (a) ORDER BY 1")
 
 
-def test_transaction_that_rows_are_published_in_is_handed_back_as_it_was(
+def test_transaction_that_rows_are_published_in_is_handed_back_as_the_store_begins_it(
     sink: PostgresSink, url: str, database: Connection
 ) -> None:
     """Its own statements take their own time, and what it defers is checked at its COMMIT."""
