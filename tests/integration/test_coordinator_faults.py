@@ -20,6 +20,7 @@ import pytest
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import SupersededError
 from iteration_lib.protocol import Event, decide
+from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.state import RunId
 from iteration_lib.protocol.status import EpochStatus
 from iteration_lib.sinks import PostgresSink
@@ -39,8 +40,8 @@ pytestmark = pytest.mark.postgres
 T = TypeVar("T")
 _DEADLINE_SECONDS = 30
 _MESSAGES = 51  # of the story below, undisturbed: two or three more
-_MESSAGES_OF_A_BRANCH = 9  # that begins, undisturbed
-_MESSAGES_WITH_ROWS = 32  # of a checkpoint that completes with rows in the store's own database, undisturbed
+_MESSAGES_OF_A_BRANCH = 8  # that begins, undisturbed
+_MESSAGES_WITH_ROWS = 31  # of a checkpoint that completes with rows in the store's own database; the last is COMMIT
 _STEP = 1 if IS_NIGHTLY else 6
 
 
@@ -113,7 +114,7 @@ def test_events_are_applied_once_when_the_connection_is_cut_at_any_message(
 
 
 @pytest.mark.parametrize("cut", Cut, ids=lambda cut: cut.value)
-@pytest.mark.parametrize("message", range(1, _MESSAGES_OF_A_BRANCH))
+@pytest.mark.parametrize("message", range(1, _MESSAGES_OF_A_BRANCH + 1))
 def test_branch_is_begun_once_when_the_connection_is_cut_at_any_message(
     store: PostgresStore, store_url: str, message: int, cut: Cut
 ) -> None:
@@ -132,31 +133,33 @@ def test_branch_is_begun_once_when_the_connection_is_cut_at_any_message(
 
 
 @pytest.mark.parametrize("cut", Cut, ids=lambda cut: cut.value)
-@pytest.mark.parametrize("message", range(1, _MESSAGES_WITH_ROWS, _STEP))
+@pytest.mark.parametrize("message", range(1, _MESSAGES_WITH_ROWS + 1, _STEP))
 def test_rows_go_into_the_stores_own_database_once_when_the_connection_is_cut_at_any_message(
     store: PostgresStore, store_url: str, message: int, cut: Cut
 ) -> None:
     pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
     sender, run = Sender(1, 1, new_family()), a_run(definition={**DEFINITION, "sinks": {"rows": True}})
     sink, transaction = PostgresSink(f"rows_{sender.family}"), replace(transaction_of(0), run_id=run.run_id)
-    content = sink.at(store_url).prepare(transaction, publication_of(0))
+    content, published = sink.at(store_url).prepare(transaction, publication_of(0)), list[Committable]()
     rows = replace(prepared(0, "rows", in_store=True), content=content)
     store.add_run(run)
     Coordinator(store).apply(
         run.run_id, claim(family=sender.family), sender.opens(0), sender.reports(0), sender.triggers(0)
     )
 
+    def publish(found: Committable, cursor: psycopg2.extensions.cursor) -> None:
+        published.append(found)
+        sink.publish(cursor, transaction, found.content)
+
     with CuttingProxy(store_url, message=message, cut=cut) as proxy:
         cut_off = PostgresStore(proxy.url)
         proxy.arm()
-        Coordinator(cut_off).apply(
-            run.run_id,
-            sender.completes(1, committables=(rows,)),
-            publish=lambda found, cursor: sink.publish(cursor, transaction, found.content),
-        )
+        Coordinator(cut_off).apply(run.run_id, sender.completes(1, committables=(rows,)), publish=publish)
         cut_off.close()
 
     assert proxy.messages > message
+    if message == _MESSAGES_WITH_ROWS:  # committed, or not: else a message was added, and COMMIT is not cut
+        assert len(published) == (1 if cut is Cut.AFTER_DELIVERY else 2)
     assert 0 == read_state(store, run.run_id).last_durable_epoch
     assert [(len(rows_of(0)),)] == execute(store_url, f"SELECT count(*) FROM rows_{sender.family}")  # noqa: S608 - a number
 
