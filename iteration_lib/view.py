@@ -149,6 +149,12 @@ def stop_json(stop: StopRecord) -> Json:
     }
 
 
+def show_numbered(kind: str, numbers: Sequence[int]) -> str:
+    """Return in words one or several of a kind: `checkpoint 1`, or `checkpoints 1, 2 and 3`."""
+    *others, last = map(str, numbers)
+    return f"{kind}s {', '.join(others)} and {last}" if others else f"{kind} {last}"
+
+
 def instant(at: datetime | None) -> str | None:
     """Return a time as text, to the millisecond."""
     return at.isoformat(timespec="milliseconds") if at is not None else None

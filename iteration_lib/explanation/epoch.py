@@ -19,7 +19,7 @@ from iteration_lib.protocol.status import (
     UnalignedBy,
 )
 from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, PartRecord
-from iteration_lib.view import Json, epoch_json, instant
+from iteration_lib.view import Json, epoch_json, instant, show_numbered
 
 
 def explain_epoch(history: RunHistory, epoch: EpochRecord) -> Json:
@@ -89,11 +89,11 @@ def found_edges(history: RunHistory, epoch: EpochRecord) -> tuple[tuple[EdgeStat
 
 def _opening(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
     earlier = [
-        str(known.fencing_token)
+        known.fencing_token
         for known in history.epochs
         if known.epoch == epoch.epoch and known.fencing_token < epoch.fencing_token
     ]
-    again = f", after attempt {' and '.join(earlier)} had begun it" if earlier else ""
+    again = f", after {show_numbered('attempt', earlier)} had begun it" if earlier else ""
     yield f"opened {instant(epoch.opened_at)} by {history.describe_attempt(epoch.fencing_token)}{again}"
 
 
@@ -148,14 +148,15 @@ def _aligning(history: RunHistory, epoch: EpochRecord, held_by: tuple[Checkpoint
     for head, counts in epoch.records.items():
         records, reported = sum(count or 0 for count in counts), len(counts) - counts.count(None)
         yield f"{head}: {reported} of {len(counts)} subtasks reported, {records} records fed back"
-    ids = " and ".join(str(known.checkpoint_id) for known in held_by)
     if held_by and epoch.aligned_at is None:
-        yield f"{'was' if epoch.status is EpochStatus.VOIDED else 'is'} held: checkpoint {ids} is not through"
+        held = "was held" if epoch.status is EpochStatus.VOIDED else "is held"
+        yield f"{held}: {_checkpoints(held_by, 'is', 'are')} not through"
     elif held_by:
         released = max(held_by, key=lambda known: known.ended_at or known.triggered_at)
         ended = "was aborted" if released.status is CheckpointStatus.ABORTED else "completed"
         yield (
-            f"held for {_seconds(epoch.held_at, epoch.aligned_at):.3f} s, while checkpoint {ids} was pending; "
+            f"held for {_seconds(epoch.held_at, epoch.aligned_at):.3f} s, "
+            f"while {_checkpoints(held_by, 'was', 'were')} pending; "
             f"released when checkpoint {released.checkpoint_id} {ended}"
         )
     if epoch.aligned_at is not None and epoch.decision_records is not None:
@@ -206,11 +207,12 @@ def _ending(history: RunHistory, epoch: EpochRecord, cover: CheckpointRecord | N
         yield from _publishing(history, epoch)
     elif epoch.status is EpochStatus.ALIGNED:
         pending = [
-            str(known.checkpoint_id)
+            known
             for known in history.checkpoints
             if known.status is CheckpointStatus.PENDING and known.epoch >= epoch.epoch
         ]
-        yield f"not durable yet: {'checkpoint ' + ', '.join(pending) + ' is pending' if pending else 'no checkpoint'}"
+        waits_for = f"{_checkpoints(pending, 'is', 'are')} pending" if pending else "no checkpoint"
+        yield f"not durable yet: {waits_for}"
 
 
 def _publishing(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
@@ -223,6 +225,12 @@ def _publishing(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
             yield f"output {known.output!r} is prepared for {known.target}, and {follows}"
         else:
             yield f"output {known.output!r} was committed to {known.target} {instant(known.committed_at)}"
+
+
+def _checkpoints(known: Sequence[CheckpointRecord], one: str, several: str) -> str:
+    """Name checkpoints as the subject of a sentence, with the verb that fits one or several."""
+    named = show_numbered("checkpoint", [checkpoint.checkpoint_id for checkpoint in known])
+    return f"{named} {one if len(known) == 1 else several}"
 
 
 def _head_json(counts: tuple[int | None, ...]) -> Json:

@@ -17,7 +17,7 @@ from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, EpochStatus, RunStatus, StopKind
 from iteration_lib.state.copies import ORIGIN
 from iteration_lib.store.record import AttemptRecord, CheckpointRecord, EpochRecord, OperatorRecord, PartRecord
-from iteration_lib.view import Json, attempt_json, checkpoint_json, instant
+from iteration_lib.view import Json, attempt_json, checkpoint_json, instant, show_numbered
 
 
 def explain_run(history: RunHistory, epoch: int | None = None) -> Json:
@@ -184,9 +184,9 @@ def _operator(history: RunHistory, operator: OperatorRecord) -> Iterator[str]:
         yield "was not run: it had finished in the checkpoint that the run began from, and its output was copied"
     yield from _going_on(history, operator)
     computed = {known.fencing_token for known in history.epochs}
-    later = [str(token) for token in sorted(computed) if marked_by is not None and token > marked_by]
+    later = [token for token in sorted(computed) if marked_by is not None and token > marked_by]
     if later:
-        yield f"skipped by attempt {' and '.join(later)}: its output is read from its files"
+        yield f"skipped by {show_numbered('attempt', later)}: its output is read from its files"
 
 
 def _is_copied(operator: OperatorRecord) -> bool:

@@ -325,6 +325,14 @@ def test_checkpoint_shows_why_it_failed() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("numbers", "shown"),
+    [([7], "checkpoint 7"), ([1, 2], "checkpoints 1 and 2"), ([1, 2, 4], "checkpoints 1, 2 and 4")],
+)
+def test_one_or_several_are_named_as_in_a_sentence(numbers: list[int], shown: str) -> None:
+    assert shown == view.show_numbered("checkpoint", numbers)
+
+
 def test_everything_that_is_shown_is_json() -> None:
     shown = [view.run_json(FINISHED), view.epoch_json(EPOCH), view.checkpoint_json(CHECKPOINT)]
 

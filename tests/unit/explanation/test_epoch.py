@@ -132,6 +132,20 @@ def test_epoch_that_is_held_says_so() -> None:
     assert ([1], None) == (answer["held_by"], answer["held_seconds"])
 
 
+# Epoch 2 has reported at second 1, while checkpoints 1 and 2 were pending: the first of them to end releases it.
+HELD_BY_TWO = (
+    (claim(max_pending=2), FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0)),
+    (FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1), FIRST.opens(2), FIRST.reports(2)),
+)
+
+
+def test_epoch_that_several_checkpoints_hold_says_so() -> None:
+    answer = explained(told(*HELD_BY_TWO), 2)
+
+    assert "is held: checkpoints 1 and 2 are not through" == answer["because"][-1]
+    assert ([1, 2], None) == (answer["held_by"], answer["held_seconds"])
+
+
 def test_epoch_that_was_voided_while_it_was_held_says_so() -> None:
     history = told(*HELD, (claim(2, takeover=True),))
 
@@ -338,6 +352,17 @@ def test_epoch_that_is_aligned_says_which_checkpoint_it_waits_for() -> None:
 
     assert "not durable yet: no checkpoint" == because(told(begun), 0)[-1]
     assert "not durable yet: checkpoint 1 is pending" == because(told(begun, (FIRST.triggers(0),)), 0)[-1]
+    assert "not durable yet: checkpoints 1 and 2 are pending" == because(told(*HELD_BY_TWO), 0)[-1]
+
+
+def test_epoch_says_of_all_attempts_before_that_they_had_begun_it() -> None:
+    history = told(
+        (claim(), FIRST.opens(0)),
+        (claim(2, takeover=True), SECOND.opens(0)),
+        (claim(3, takeover=True), Sender(3, 3).opens(0)),
+    )
+
+    assert because(history, 0, token=3)[0].endswith(", after attempts 1 and 2 had begun it")
 
 
 def test_epoch_says_who_has_heard_of_it() -> None:

@@ -239,7 +239,7 @@ def test_operators_that_finished_for_good_say_whose_marker_it_is_and_who_skipped
             "epoch": 0,
             "because": [
                 f"finished for good before epoch 0 was durable, marked by attempt 1, {WHO}",
-                "skipped by attempt 2 and 3: its output is read from its files",
+                "skipped by attempts 2 and 3: its output is read from its files",
             ],
         }
     ] == listed(history, "operators")
