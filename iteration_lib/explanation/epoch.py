@@ -151,8 +151,7 @@ def _aligning(history: RunHistory, epoch: EpochRecord, held_by: tuple[Checkpoint
     if held_by and epoch.aligned_at is None:
         held = "was held" if epoch.status is EpochStatus.VOIDED else "is held"
         yield f"{held}: {_checkpoints(held_by, 'is', 'are')} not through"
-    elif held_by:
-        released = max(held_by, key=lambda known: known.ended_at or known.triggered_at)
+    elif (released := _first_ended(held_by)) is not None:
         ended = "was aborted" if released.status is CheckpointStatus.ABORTED else "completed"
         yield (
             f"held for {_seconds(epoch.held_at, epoch.aligned_at):.3f} s, "
@@ -161,6 +160,12 @@ def _aligning(history: RunHistory, epoch: EpochRecord, held_by: tuple[Checkpoint
         )
     if epoch.aligned_at is not None and epoch.decision_records is not None:
         yield f"aligned {instant(epoch.aligned_at)}; {explain_decision(history, epoch, epoch.decision_records)}"
+
+
+def _first_ended(checkpoints: Sequence[CheckpointRecord]) -> CheckpointRecord | None:
+    """Return the first of some checkpoints to end; one that completes ends those that it subsumes in the same step."""
+    ended = [known for known in checkpoints if known.ended_at is not None]
+    return min(ended, key=lambda known: (known.ended_at, known.status is CheckpointStatus.ABORTED), default=None)
 
 
 def explain_decision(history: RunHistory, epoch: EpochRecord, records: Mapping[str, int]) -> str:

@@ -146,6 +146,33 @@ def test_epoch_that_several_checkpoints_hold_says_so() -> None:
     assert ([1, 2], None) == (answer["held_by"], answer["held_seconds"])
 
 
+@pytest.mark.parametrize(
+    ("first", "later", "released_by"),
+    [
+        (aborts(1), (FIRST.completes(2),), "checkpoint 1 was aborted"),
+        (FIRST.completes(1), (aborts(2),), "checkpoint 1 completed"),
+        (FIRST.declines(2), (FIRST.completes(1),), "checkpoint 2 was aborted"),
+        (FIRST.completes(1), (), "checkpoint 1 completed"),
+        (FIRST.completes(2), (), "checkpoint 2 completed"),
+    ],
+    ids=[
+        "the newer one completes later",
+        "the newer one is aborted later",
+        "the older one completes later",
+        "the newer one is pending still",
+        "the older one is subsumed at once",
+    ],
+)
+def test_epoch_that_several_checkpoints_held_names_the_first_that_ended(
+    first: Event, later: tuple[Event, ...], released_by: str
+) -> None:
+    answer = explained(told(*HELD_BY_TWO, (), (first,), later), 2)
+
+    said = f"held for 2.000 s, while checkpoints 1 and 2 were pending; released when {released_by}"
+    assert said in answer["because"]
+    assert ([1, 2], 2.0) == (answer["held_by"], answer["held_seconds"])
+
+
 def test_epoch_that_was_voided_while_it_was_held_says_so() -> None:
     history = told(*HELD, (claim(2, takeover=True),))
 
