@@ -10,6 +10,7 @@ from iteration_lib.marker import edges_of
 from iteration_lib.protocol.bucket_range import show_share
 from iteration_lib.protocol.state import CRITERIA, EdgeState
 from iteration_lib.protocol.status import (
+    CheckpointFailure,
     CheckpointStatus,
     EpochStatus,
     OperatorStatus,
@@ -148,24 +149,35 @@ def _aligning(history: RunHistory, epoch: EpochRecord, held_by: tuple[Checkpoint
     for head, counts in epoch.records.items():
         records, reported = sum(count or 0 for count in counts), len(counts) - counts.count(None)
         yield f"{head}: {reported} of {len(counts)} subtasks reported, {records} records fed back"
-    if held_by and epoch.aligned_at is None:
-        held = "was held" if epoch.status is EpochStatus.VOIDED else "is held"
-        yield f"{held}: {_checkpoints(held_by, 'is', 'are')} not through"
-    elif (released := _first_ended(held_by)) is not None:
-        ended = "was aborted" if released.status is CheckpointStatus.ABORTED else "completed"
-        yield (
-            f"held for {_seconds(epoch.held_at, epoch.aligned_at):.3f} s, "
-            f"while {_checkpoints(held_by, 'was', 'were')} pending; "
-            f"released when checkpoint {released.checkpoint_id} {ended}"
-        )
+    if held_by:
+        yield _holding(epoch, held_by)
     if epoch.aligned_at is not None and epoch.decision_records is not None:
         yield f"aligned {instant(epoch.aligned_at)}; {explain_decision(history, epoch, epoch.decision_records)}"
+
+
+def _holding(epoch: EpochRecord, held_by: tuple[CheckpointRecord, ...]) -> str:
+    """Say what held an epoch, and until when: its own row may be older than those of the checkpoints."""
+    first = _first_ended(held_by)
+    if first is None:
+        return f"is held: {_checkpoints(held_by, 'is', 'are')} not through"
+    pending = f"while {_checkpoints(held_by, 'was', 'were')} pending"
+    if epoch.aligned_at is None:
+        return f"was held {pending}, until {_end_of(first)}"
+    return f"held for {_seconds(epoch.held_at, epoch.aligned_at):.3f} s, {pending}; released when {_end_of(first)}"
 
 
 def _first_ended(checkpoints: Sequence[CheckpointRecord]) -> CheckpointRecord | None:
     """Return the first of some checkpoints to end; one that completes ends those that it subsumes in the same step."""
     ended = [known for known in checkpoints if known.ended_at is not None]
     return min(ended, key=lambda known: (known.ended_at, known.status is CheckpointStatus.ABORTED), default=None)
+
+
+def _end_of(checkpoint: CheckpointRecord) -> str:
+    """Say how a checkpoint ended, or that its attempt did: that aborts whatever is pending, and releases nothing."""
+    if checkpoint.failure is CheckpointFailure.ATTEMPT_ENDED:
+        return "its attempt ended"
+    how = "was aborted" if checkpoint.status is CheckpointStatus.ABORTED else "completed"
+    return f"checkpoint {checkpoint.checkpoint_id} {how}"
 
 
 def explain_decision(history: RunHistory, epoch: EpochRecord, records: Mapping[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -173,11 +174,39 @@ def test_epoch_that_several_checkpoints_held_names_the_first_that_ended(
     assert ([1, 2], 2.0) == (answer["held_by"], answer["held_seconds"])
 
 
+@pytest.mark.parametrize(
+    ("ends", "status"),
+    [(FIRST.ends(), "OPEN"), (FIRST.fails(), "OPEN"), (claim(2, takeover=True), "VOIDED"), (deletes(gone=1), "VOIDED")],
+    ids=["let go", "failed", "taken over", "deleted"],
+)
+@pytest.mark.parametrize(
+    ("held", "epoch", "pending"),
+    [(HELD, 1, "checkpoint 1 was"), (HELD_BY_TWO, 2, "checkpoints 1 and 2 were")],
+    ids=["by one", "by two"],
+)
+def test_epoch_that_is_held_no_more_as_its_attempt_ended_says_so(
+    held: tuple[tuple[Event, ...], ...], epoch: int, pending: str, ends: Event, status: str
+) -> None:
+    answer = explained(told(*held, (ends,)), epoch)
+
+    assert status == answer["status"]
+    assert f"was held while {pending} pending, until its attempt ended" in answer["because"]
+    assert answer["held_seconds"] is None
+
+
+@pytest.mark.parametrize(("ends", "how"), [(FIRST.completes(1), "completed"), (FIRST.declines(1), "was aborted")])
+def test_epoch_that_was_released_while_the_rows_were_read_is_not_said_to_be_held(ends: Event, how: str) -> None:
+    """Its own row is read before those of the checkpoints."""
+    history = replace(told(*HELD, (ends,)), epochs=told(*HELD).epochs)
+
+    assert f"was held while checkpoint 1 was pending, until checkpoint 1 {how}" == because(history, 1)[-1]
+
+
 def test_epoch_that_was_voided_while_it_was_held_says_so() -> None:
     history = told(*HELD, (claim(2, takeover=True),))
 
     assert [
-        "was held: checkpoint 1 is not through",
+        "was held while checkpoint 1 was pending, until its attempt ended",
         f"voided: no checkpoint covered it when attempt 2, {WHO} took the run",
     ] == because(history, 1)[-2:]
 
