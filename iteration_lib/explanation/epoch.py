@@ -32,7 +32,7 @@ def explain_epoch(history: RunHistory, epoch: EpochRecord) -> Json:
         **epoch_json(epoch),
         "holder": history.describe_attempt(epoch.fencing_token),
         "heads": {head: _head_json(counts) for head, counts in epoch.records.items()},
-        "skipped": [_edge_json(part_edge, token) for part_edge, token in found_edges(history, epoch)],
+        "skipped": [_edge_json(edge, marked_by) for edge, marked_by in found_edges(history, epoch)],
         "held_by": [known.checkpoint_id for known in held_by],
         "held_seconds": _seconds(epoch.held_at, epoch.aligned_at) if is_held else None,
         "decided_from": dict(epoch.decision_records) if epoch.decision_records is not None else None,
@@ -72,19 +72,18 @@ def covering_checkpoint(history: RunHistory, epoch: EpochRecord) -> CheckpointRe
     return min(covering, key=lambda known: (known.ended_at, known.checkpoint_id), default=None)
 
 
-def found_edges(history: RunHistory, epoch: EpochRecord) -> tuple[tuple[EdgeState, int], ...]:
-    """Return the durable edges that an attempt found when it opened an epoch, and who marked the last of each."""
-    found: dict[str, list[PartRecord]] = {}
-    for part in history.parts:
-        if (
-            part.epoch == epoch.epoch
-            and part.fencing_token < epoch.fencing_token
-            and (part.voided_at is None or part.voided_at > epoch.opened_at)
-        ):
-            found.setdefault(part.operator_id, []).append(part)
+def found_edges(history: RunHistory, epoch: EpochRecord) -> tuple[tuple[EdgeState, tuple[int, ...]], ...]:
+    """Return the durable edges that an attempt found when it opened an epoch, each with the attempts that marked it."""
+    found = [
+        part
+        for part in history.parts
+        if part.epoch == epoch.epoch
+        and part.fencing_token < epoch.fencing_token
+        and (part.voided_at is None or part.voided_at > epoch.opened_at)
+    ]
     return tuple(
-        (edge, max(part.fencing_token for part in found[edge.operator_id]))
-        for edge in edges_of(part for parts in found.values() for part in parts)
+        (edge, tuple(sorted({part.fencing_token for part in found if part.operator_id == edge.operator_id})))
+        for edge in edges_of(found)
     )
 
 
@@ -99,10 +98,10 @@ def _opening(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
 
 
 def _skipping(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
-    for edge, token in found_edges(history, epoch):
+    for edge, marked_by in found_edges(history, epoch):
         what = "was not run" if edge.status is OperatorStatus.FINISHED else "went on"
-        share = show_share(edge.finished, edge.total)
-        yield f"operator {edge.operator_id!r} {what}: attempt {token} had left a durable edge of it, {share}"
+        who, share = show_numbered("attempt", marked_by), show_share(edge.finished, edge.total)
+        yield f"operator {edge.operator_id!r} {what}: {who} had left a durable edge of it, {share}"
     voided = [known for known in history.parts if known.epoch == epoch.epoch and known.voided_at is not None]
     for attempt in history.attempts if voided else ():
         why = "with other operators, or by --ignore-edges" if attempt.definition_changes else "by --ignore-edges"
@@ -258,12 +257,12 @@ def _head_json(counts: tuple[int | None, ...]) -> Json:
     }
 
 
-def _edge_json(edge: EdgeState, fencing_token: int) -> Json:
+def _edge_json(edge: EdgeState, marked_by: tuple[int, ...]) -> Json:
     return {
         "operator_id": edge.operator_id,
         "buckets": [list(known) for known in edge.finished],
         "of": edge.total,
-        "attempt": fencing_token,
+        "attempts": list(marked_by),
     }
 
 

@@ -209,7 +209,7 @@ def test_explain_says_who_decided_what_was_skipped_and_why_the_run_stopped(resum
     assert f"because it is the last of max_epochs={EPOCHS} (from centres=5)" in answer["because"][0]
     _, voided, durable = (epoch for epoch in answer["epochs"] if epoch["epoch"] == 2)
     assert ("VOIDED", 2, "DURABLE", 3) == (voided["status"], voided["attempt"], durable["status"], durable["attempt"])
-    assert [{"operator_id": "sums", "buckets": [[0, 8]], "of": 16, "attempt": 2}] == durable["skipped"]
+    assert [{"operator_id": "sums", "buckets": [[0, 8]], "of": 16, "attempts": [2]}] == durable["skipped"]
     assert [] == [line for block in answer["epochs"] for line in block["because"] if line not in printed.out]
     assert (0, "") == (printed.code, printed.err)
 

@@ -349,11 +349,33 @@ def test_epoch_says_what_was_skipped_in_it_and_by_whose_marker() -> None:
         "operator 'y' went on: attempt 1 had left a durable edge of it, buckets 0 to 1 of 4",
     ] == answer["because"][:3]
     assert [
-        {"operator_id": "x", "buckets": [[0, 1]], "of": 1, "attempt": 1},
-        {"operator_id": "y", "buckets": [[0, 2]], "of": 4, "attempt": 1},
+        {"operator_id": "x", "buckets": [[0, 1]], "of": 1, "attempts": [1]},
+        {"operator_id": "y", "buckets": [[0, 2]], "of": 4, "attempts": [1]},
     ] == answer["skipped"]
     assert [] == explained(history, 1, token=2)["skipped"]
     assert because(history, 0)[1].endswith("because it took longer than the alignment timeout")
+
+
+def test_epoch_says_of_an_edge_that_several_attempts_had_left_which_they_are() -> None:
+    """What an attempt marks itself it had not found."""
+    third = Sender(3, 3)
+    history = told(
+        (claim(), FIRST.opens(0), FIRST.switches(0), FIRST.marks(0, part("x"), part("y", 0, 2, total=4))),
+        (claim(2, takeover=True), SECOND.opens(0), SECOND.switches(0), SECOND.marks(0, part("y", 2, 3, total=4))),
+        (claim(3, takeover=True), third.opens(0), third.switches(0), third.marks(0, part("y", 3, 4, total=4))),
+        (claim(4, takeover=True), Sender(4, 4).opens(0)),
+    )
+
+    assert [
+        "operator 'x' was not run: attempt 1 had left a durable edge of it, all of it",
+        "operator 'y' was not run: attempts 1, 2 and 3 had left a durable edge of it, all of it",
+    ] == of_edges(history, 0, token=4)
+    assert [
+        "operator 'x' was not run: attempt 1 had left a durable edge of it, all of it",
+        "operator 'y' went on: attempts 1 and 2 had left a durable edge of it, buckets 0 to 2 of 4",
+        "left a durable edge of 'y', buckets 3 of 4",
+    ] == of_edges(history, 0, token=3)
+    assert [[1], [1, 2]] == [edge["attempts"] for edge in explained(history, 0, token=3)["skipped"]]
 
 
 def test_epoch_says_what_was_skipped_in_it_also_when_nobody_skips_it_any_more() -> None:
