@@ -36,6 +36,22 @@ GUARDS = (
     ),
     guard(
         "B6.1",
+        "Spark restores as many files of buckets as it has subtasks",
+        "contract/test_runner.py::test_stream_saved_by_three_subtasks_restores_with_two[spark]",
+        "iteration_lib/runner/spark.py",
+        "parts=self._verified_parts(saved))",
+        "parts=self._verified_parts(replace(saved, files=saved.files[: self._parallelism])))",
+    ),
+    guard(
+        "B6.1",
+        "Spark restores as many files of a DataFrame as it has subtasks",
+        "integration/test_rescale.py::test_run_on_data_frames_goes_on_with_another_number_of_partitions",
+        "iteration_lib/runner/spark_frames.py",
+        "frame = self._read(saved, struct)",
+        "frame = self._read(replace(saved, files=saved.files[: self._parallelism]), struct)",
+    ),
+    guard(
+        "B6.1",
         "rows are not counted when they are read",
         "contract/test_runner.py::test_file_that_holds_other_rows_than_were_counted_is_refused",
         "iteration_lib/state/streams.py",
@@ -90,6 +106,24 @@ GUARDS = (
         f"{_PROTOCOL}/retention.py",
         'sign = -1 if policy.retain_mode == "min" else 1',
         'sign = 1 if policy.retain_mode == "min" else -1',
+    ),
+    guard(
+        "B6.3",
+        "the direction that a person gives is not passed on",
+        "integration/test_branch_verbs.py::"
+        "test_run_keeps_the_best_checkpoint_by_the_metric_and_in_the_direction_that_it_is_told",
+        "iteration_lib/cli/options.py",
+        "fields = [field for _, field, _, _ in _CHECKPOINTING]",
+        'fields = [field for _, field, _, _ in _CHECKPOINTING if field != "retain_mode"]',
+    ),
+    guard(
+        "B6.3",
+        "the best are not kept where the last ones are",
+        "integration/test_branching.py::"
+        "test_what_is_not_among_the_best_stays_for_a_branch_until_that_has_a_checkpoint_of_its_own",
+        f"{_PROTOCOL}/retention.py",
+        "*_best(retained, policy))}",
+        "*(_best(retained, policy) if policy.retain_last is None else ()))}",
     ),
     guard(
         "B6.3",

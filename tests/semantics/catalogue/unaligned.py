@@ -173,6 +173,14 @@ GUARDS = (
         "return not",
     ),
     guard(
+        "B5.5",
+        "nothing passes for used up",
+        f"{_PREEMPTION}::test_operator_that_was_computed_inside_what_takes_it_needs_no_files_once_that_is_whole",
+        "iteration_lib/driver/epoch.py",
+        "            if self._may_be_used_up(operator):\n",
+        "            if False:\n",
+    ),
+    guard(
         "B5.6",
         "an abort drops the open epoch's edges",
         f"{_UNIT}/test_abort.py::test_abort_leaves_the_edges_of_the_open_epoch",
