@@ -9,6 +9,7 @@ _UNIT = "unit/protocol"
 _ALIGNMENT = f"{_PROTOCOL}/alignment.py"
 _LEASE = f"{_PROTOCOL}/lease.py"
 _DRIVE = "iteration_lib/driver/drive.py"
+_OPEN_ENDED = "unit/driver/test_open_ended.py"
 _INTERLEAVINGS = "contract/test_store_interleavings.py"
 _WRITES = "sql/queries/write.sql"
 _LOCK = "SELECT revision, attempt_id FROM runs WHERE run_id = :run_id"
@@ -141,6 +142,38 @@ GUARDS = (
         "iteration_lib/model/wiring.py",
         "    if fresh is not None:\n",
         "    if fresh is not None and not operators:\n",
+    ),
+    guard(
+        "B1.5",
+        "an open-ended run goes on where nothing is fed back",
+        f"{_OPEN_ENDED}::test_open_ended_run_ends_with_the_epoch_that_feeds_nothing_back",
+        _ALIGNMENT,
+        "    if sum(records.values()) == 0:\n",
+        "    if sum(records.values()) == 0 and max_epochs is not None:\n",
+    ),
+    guard(
+        "B1.5",
+        "an open-ended run is not drained",
+        f"{_OPEN_ENDED}::test_open_ended_run_ends_with_the_next_epoch_where_a_person_drains_it",
+        _ALIGNMENT,
+        "    elif is_drained:\n",
+        "    elif is_drained and max_epochs is not None:\n",
+    ),
+    guard(
+        "B1.5",
+        "replayed data of an open-ended run comes in epoch 0 alone",
+        f"{_OPEN_ENDED}::test_data_of_an_open_ended_run_is_the_same_in_every_epoch",
+        "iteration_lib/driver/streams.py",
+        "or operator.replays or epoch <= 0:",
+        "or (operator.replays and self._context.run.max_epochs is not None) or epoch <= 0:",
+    ),
+    guard(
+        "B1.5",
+        "an input that has grown passes for the one that was pinned",
+        f"{_OPEN_ENDED}::test_data_of_an_open_ended_run_may_not_grow_between_attempts",
+        "iteration_lib/runner/input_file.py",
+        "        if (now.size_bytes, now.version) == (file.size_bytes, file.version):\n",
+        "        if now.size_bytes >= file.size_bytes:\n",
     ),
     guard(
         "B1.6",

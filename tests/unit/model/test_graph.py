@@ -661,7 +661,7 @@ def open_ended(**options: Any) -> Iteration:
     return iteration
 
 
-def test_open_ended_iteration_ends_when_nothing_is_fed_back() -> None:
+def test_iteration_says_whether_it_is_open_ended() -> None:
     assert (True, ("queue",), False) == (
         open_ended().graph().open_ended,
         open_ended().graph().heads,
