@@ -248,6 +248,33 @@ GUARDS = (
         "live.fencing_token != event.fencing_token",
     ),
     guard(
+        "B2.15",
+        "a late acknowledgement is refused",
+        f"{_UNIT}/test_checkpoint.py::test_late_word_on_a_closed_checkpoint_changes_nothing",
+        _CHECKPOINT,
+        "    _check_manifest(state, event)\n    if checkpoint is None:\n        return state, ()\n",
+        "    _check_manifest(state, event)\n    if checkpoint is None:\n"
+        '        raise ProtocolViolationError(f"checkpoint {event.checkpoint_id} is over")\n',
+    ),
+    guard(
+        "B2.15",
+        "a checkpoint that takes too long is declined as any other",
+        "integration/test_checkpointing.py::"
+        "test_checkpoint_that_takes_too_long_expires_and_the_run_goes_on_where_a_failure_is_tolerable",
+        "iteration_lib/driver/upload.py",
+        "            failure=CheckpointFailure.EXPIRED,\n",
+        "",
+    ),
+    guard(
+        "B2.15",
+        "a checkpoint that hangs expires when the driver looks",
+        "integration/test_checkpointing.py::"
+        "test_checkpoint_that_hangs_expires_on_time_also_while_the_next_epoch_is_computed",
+        "iteration_lib/driver/upload.py",
+        "            self._attempt.apply(self._expiry(snapshot))\n        except",
+        "            pass\n        except",
+    ),
+    guard(
         "B2.16",
         "an older pending checkpoint stays",
         f"{_UNIT}/test_checkpoint.py::test_completing_aborts_older_checkpoints_that_are_still_pending",
