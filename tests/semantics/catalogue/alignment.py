@@ -10,6 +10,7 @@ _ALIGNMENT = f"{_PROTOCOL}/alignment.py"
 _LEASE = f"{_PROTOCOL}/lease.py"
 _DRIVE = "iteration_lib/driver/drive.py"
 _OPEN_ENDED = "unit/driver/test_open_ended.py"
+_CALLED_AGAIN = "test_listener_that_was_called_when_the_process_died_hears_again_under_the_same_id"
 _INTERLEAVINGS = "contract/test_store_interleavings.py"
 _WRITES = "sql/queries/write.sql"
 _LOCK = "SELECT revision, attempt_id FROM runs WHERE run_id = :run_id"
@@ -310,6 +311,43 @@ GUARDS = (
         "iteration_lib/driver/listener.py",
         'return str(uuid.uuid5(uuid.UUID(run_id), f"{listener_id}/{epoch}"))',
         "return str(uuid.uuid4())",
+    ),
+    guard(
+        "B1.11",
+        "a listener has heard before it is called",
+        f"integration/test_listeners.py::{_CALLED_AGAIN}",
+        "iteration_lib/driver/listener.py",
+        "        with in_epoch(epoch, [listener.listener_id]):\n            notified",
+        "        heard = ListenerNotified(\n"
+        "            **self._context.attempt.guard, listener_id=listener.listener_id, epoch=epoch, effect=None\n"
+        "        )\n"
+        "        self._context.attempt.apply(heard)\n"
+        "        with in_epoch(epoch, [listener.listener_id]):\n            notified",
+    ),
+    guard(
+        "B1.11",
+        "the id of an effect is of its attempt",
+        f"integration/test_listeners.py::{_CALLED_AGAIN}",
+        "iteration_lib/driver/listener.py",
+        "effect_id(self._context.run.run_id, listener",
+        "effect_id(self._context.attempt.attempt_id, listener",
+    ),
+    guard(
+        "B1.11",
+        "a listener is known by the name of its function",
+        "unit/test_edited_listener.py::test_listener_that_keeps_its_id_may_be_renamed_and_hears_nothing_twice",
+        "iteration_lib/model/iteration.py",
+        "listener = listener_of(self.name, decorated, event, listener_id=listener_id)",
+        "listener = listener_of(self.name, decorated, event, listener_id=None)",
+    ),
+    guard(
+        "B1.11",
+        "what has heard of epochs passes for one that has heard of the end",
+        "unit/test_edited_listener.py::"
+        "test_listener_of_epochs_that_is_to_hear_of_the_end_is_refused_before_anything_runs",
+        "iteration_lib/continuation.py",
+        "            for listener_id in self.misheard\n",
+        "            for listener_id in ()\n",
     ),
     guard(
         "B1.12",
