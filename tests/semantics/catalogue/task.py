@@ -11,6 +11,7 @@ _CHECKPOINT = f"{_PROTOCOL}/checkpoint.py"
 _EDGE = f"{_PROTOCOL}/edge.py"
 _LEASE = f"{_PROTOCOL}/lease.py"
 _LEGALITY = f"{_PROTOCOL}/legality.py"
+_AS_PLANNED = "test_next_attempt_calls_what_the_plan_runs_and_nothing_else"
 _EVOLUTION = "iteration_lib/model/evolution.py"
 
 GUARDS = (
@@ -95,6 +96,22 @@ GUARDS = (
         f"{_PROTOCOL}/topology.py",
         "found[taken.operator_id] = Exchange.WIDE if self.is_global else taken.exchange",
         "found[taken.operator_id] = Exchange.NARROW",
+    ),
+    guard(
+        "B4.1",
+        "what an attempt left of an operator is computed again by the next one",
+        f"unit/test_planned_calls.py::{_AS_PLANNED}[sums 2-actions0]",
+        "iteration_lib/driver/edge.py",
+        "found: list[SavedStream] = [edge.saved] if edge is not None else []",
+        "found: list[SavedStream] = []",
+    ),
+    guard(
+        "B4.1",
+        "what an attempt left whole is computed again by the next one",
+        f"unit/test_planned_calls.py::{_AS_PLANNED}[moved 0-actions2]",
+        "iteration_lib/driver/edge.py",
+        "return edge if edge is not None and edge.is_complete else None",
+        "return None",
     ),
     guard(
         "B4.2",
