@@ -41,6 +41,15 @@ GUARDS = (
         f"{_LOCK}\n)\nSELECT 1 / count(*)",
     ),
     guard(
+        "B1.1",
+        "an error releases the attempt",
+        "integration/test_checkpointing.py::"
+        "test_error_in_the_asynchronous_part_that_nobody_foresaw_ends_the_attempt_and_no_durable_epoch",
+        "iteration_lib/driver/attempt.py",
+        "outcome, reason = AttemptOutcome.FAILED, str(err)",
+        "outcome, reason = AttemptOutcome.RELEASED, str(err)",
+    ),
+    guard(
         "B1.2",
         "a report may contradict an earlier one",
         f"{_UNIT}/test_alignment.py::test_report_that_contradicts_an_aligned_epoch_is_refused",
@@ -406,6 +415,24 @@ GUARDS = (
         'if data == "kept" or ((',
     ),
     guard(
+        "B1.13",
+        "whoever reads a file looks at it no more",
+        "contract/test_pinned_input.py::"
+        "test_file_that_is_replaced_after_an_attempt_began_is_refused_by_whoever_reads_it_next[local-value_of]",
+        "iteration_lib/runner/rows.py",
+        "            check_unchanged(pinned)\n",
+        "            pass\n",
+    ),
+    guard(
+        "B1.13",
+        "nobody looks behind a job of Spark's at what it has read",
+        "contract/test_pinned_input.py::"
+        "test_file_that_is_replaced_after_an_attempt_began_is_refused_behind_the_job_that_reads_it",
+        "iteration_lib/runner/spark_frames.py",
+        "            raise\n        _check_unchanged(sources)\n",
+        "            raise\n",
+    ),
+    guard(
         "B1.14",
         "a state of one column passes for none",
         "contract/test_carry.py::test_operators_that_carry_state_compute_what_plain_calls_do",
@@ -452,5 +479,22 @@ GUARDS = (
         _DRIVE,
         "    sweep_scratch(context)\n",
         "",
+    ),
+    guard(
+        "B1.15",
+        "scratch that cannot be removed ends the attempt",
+        "simulation/test_findings.py::test_scratch_that_cannot_be_removed_ends_no_attempt",
+        "iteration_lib/driver/epoch.py",
+        '            _logger.warning("event=scratch_left folder=%s error=%s", self._scratch_folder, err)\n',
+        "            raise\n",
+    ),
+    guard(
+        "B1.15",
+        "scratch of an attempt that has ended is nobody's",
+        "integration/test_garbage.py::"
+        "test_scratch_that_an_attempt_that_ended_still_writes_goes_whatever_its_files_are_called",
+        "iteration_lib/garbage/judgement.py",
+        '        return first if rest else ""\n',
+        '        return first if rest and rest[0] not in ("scratch", "fresh") else ""\n',
     ),
 )
