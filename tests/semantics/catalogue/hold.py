@@ -49,6 +49,14 @@ GUARDS = (
         "    return state, done\n",
     ),
     guard(
+        "B1.17",
+        "`iteration abort` releases nothing",
+        "integration/test_verbs.py::test_abort_releases_a_run_whose_checkpoint_hangs",
+        _ABORT,
+        "    state, released = release_alignment(state)\n    return state, (*commands, *released)",
+        "    return state, (*commands,)",
+    ),
+    guard(
         "B1.18",
         "one acknowledgement per participant is enough",
         f"{_UNIT}/test_invariants.py::test_i8_checkpoint_completes_only_with_every_acknowledgement_and_its_manifest",
