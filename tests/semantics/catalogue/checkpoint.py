@@ -86,6 +86,14 @@ GUARDS = (
         "if checkpoint.checkpoint_id < state.aborted_through:",
     ),
     guard(
+        "B2.3",
+        "the next id is one more than that of the last checkpoint that completed",
+        f"{_UNIT}/test_invariants.py::test_i7_checkpoint_id_is_never_used_again_whatever_became_of_the_checkpoint",
+        _CHECKPOINT,
+        "        checkpoint_id=state.last_checkpoint_id + 1,\n",
+        "        checkpoint_id=(state.completed.checkpoint_id if state.completed is not None else 0) + 1,\n",
+    ),
+    guard(
         "B2.4",
         "an aborted checkpoint stays pending",
         f"{_UNIT}/test_abort.py::test_aborted_checkpoint_stays_aborted_whatever_arrives_late",
@@ -109,6 +117,23 @@ GUARDS = (
         "iteration_lib/model/carry.py",
         "if operator.state is not StateScope.CARRY:",
         "if operator.state is StateScope.FRESH:",
+    ),
+    guard(
+        "B2.6",
+        "a manifest names a variable's stream by the operator that gave it",
+        "unit/driver/test_checkpoint.py::"
+        "test_checkpoint_holds_variables_states_and_what_has_finished_for_good_and_nothing_of_other_operators",
+        "iteration_lib/driver/checkpoint.py",
+        "variables={graph.operator(name).operator_id: carried[name] for",
+        "variables={context.tail(name).operator_id: carried[name] for",
+    ),
+    guard(
+        "B2.6",
+        "an operator without state may not be removed",
+        "unit/model/test_evolution.py::test_stateless_operators_may_be_added_and_removed",
+        "iteration_lib/model/evolution.py",
+        "        if operator_id in kept:\n",
+        "        if operator_id:\n",
     ),
     guard(
         "B2.7",
