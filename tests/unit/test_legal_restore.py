@@ -1,4 +1,4 @@
-"""Is an attempt refused that would start from markers that cannot be, before it has done anything?"""
+"""Is an attempt refused that would start from markers that cannot be, or lose state, before it has done anything?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import IllegalRestoreError
+from iteration_lib.errors import IllegalRestoreError, RunMismatchError
 from iteration_lib.explanation import read_history
 from iteration_lib.planning import plan_run
 from tests.driven_in_memory import KEY, SOURCE, InMemory
@@ -40,3 +40,19 @@ def test_attempt_behind_an_illegal_marker_is_refused_with_the_names_before_it_op
     assert f"  - {OFFENCE}\n" in str(caught.value)
     assert (rows, files) == (read_history(bench.store, bench.run), bench.all_files())
     assert (OFFENCE,) == plan_run(bench.store, bench.run).refusals
+
+
+def test_attempt_that_would_lose_an_operators_state_is_refused_before_it_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory.begin(tmp_path)
+    bench.drive(until_epoch=1)
+    bench.write_iteration(SOURCE.replace("(finishes=True)", '(finishes=True, operator_id="other")'))
+    rows, files = read_history(bench.store, bench.run), bench.all_files()
+
+    with pytest.raises(RunMismatchError, match="operator 'scaled' is gone, and has state"):
+        bench.drive()
+
+    assert (rows, files) == (read_history(bench.store, bench.run), bench.all_files())
+    assert 2 == bench.drive(until_epoch=2, allow_dropped_state=True).epochs

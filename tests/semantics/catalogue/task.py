@@ -72,6 +72,14 @@ GUARDS = (
         "if operator_id in ():",
     ),
     guard(
+        "B3.5",
+        "an attempt opens before its operators are matched",
+        "unit/test_legal_restore.py::test_attempt_that_would_lose_an_operators_state_is_refused_before_it_opens",
+        "iteration_lib/launch.py",
+        "    _checked_continuation(store, run, graph, drive)  # a refusal must not supersede a live attempt\n",
+        "",
+    ),
+    guard(
         "B3.6",
         "an error beside the epochs is lost",
         "integration/test_checkpointing.py::"
