@@ -889,6 +889,19 @@ def test_frame_that_a_signal_ends_the_persisting_of_is_released(
     assert [False] == [frame.storageLevel.useMemory for frame in frames]
 
 
+def test_operator_that_is_in_files_holds_no_executor(harness: Harness, spark: SparkSession) -> None:
+    """Though two others take it, for whom its rows were to be kept: they read the files."""
+    stream = squares(harness, consumers=2)
+    kept = stream.frame
+    was_kept = kept.storageLevel.useMemory
+
+    written = harness.write(stream)
+
+    assert (True, False) == (was_kept, kept.storageLevel.useMemory)
+    assert [] == list(spark.sparkContext.statusTracker().getActiveJobsIds())
+    assert 100 == len(harness.rows(written.stream)["number"])
+
+
 def test_call_that_a_signal_ends_before_it_has_begun_is_never_made(
     jobs: SparkJobs, pool: ThreadPoolExecutor, told_to_end: type[BaseException]
 ) -> None:

@@ -310,4 +310,37 @@ GUARDS = (
         "edges=tuple(edge for edge in state.edges if not NO_EPOCH < edge.epoch <= completed.epoch),",
         "edges=state.edges,",
     ),
+    guard(
+        "B4.10",
+        "the files of an edge are garbage as soon as its attempt has ended",
+        "integration/test_garbage.py::"
+        "test_run_killed_anywhere_then_collected_goes_on_to_the_same_bits_and_leaves_nothing[epoch_written@1]",
+        "iteration_lib/garbage/references.py",
+        "        elif part.voided_at is None:\n",
+        "        elif part.epoch < 0:\n",
+    ),
+    guard(
+        "B4.10",
+        "the files of an edge are kept for as long as its attempt is live",
+        "integration/test_garbage.py::test_edges_of_durable_epochs_go_while_the_attempt_that_left_them_is_live",
+        "iteration_lib/garbage/references.py",
+        "        elif 0 <= part.epoch <= rows.run.last_durable_epoch:\n",
+        "        elif 0 <= part.epoch <= rows.run.last_durable_epoch and rows.attempts[-1].ended_at is not None:\n",
+    ),
+    guard(
+        "B4.10",
+        "the files of an edge go though a pending checkpoint may name them",
+        "integration/test_garbage.py::test_edges_stay_that_a_hand_made_checkpoint_will_name_which_a_newer_one_outran",
+        "iteration_lib/garbage/references.py",
+        "        if part.epoch in pending and part.voided_at is None:\n",
+        "        if part.epoch in pending and part.epoch > rows.run.last_durable_epoch:\n",
+    ),
+    guard(
+        "B4.10",
+        "rows that are in files stay where they were kept",
+        "integration/test_spark_runner.py::test_operator_that_is_in_files_holds_no_executor",
+        "iteration_lib/runner/spark_frames.py",
+        "        self._drop([stream.frame])\n        stream.frame,",
+        "        stream.frame,",
+    ),
 )
