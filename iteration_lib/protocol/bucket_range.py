@@ -11,8 +11,8 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def all_buckets(total: int) -> Ranges:
-    """Return every bucket of `total`."""
-    return ((0, total),) if total > 0 else ()
+    """Return every bucket of `total`, of which there is one at least."""
+    return ((0, total),)
 
 
 def common_buckets(one: Ranges, other: Ranges) -> Ranges:
