@@ -121,14 +121,27 @@ def test_checkpoints_that_a_person_pins_are_not_given_up_until_they_are_released
     assert 0 == play(pinned, releases(2), releases(3), SECOND.falls_back(older)).last_durable_epoch
 
 
-@pytest.mark.parametrize("how", ["an epoch is open", "it terminates", "it is a newer one"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "an epoch is open",
+        "it terminates",
+        "it has a newer id",
+        "it is of a newer epoch",
+        "it is of the same",
+        "it is none",
+    ],
+)
 def test_run_falls_back_only_where_nothing_stands_against_it(how: str) -> None:
     broken, older = driven_again(2)
     ended = play(started(*FIRST.passes(0, 1), *FIRST.passes(1, 2, records=0)), claim(2, takeover=True))
     state, checkpoint = {
         "an epoch is open": (play(broken, SECOND.opens(2)), older),
         "it terminates": (ended, older),
-        "it is a newer one": (broken, dataclasses.replace(older, checkpoint_id=3, epoch=2)),
+        "it has a newer id": (broken, dataclasses.replace(older, checkpoint_id=3)),
+        "it is of a newer epoch": (broken, dataclasses.replace(older, epoch=2)),
+        "it is of the same": (broken, dataclasses.replace(older, epoch=1)),
+        "it is none": (play(started(), claim(2, takeover=True)), older),
     }[how]
 
     assert isinstance(refusal(state, SECOND.falls_back(checkpoint)), ProtocolViolationError)
