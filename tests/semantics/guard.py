@@ -58,9 +58,9 @@ def is_caught(broken: Guard) -> tuple[bool, str]:
 
     Where a fixture does not survive the break, pytest reports an error and no failure: the test never ran.
     """
-    with _copied() as copy:
+    with copied() as copy:
         (copy / broken.file).write_text(broken.patched())
-        found, said = _run(copy, [broken.test], "-x")
+        found, said = run_in(copy, [broken.test], "-x")
     return "failure" in found, said
 
 
@@ -69,13 +69,14 @@ def pass_unbroken(tests: Iterable[str]) -> tuple[bool, str]:
 
     One that is skipped does not: it would catch nothing.
     """
-    with _copied() as copy:
-        found, said = _run(copy, sorted(set(tests)))
+    with copied() as copy:
+        found, said = run_in(copy, sorted(set(tests)))
     return {"passed"} == found, said
 
 
 @contextmanager
-def _copied() -> Iterator[Path]:
+def copied() -> Iterator[Path]:
+    """Give a copy of the project, as far as tests need it."""
     with tempfile.TemporaryDirectory(prefix="broken-") as folder:
         copy = Path(folder)
         for name in _COPIED:
@@ -85,7 +86,7 @@ def _copied() -> Iterator[Path]:
         yield copy
 
 
-def _run(copy: Path, tests: Iterable[str], *options: str) -> tuple[set[str], str]:
+def run_in(copy: Path, tests: Iterable[str], *options: str) -> tuple[set[str], str]:
     """Return what became of tests and of their cases, as pytest's report calls it, and what was said.
 
     They have the size that they have for a change: what is caught, is caught before a night.
