@@ -72,7 +72,7 @@ class Coordinator:
             is_own = run_id in self._publishing
             try:
                 return retry(lambda: self._apply_once(run_id, events, publish), f"run_id={run_id}", sleep=self._sleep)
-            except RunLockedError:  # by rows of another thread: they have a time limit, and their COMMIT its connection
+            except RunLockedError:  # by another thread's rows: the sink's time limit ends that, or its connection
                 if not is_own and run_id not in self._publishing:
                     raise
 

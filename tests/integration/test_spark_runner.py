@@ -898,7 +898,7 @@ def test_operator_that_is_in_files_holds_no_executor(harness: Harness, spark: Sp
     written = harness.write(stream)
 
     assert (True, False) == (was_kept, kept.storageLevel.useMemory)
-    assert [] == list(spark.sparkContext.statusTracker().getActiveJobsIds())
+    assert [] == active_jobs_in_the_end(spark)
     assert 100 == len(harness.rows(written.stream)["number"])
 
 

@@ -18,6 +18,8 @@ from tests.simulation.mutants.mutant import Mutant
 
 _PACKAGE = Path(iteration_lib.__file__).parent
 _CORE = "protocol"
+# What only a user's file that changes asks for.
+_OF_OTHER_OPERATORS = ("change_definition", "void_edges", "_offences", "_offence", "status")
 _TURNED = {
     "<": "<=",
     "<=": "<",
@@ -60,7 +62,9 @@ def _mutants(file: str, source: str) -> Iterator[Mutant]:
             name = f"{file} {function.name}: {ast.unparse(node)} with {operator!r} turned"
             seen[name] += 1
             name += f", no. {seen[name]}" if seen[name] > 1 else ""
-            yield Mutant(name=name, rule="any", file=file, old=source, new=source[:begin] + turned + source[end:])
+            new = source[:begin] + turned + source[end:]
+            is_evolving = function.name in _OF_OTHER_OPERATORS
+            yield Mutant(name=name, rule="any", file=file, old=source, new=new, is_evolving=is_evolving)
 
 
 def _operators(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[int, int], tuple[int, int]]]:

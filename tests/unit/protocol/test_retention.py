@@ -73,6 +73,7 @@ def retained(*, claimed: tuple[int, ...] = ()) -> list[RetainedCheckpoint]:
 def test_policy_keeps_the_last_and_the_best(policy: CheckpointPolicy, gone: tuple[int, ...]) -> None:
     """Of two that are equally good the newer one; the newest checkpoint stays whatever it measured."""
     assert gone == discardable(five_epochs(), retained(), policy)
+    assert policy.discards == (policy != CheckpointPolicy())
 
 
 def test_what_measured_nothing_is_never_among_the_best() -> None:
