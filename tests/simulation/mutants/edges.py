@@ -130,8 +130,6 @@ EDGES = (
         file=_EDGES,
         old="        if not all(self._is_complete(source, marked) for source in before):\n            return []\n",
         new="",
-        equivalent="each file is noted after those that it was computed from; where one of those could not be written, "
-        "the protocol refuses",
     ),
     Mutant(
         name="first values are no inputs",

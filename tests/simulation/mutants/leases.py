@@ -29,7 +29,6 @@ LEASES = (
         file=_LEASE,
         old="if state.ended_attempt_id == event.attempt_id:",
         new="if state.ended_attempt_id == state.run_id:",
-        equivalent="the store takes no attempt's id twice, and says the same",
     ),
     Mutant(
         name="older attempt is not ended",
