@@ -93,11 +93,11 @@ class InMemory:
     store: MemoryStore = field(default_factory=lambda: MemoryStore(SystemClock()))
 
     @classmethod
-    def begin(cls, folder: Path) -> InMemory:
+    def begin(cls, folder: Path, source: str = SOURCE) -> InMemory:
         """Write the iteration and what it reads, and make the run; modules of the folder have to be importable."""
         made = cls(folder)
         made.write_input()
-        made.write_iteration()
+        made.write_iteration(source)
         made.open()
         return made
 

@@ -182,10 +182,7 @@ def twice_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
     """A run whose finishing operator `extra` was dropped after epoch 1, and is back since epoch 3 with other code."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration(LONG + EXTRA.format(factor=10.0))
-    bench.open()
+    bench = InMemory.begin(tmp_path, LONG + EXTRA.format(factor=10.0))
     bench.drive(until_epoch=2)
     bench.write_iteration(LONG)
     bench.drive(until_epoch=3, allow_dropped_state=True)
@@ -250,10 +247,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
     """A run with a durable epoch."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration()
-    bench.open()
+    bench = InMemory.begin(tmp_path)
     bench.drive(until_epoch=1)
     return bench
 
@@ -379,10 +373,7 @@ def test_branch_of_a_branch_names_its_copies_as_shortly_as_the_first_one(
     """However many generations there are: a store of objects and a file system bound the length of a name."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration()
-    bench.open()
+    bench = InMemory.begin(tmp_path)
     bench.drive()
     settings = Settings(store_url=None, state_uri=str(tmp_path / "state"))
     drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=2)

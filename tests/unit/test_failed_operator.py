@@ -63,10 +63,7 @@ def test_attempt_names_the_operator_that_returned_or_measured_what_nobody_takes(
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration(source.replace('raise RuntimeError("broken")', line))
-    bench.open()
+    bench = InMemory.begin(tmp_path, source.replace('raise RuntimeError("broken")', line))
     (tmp_path / "broken").touch()
 
     with pytest.raises(error):

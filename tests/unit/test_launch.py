@@ -128,10 +128,7 @@ def test_renamed_operator_whose_edge_is_durable_is_not_called_again(
 ) -> None:
     """Neither for its own name nor for that of what it takes."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration(CALLED)
-    bench.open()
+    bench = InMemory.begin(tmp_path, CALLED)
     bench.drive_until_broken()
     renamed = CALLED.replace("def felt(", "def sensed(").replace("moved(sums, felt,", "moved(sums, sensed,")
     renamed = renamed.replace("centre", "middle").replace(
@@ -154,10 +151,7 @@ def test_listener_that_failed_on_the_last_epoch_that_was_asked_for_is_called_by_
 ) -> None:
     """Nothing is left to compute, so nothing that computes is started."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration(TOLD)
-    bench.open()
+    bench = InMemory.begin(tmp_path, TOLD)
     (tmp_path / "broken").touch()
     asked: dict[str, Any] = {"until_epoch": 1, "publish": False}
     with pytest.raises(OperatorFailedError):
@@ -223,10 +217,7 @@ def test_attempt_that_was_killed_behind_its_last_epoch_is_ended_by_the_next_and_
 ) -> None:
     """Between the epoch's being durable and the listener it was killed, which leaves no failure."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration()
-    bench.open()
+    bench = InMemory.begin(tmp_path)
     asked: dict[str, Any] = {"until_epoch": 1, "publish": False}
     bench.drive(**asked)
     bench.be_killed()

@@ -74,11 +74,7 @@ planned.feedback(centre=moved)
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration(SOURCE)
-    bench.open()
-    return bench
+    return InMemory.begin(tmp_path, SOURCE)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import iteration_lib
 from tests.simulation.mutants.mutant import Mutant
+from tests.simulation.mutants.unmet import EQUIVALENT
 
 _PACKAGE = Path(iteration_lib.__file__).parent
 _CORE = "protocol"
@@ -64,7 +65,15 @@ def _mutants(file: str, source: str) -> Iterator[Mutant]:
             name += f", no. {seen[name]}" if seen[name] > 1 else ""
             new = source[:begin] + turned + source[end:]
             is_evolving = function.name in _OF_OTHER_OPERATORS
-            yield Mutant(name=name, rule="any", file=file, old=source, new=new, is_evolving=is_evolving)
+            yield Mutant(
+                name=name,
+                rule="any",
+                file=file,
+                old=source,
+                new=new,
+                equivalent=EQUIVALENT.get(name),
+                is_evolving=is_evolving,
+            )
 
 
 def _operators(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[int, int], tuple[int, int]]]:

@@ -11,6 +11,7 @@ import pytest
 
 import iteration_lib
 from tests.simulation.mutants.catalogue import MUTANTS, SHORT
+from tests.simulation.mutants.comparison import compared
 from tests.simulation.mutants.guard import untouched_guards
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.trial import try_mutants
@@ -81,7 +82,7 @@ def test_every_mutant_is_noticed() -> None:
 @nightly("some minutes")
 @pytest.mark.timeout(2 * 3600)
 def test_mutant_that_counts_as_equivalent_is_not_noticed() -> None:
-    chosen = [mutant for mutant in MUTANTS if mutant.equivalent is not None]
+    chosen = [mutant for mutant in (*MUTANTS, *compared()) if mutant.equivalent is not None]
 
     trials = list(try_mutants(chosen, schedules=_EQUIVALENT_SCHEDULES, workers=os.cpu_count() or 1))
 

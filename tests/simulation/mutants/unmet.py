@@ -141,6 +141,9 @@ EQUIVALENT = {
 
 def noticed_by(name: str) -> str | None:
     """Return the test that notices a mutant which the simulation does not; None for any other."""
-    return next(
-        (test for key, test in TESTED.items() if name == key or (key[-1] == " " and name.startswith(key))), None
-    )
+    return next((test for key, test in TESTED.items() if is_meant(name, key)), None)
+
+
+def is_meant(name: str, key: str) -> bool:
+    """Tell whether an entry means the mutant of this name."""
+    return name.startswith(key) if key.endswith(" ") else name == key

@@ -23,11 +23,7 @@ WAIT_SECONDS = 5.0  # for what should not be waited for
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
     """A run that nobody has driven yet."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    made = InMemory(tmp_path)
-    made.write_input()
-    made.write_iteration(SOURCE.replace("epoch == 1", "epoch == 0"))
-    made.open()
-    return made
+    return InMemory.begin(tmp_path, SOURCE.replace("epoch == 1", "epoch == 0"))
 
 
 def stop(bench: InMemory) -> None:

@@ -42,10 +42,7 @@ def test_checkpoint_names_the_very_files_that_were_captured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration(source)
-    bench.open()
+    bench = InMemory.begin(tmp_path, source)
     bench.drive_until_broken()
     parts = [part for part in bench.store.list_parts(bench.run.run_id) if part.epoch == 1]
     captured = {file.path for part in parts for file in SavedStream.from_json(part.output).files}

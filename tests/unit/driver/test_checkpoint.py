@@ -30,10 +30,7 @@ def test_checkpoint_holds_variables_states_and_what_has_finished_for_good_and_no
 ) -> None:
     """Though every operator left an edge, inside the epoch."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration(COUNTED)
-    bench.open()
+    bench = InMemory.begin(tmp_path, COUNTED)
 
     bench.drive(until_epoch=1)
 

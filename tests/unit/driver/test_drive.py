@@ -78,10 +78,7 @@ def test_resumed_epoch_0_uses_none_of_its_edges_before_the_pins_were_checked(
 ) -> None:
     """All that read the input is durable by then, so that nothing else would look at it."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration(SOURCE.replace("epoch == 1", "epoch == 0"))
-    bench.open()
+    bench = InMemory.begin(tmp_path, SOURCE.replace("epoch == 1", "epoch == 0"))
     bench.drive_until_broken()
     bench.mend()
     bench.write_input(rows=9)

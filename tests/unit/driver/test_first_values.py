@@ -34,10 +34,7 @@ def test_operators_of_a_resumed_epoch_0_see_one_first_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alignment_timeout_seconds: float | None
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input()
-    bench.write_iteration(UNSTEADY)
-    bench.open()
+    bench = InMemory.begin(tmp_path, UNSTEADY)
     bench.drive_until_broken(alignment_timeout_seconds=alignment_timeout_seconds)
 
     bench.mend()

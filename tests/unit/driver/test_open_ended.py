@@ -49,18 +49,14 @@ def left(queue, points, metrics):
 
 planned.feedback(queue=left)
 """
-ROWS = 8
+ROWS = 8  # as InMemory.begin writes them
 ALL = 2.0**ROWS - 1  # a bit for each row
 
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory(tmp_path)
-    bench.write_input(ROWS)
-    bench.write_iteration(SOURCE)
-    bench.open()
-    return bench
+    return InMemory.begin(tmp_path, SOURCE)
 
 
 def seen(bench: InMemory) -> list[float]:
