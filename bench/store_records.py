@@ -1,8 +1,8 @@
 """What does the store take to record an epoch, a batch of reports, and epoch 10,000 of a run?
 
     epoch     the two transactions of an epoch with 16 head subtasks and one variable, in rounds that alternate with a
-              bare one-row insert (autocommit); then, where `dbos` is installed, with that and with a step of DBOS in
-              the same database: DBOS has threads of its own in the process, which slow everything beside it
+              bare one-row insert (autocommit); then, where `dbos` is installed, in slices that alternate with as many
+              steps of DBOS in the same database, in a process of its own: its threads slow what runs beside them
     reports   one event with the reports of 10,000 subtasks, of one head and of four, in rounds that alternate with a
               bare `INSERT ... SELECT unnest` of the same 10,000 rows
     growth    one run of 10,000 epochs; its last, in rounds that alternate with the early epochs of another; dead rows
@@ -13,6 +13,7 @@ A ratio is the median of those of 20 slices of the rounds, with its range, so th
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import tempfile
 import time
@@ -21,6 +22,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
+from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
 import psycopg2
@@ -169,14 +172,29 @@ def measure_epoch(database: Database, rounds: int) -> None:
     attempt = open_attempt(database.store, centroids=SUBTASKS)
     ways: dict[str, Callable[[int], object]] = {"bare insert": database.bare.insert, "epoch": attempt.record}
     report(alternate(ways, rounds), "epoch", over=("bare insert",))
-    try:
-        from dbos import DBOS  # noqa: PLC0415 - a peer that may be missing
-    except ImportError:
+    if find_spec("dbos") is None:
         print("dbos is not installed: no comparison with it")
         return
-    print("and with a step of DBOS as the third:")
-    ways["epoch"] = lambda epoch: attempt.record(rounds + epoch)
-    url = database.url.replace("+psycopg2", "")
+    print("and with steps of DBOS:")
+    context = multiprocessing.get_context("spawn")
+    orders, theirs = context.Pipe()
+    peer = context.Process(target=take_steps, args=(database.url.replace("+psycopg2", ""), theirs))
+    peer.start()
+    timings: Timings = {"epoch": [], "DBOS step": []}
+    size = max(1, rounds // SLICES)
+    for first in range(rounds, rounds + size * (SLICES + 1), size):  # one more: the first is for warming up
+        timings["epoch"] += alternate({"epoch": partial(record_at, attempt, first)}, size)["epoch"]
+        orders.send(size)
+        timings["DBOS step"] += orders.recv()
+    orders.send(0)
+    peer.join()
+    report({way: times[size:] for way, times in timings.items()}, "epoch", over=("DBOS step",))
+
+
+def take_steps(url: str, orders: Pipe) -> None:
+    """Take as many steps of DBOS as are asked for, and answer with the time of each, until none is asked for."""
+    from dbos import DBOS  # noqa: PLC0415 - a peer that may be missing
+
     DBOS(config={"name": "bench", "system_database_url": url, "log_level": "WARNING", "run_admin_server": False})
 
     @DBOS.step()
@@ -184,15 +202,13 @@ def measure_epoch(database: Database, rounds: int) -> None:
         return {"epoch": epoch}
 
     @DBOS.workflow()
-    def workflow() -> Timings:
-        return alternate(ways, rounds)
+    def workflow() -> None:
+        while count := orders.recv():
+            orders.send(alternate({"step": step}, count)["step"])
 
     DBOS.launch()
-    try:
-        ways["DBOS step"] = step
-        report(workflow(), "epoch", over=("bare insert", "DBOS step"))
-    finally:
-        DBOS.destroy()
+    workflow()
+    DBOS.destroy()
 
 
 def measure_reports(database: Database, rounds: int) -> None:
