@@ -386,13 +386,14 @@ COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DU
 
 -- An epoch follows one that is aligned or durable and does not end the run (I3, I9); no attempt opens one after another
 -- while a person asks the run to stop (I20). What it was decided from is what was reported, and by the rule that holds
--- then; it stays (I5). Only a completed checkpoint makes it durable (I6).
+-- then; it stays (I5). Only a completed checkpoint makes it durable (I6), and who drives the run alone writes it (I2). What
+-- other tables say is asked once: a query takes as long as many conditions on the row itself.
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
-    previous bigint;
     may_move boolean;
     rule text;
+    run record;
 BEGIN
     IF TG_OP = 'INSERT' OR NEW.records <> OLD.records THEN
         IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
@@ -417,21 +418,25 @@ BEGIN
        AND jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
         RAISE EXCEPTION 'what epoch % measured is no number', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
+    IF TG_OP = 'INSERT' OR NEW.status IN ('OPEN', 'ALIGNED') THEN
+        SELECT runs.max_epochs,
+            EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                    AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS is_driven,
+            (SELECT stops.kind FROM stops WHERE stops.run_id = NEW.run_id AND stops.resumed_at IS NULL) AS asked_to,
+            (SELECT epochs.fencing_token FROM epochs WHERE epochs.run_id = NEW.run_id
+             AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
+             AND epochs.decision ->> 'terminated_by' IS NULL) AS previous_token
+        INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+    END IF;
     IF TG_OP = 'INSERT' THEN
-        SELECT epochs.fencing_token INTO previous FROM epochs WHERE epochs.run_id = NEW.run_id
-            AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
-            AND epochs.decision ->> 'terminated_by' IS NULL;
-        IF previous IS NULL AND NEW.epoch >= 0 THEN
+        IF run.previous_token IS NULL AND NEW.epoch >= 0 THEN
             IF NEW.epoch <> (SELECT coalesce(max(branches.epoch), -1) + 1 FROM branches
                              WHERE branches.run_id = NEW.run_id) THEN
                 RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
             END IF;
-        ELSIF previous = NEW.fencing_token THEN
-            IF EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id
-                       AND stops.kind = 'STOP' AND stops.resumed_at IS NULL) THEN
-                RAISE EXCEPTION 'a person asks run % to stop before epoch %', NEW.run_id, NEW.epoch
-                    USING ERRCODE = 'check_violation';
-            END IF;
+        ELSIF run.previous_token = NEW.fencing_token AND run.asked_to = 'STOP' THEN
+            RAISE EXCEPTION 'a person asks run % to stop before epoch %', NEW.run_id, NEW.epoch
+                USING ERRCODE = 'check_violation';
         END IF;
     ELSE
         IF (NEW.run_id, NEW.epoch, NEW.fencing_token) IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token) THEN
@@ -467,9 +472,8 @@ BEGIN
                 WHEN NOT jsonb_path_exists(NEW.records, '$.*[*] ? (@ > 0)') THEN 'empty_feedback'
                 WHEN NEW.records ? 'criteria' AND NOT jsonb_path_exists(NEW.records, '$.criteria[*] ? (@ > 0)')
                     THEN 'criteria'
-                WHEN EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.max_epochs <= NEW.epoch + 1)
-                    THEN 'max_epochs'
-                WHEN EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id AND stops.kind = 'DRAIN') THEN 'drained'
+                WHEN run.max_epochs <= NEW.epoch + 1 THEN 'max_epochs'
+                WHEN run.asked_to = 'DRAIN' THEN 'drained'
             END;
             IF NEW.decision ->> 'terminated_by' IS DISTINCT FROM rule THEN
                 RAISE EXCEPTION 'epoch % decided by another rule than %', OLD.epoch, coalesce(rule, 'none')
@@ -507,11 +511,15 @@ BEGIN
         RAISE EXCEPTION 'epoch % breaks %', NEW.epoch, broken
             USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'epochs';
     END IF;
+    IF NEW.status IN ('OPEN', 'ALIGNED') THEN
+        IF run.is_driven IS NOT TRUE THEN
+            RAISE EXCEPTION 'nobody drives run % under token %, who would write an epoch', NEW.run_id,
+                NEW.fencing_token USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
-CREATE TRIGGER epochs_writer_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW
-    WHEN (NEW.status IN ('OPEN', 'ALIGNED')) EXECUTE FUNCTION writer_guard('an epoch');
 CREATE TRIGGER epochs_start_guard BEFORE INSERT ON epochs FOR EACH ROW
     WHEN (NEW.status IN ('ALIGNED', 'DURABLE') OR NEW.decision IS NOT NULL) EXECUTE FUNCTION start_guard('an epoch');
 
@@ -589,6 +597,13 @@ BEGIN
             RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
+        IF OLD.status = 'PENDING' AND NEW.status IN ('COMPLETED', 'SUBSUMED') THEN
+            IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
+                           AND attempts.fencing_token = OLD.fencing_token AND attempts.ended_at IS NULL) THEN
+                RAISE EXCEPTION 'nobody drives run % under token %, who would write a completed checkpoint',
+                    OLD.run_id, OLD.fencing_token USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
         IF NEW.status = 'DISCARDED' AND OLD.status <> 'DISCARDED' THEN
             IF EXISTS (SELECT FROM branches WHERE branches.origin_run_id = OLD.run_id
                        AND branches.origin_checkpoint_id = OLD.checkpoint_id AND branches.released_at IS NULL)
@@ -640,71 +655,60 @@ END $$;
 CREATE TRIGGER checkpoints_guard BEFORE INSERT OR UPDATE ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION checkpoints_guard();
 
--- A checkpoint is triggered once its epoch has aligned, under the id that was issued last (I7).
+-- A checkpoint is triggered once its epoch has aligned, under the id that was issued last (I7), by who drives the run
+-- (I2); what a person aborted before it began begins as aborted (I17).
 CREATE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    epoch record;
 BEGIN
-    IF NOT EXISTS (SELECT FROM runs JOIN epochs USING (run_id) WHERE runs.run_id = NEW.run_id
-                   AND runs.last_checkpoint_id = NEW.checkpoint_id AND epochs.epoch = NEW.epoch
-                   AND epochs.fencing_token = NEW.fencing_token AND epochs.status = 'ALIGNED') THEN
+    SELECT runs.last_checkpoint_id, runs.aborted_through,
+        EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS is_driven
+    INTO epoch FROM epochs JOIN runs USING (run_id)
+    WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
+        AND epochs.status = 'ALIGNED';
+    IF epoch.last_checkpoint_id IS DISTINCT FROM NEW.checkpoint_id THEN
         RAISE EXCEPTION 'checkpoint % of epoch % was not issued, or its epoch has not aligned', NEW.checkpoint_id,
             NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.status <> 'ABORTED' AND NEW.checkpoint_id <= epoch.aborted_through THEN
+        RAISE EXCEPTION 'checkpoint % of run % was aborted before it began', NEW.checkpoint_id, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NOT epoch.is_driven THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
+            NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER checkpoints_issue_guard BEFORE INSERT ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION checkpoints_issue_guard();
-CREATE TRIGGER checkpoints_writer_guard BEFORE INSERT ON checkpoints
-    FOR EACH ROW EXECUTE FUNCTION writer_guard('a checkpoint');
 CREATE TRIGGER checkpoints_start_guard BEFORE INSERT ON checkpoints FOR EACH ROW
     WHEN (NEW.status IN ('COMPLETED', 'SUBSUMED')) EXECUTE FUNCTION start_guard('a checkpoint');
-CREATE TRIGGER checkpoints_completion_guard BEFORE UPDATE OF status ON checkpoints FOR EACH ROW
-    WHEN (OLD.status = 'PENDING' AND NEW.status IN ('COMPLETED', 'SUBSUMED'))
-    EXECUTE FUNCTION writer_guard('a completed checkpoint');
 
--- What is asked at the end of a transaction, whose steps only together are legal.
--- What is completed covers the last durable epoch (I6), which became durable by it.
-CREATE FUNCTION checkpoints_durable_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+-- What is asked at the end of a transaction, whose steps only together are legal: what is completed covers the last
+-- durable epoch (I6), which became durable by it; and what is subsumed is so by a newer one that is completed (I8).
+CREATE FUNCTION checkpoints_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
-               AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
-        RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one', NEW.checkpoint_id,
-            NEW.epoch USING ERRCODE = 'check_violation';
+    IF NEW.status = 'COMPLETED' THEN
+        IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
+                   AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
+            RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one', NEW.checkpoint_id,
+                NEW.epoch USING ERRCODE = 'check_violation';
+        END IF;
+    ELSIF NEW.status = 'SUBSUMED' THEN
+        IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                   AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED')
+           AND NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                           AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
+            RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
     END IF;
     RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER checkpoints_durable_guard AFTER UPDATE OF status ON checkpoints
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (OLD.status <> 'COMPLETED' AND NEW.status = 'COMPLETED')
-    EXECUTE FUNCTION checkpoints_durable_guard();
-
--- What is subsumed is so by a newer one that is completed (I8).
-CREATE FUNCTION checkpoints_subsumed_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-               AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED')
-       AND NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-                       AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
-        RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
-            USING ERRCODE = 'check_violation';
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE CONSTRAINT TRIGGER checkpoints_subsumed_guard AFTER UPDATE OF status ON checkpoints
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (OLD.status <> 'SUBSUMED' AND NEW.status = 'SUBSUMED')
-    EXECUTE FUNCTION checkpoints_subsumed_guard();
-
--- What a person aborted before it began stays aborted (I17); it is pending for no longer than it takes to write so.
-CREATE FUNCTION checkpoints_abort_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
-               AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status <> 'ABORTED'
-               AND checkpoints.checkpoint_id <= runs.aborted_through) THEN
-        RAISE EXCEPTION 'checkpoint % of run % was aborted before it began', NEW.checkpoint_id, NEW.run_id
-            USING ERRCODE = 'check_violation';
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE CONSTRAINT TRIGGER checkpoints_abort_guard AFTER INSERT ON checkpoints DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION checkpoints_abort_guard();
+CREATE CONSTRAINT TRIGGER checkpoints_end_guard AFTER UPDATE OF status ON checkpoints
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION checkpoints_end_guard();
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,

@@ -421,7 +421,9 @@ CONSTRAINTS = {
         ("epochs_start_guard",),
     ),
     "two open epochs": Illegal(
-        "epochs_open_key", epoch_with(status="'OPEN'"), ("epochs_writer_guard", "epochs_epoch_key")
+        "epochs_open_key",
+        epoch_with(status="'OPEN'", reports="0", expected_reports="1"),
+        ("epochs_guard", "epochs_epoch_key"),
     ),
     # checkpoints
     "a checkpoint's id twice": Illegal(

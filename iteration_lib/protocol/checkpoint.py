@@ -143,14 +143,14 @@ def _begin(state: RunState, event: CheckpointTriggered, kind: CheckpointKind) ->
             participants=checkpoint.participants,
         )
     ]
-    if state.is_asked and kind is not CheckpointKind.PERIODIC:
-        state, answered = _answer_requests(state, checkpoint)
-        commands += answered
     state = replace(state, last_checkpoint_id=checkpoint.checkpoint_id, pending=(*state.pending, checkpoint))
     if checkpoint.checkpoint_id <= state.aborted_through:
         reason = "aborted before it began"
         state, aborted = abort_checkpoints(state, (checkpoint,), CheckpointFailure.ABORTED_BY_USER, reason)
         commands += aborted
+    if state.is_asked and kind is not CheckpointKind.PERIODIC:
+        state, answered = _answer_requests(state, checkpoint)
+        commands += answered
     return state, tuple(commands)
 
 

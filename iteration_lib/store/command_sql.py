@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -49,6 +48,7 @@ from iteration_lib.protocol.command import (
 from iteration_lib.protocol.state import Reports
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store.row import decision_json, failed_columns, holder_json, operator_columns, policy_json, to_json
+from iteration_lib.store.statement import ONE_ROW
 
 # Runs a named query for the run and the token in force; the server refuses any other number of rows than are said.
 Execute: TypeAlias = Callable[[str, Mapping[str, object], str], None]
@@ -61,8 +61,9 @@ RUN_UPDATES = frozenset(
         "set_run_status",
         "replace_definition",
         "publish_outputs",
-        "advance_run",
-        "issue_checkpoint_id",
+        "make_epochs_durable",
+        "trigger_checkpoint",
+        "trigger_aborted_checkpoint",
         "abort_through",
         "touch_run",
         "delete_run",
@@ -75,15 +76,22 @@ RUN_UPDATES = frozenset(
 
 
 def write_commands(commands: Sequence[Command], execute: Execute) -> None:
-    """Write commands in order; of two that change the same row, one right after the other, there may be one write."""
-    waiting = deque(commands)
-    while waiting:
-        command = waiting.popleft()
-        pair = _PAIR_WRITERS.get((type(command), type(waiting[0]))) if waiting else None
-        if pair is not None:
-            pair(command, waiting.popleft(), execute)
-        else:
-            _WRITERS[type(command)](command, execute)
+    """Write commands in order; of some that follow one another right away there is one write."""
+    position = 0
+    while position < len(commands):
+        count, write = _writer(commands, position)
+        write(*commands[position : position + count], execute)
+        position += count
+
+
+def _writer(commands: Sequence[Command], position: int) -> tuple[int, Callable[..., None]]:
+    """Return how many commands there are written together, and what writes them."""
+    first = type(commands[position])
+    if first in _WRITERS_TOGETHER:
+        types, write = _WRITERS_TOGETHER[first]
+        if types == tuple(type(command) for command in commands[position : position + len(types)]):
+            return len(types), write
+    return 1, _WRITERS[first]
 
 
 def touch_run(execute: Execute) -> None:
@@ -92,7 +100,7 @@ def touch_run(execute: Execute) -> None:
 
 
 def _one(execute: Execute, name: str, parameters: Mapping[str, object]) -> None:
-    execute(name, parameters, "[1,1]")
+    execute(name, parameters, ONE_ROW)
 
 
 def _exactly(expected: int, execute: Execute, name: str, parameters: Mapping[str, object]) -> None:
@@ -248,8 +256,7 @@ def _void_epochs(command: VoidEpochs, execute: Execute) -> None:
 
 
 def _make_epochs_durable(command: MakeEpochsDurable, execute: Execute) -> None:
-    _some(execute, "make_epochs_durable", {"through": command.through})
-    _one(execute, "advance_run", {"through": command.through})
+    _one(execute, "make_epochs_durable", {"through": command.through})
 
 
 def _finish_operator(command: FinishOperator, execute: Execute) -> None:
@@ -261,17 +268,21 @@ def _finish_operator(command: FinishOperator, execute: Execute) -> None:
 
 
 def _trigger_checkpoint(command: TriggerCheckpoint, execute: Execute) -> None:
-    _one(execute, "issue_checkpoint_id", {"checkpoint_id": command.checkpoint_id})
-    _one(
-        execute,
-        "insert_checkpoint",
-        {
-            "checkpoint_id": command.checkpoint_id,
-            "epoch": command.epoch,
-            "kind": command.kind.value,
-            "acknowledgements": _reports_json(command.participants),
-        },
-    )
+    _one(execute, "trigger_checkpoint", _triggered(command))
+
+
+def _trigger_aborted_checkpoint(triggered: TriggerCheckpoint, command: AbortCheckpoint, execute: Execute) -> None:
+    why = {"failure": command.failure.value, "reason": command.reason}
+    _one(execute, "trigger_aborted_checkpoint", {**_triggered(triggered), **why})
+
+
+def _triggered(command: TriggerCheckpoint) -> dict[str, object]:
+    return {
+        "checkpoint_id": command.checkpoint_id,
+        "epoch": command.epoch,
+        "kind": command.kind.value,
+        "acknowledgements": _reports_json(command.participants),
+    }
 
 
 def _record_request(command: RecordRequest, execute: Execute) -> None:
@@ -320,6 +331,13 @@ def _acknowledge_and_complete(
     acknowledged: RecordAcknowledgements, command: CompleteCheckpoint, execute: Execute
 ) -> None:
     _one(execute, "acknowledge_and_complete_checkpoint", {**_acknowledged(acknowledged), **_completed(command)})
+
+
+def _subsume_and_complete(
+    subsumed: SubsumeCheckpoint, acknowledged: RecordAcknowledgements, command: CompleteCheckpoint, execute: Execute
+) -> None:
+    parameters = {**_acknowledged(acknowledged), **_completed(command), "subsumed_id": subsumed.checkpoint_id}
+    _one(execute, "subsume_and_complete_checkpoint", parameters)
 
 
 def _acknowledged(command: RecordAcknowledgements) -> dict[str, object]:
@@ -437,7 +455,10 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     RecordNotice: _record_notice,
 }
 
-_PAIR_WRITERS: dict[tuple[type[Command], type[Command]], Callable[[Any, Any, Execute], None]] = {  # Any: as above
-    (RecordReports, AlignEpoch): _report_and_align_epoch,
-    (RecordAcknowledgements, CompleteCheckpoint): _acknowledge_and_complete,
+# By the first of them: commands that have one write where they follow one another right away.
+_WRITERS_TOGETHER: dict[type[Command], tuple[tuple[type[Command], ...], Callable[..., None]]] = {
+    RecordReports: ((RecordReports, AlignEpoch), _report_and_align_epoch),
+    TriggerCheckpoint: ((TriggerCheckpoint, AbortCheckpoint), _trigger_aborted_checkpoint),
+    RecordAcknowledgements: ((RecordAcknowledgements, CompleteCheckpoint), _acknowledge_and_complete),
+    SubsumeCheckpoint: ((SubsumeCheckpoint, RecordAcknowledgements, CompleteCheckpoint), _subsume_and_complete),
 }

@@ -8,6 +8,7 @@ mode, so that the driver adds none of its own.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -55,51 +56,77 @@ class Dialogue:
         self._first = ""
         for call in calls:
             statement = call.statement
-            if call.name not in self._prepared:
+            if statement.name not in self._prepared:
                 self._cursor.execute(statement.prepare)
-                self._prepared.add(call.name)
+                self._prepared.add(statement.name)
             parts.append(statement.execute)
             values += call.values
         self._cursor.execute(";".join([*parts, *last]), values)
 
 
-@contextmanager
-def dialogue(engine: Engine) -> Iterator[Dialogue]:
-    """Begin a transaction; commit at the end, roll back on an exception.
+class Dialogues:
+    """Transactions on an engine's connections. One connection stays at hand: to have it of a pool takes its time."""
 
-    `engine` gives connections in autocommit mode. Raises DBAPIError, and what its pool raises.
-    """
-    try:
-        with _lent(engine) as connection:
+    def __init__(self, engine: Engine) -> None:
+        """Take connections from `engine`, which gives them in autocommit mode."""
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._at_hand: PoolProxiedConnection | None = None
+
+    @contextmanager
+    def begin(self) -> Iterator[Dialogue]:
+        """Begin a transaction; commit at the end, roll back on an exception.
+
+        A signal's handler may raise when the server has prepared a statement and before that is noted: where anything
+        but a database's error or one of ours passes through, the connection is not used again.
+        Raises DBAPIError, and what the engine's pool raises.
+        """
+        connection = self._take()
+        try:
             opened = Dialogue(connection)
             yield opened
             opened.commit()
-    except psycopg2.Error as err:
-        raise DBAPIError(None, None, err) from err
+        except psycopg2.Error as err:
+            raise DBAPIError(None, None, err) from err
+        except IterationError:
+            raise
+        except BaseException:
+            driver: Any = connection.driver_connection  # Any: psycopg2's own
+            driver.close()
+            raise
+        finally:
+            self._give_back(connection)
 
+    def close(self) -> None:
+        """Give the engine what is at hand."""
+        with self._lock:
+            connection, self._at_hand = self._at_hand, None
+        if connection is not None:
+            connection.close()
 
-@contextmanager
-def _lent(engine: Engine) -> Iterator[PoolProxiedConnection]:
-    """Lend a connection; it goes back into the pool without a transaction, or not at all.
+    def _take(self) -> PoolProxiedConnection:
+        with self._lock:
+            connection, self._at_hand = self._at_hand, None
+        if connection is not None:
+            return connection
+        try:
+            return self._engine.raw_connection()
+        except psycopg2.Error as err:
+            raise DBAPIError(None, None, err) from err
 
-    A signal's handler may raise when the server has prepared a statement and before that is noted: what anything but a
-    database's error or one of ours passes through is not used again.
-    """
-    connection = engine.raw_connection()
-    driver: Any = connection.driver_connection  # Any: psycopg2's own
-    try:
-        yield connection
-    except (psycopg2.Error, IterationError):
-        raise
-    except BaseException:
-        driver.close()
-        raise
-    finally:
+    def _give_back(self, connection: PoolProxiedConnection) -> None:
+        """Keep a connection, or give it back to the pool; without a transaction, or not at all."""
+        driver: Any = connection.driver_connection  # Any: as above
         if driver.get_transaction_status() != TRANSACTION_STATUS_IDLE:
             with contextlib.suppress(psycopg2.Error):
                 driver.cursor().execute("ROLLBACK")
-        if driver.get_transaction_status() == TRANSACTION_STATUS_IDLE:
-            connection.close()
-        else:
+        if driver.get_transaction_status() != TRANSACTION_STATUS_IDLE:
             connection.invalidate()
-            engine.dispose()  # where one connection is lost, the others mostly are
+            self.close()  # where one connection is lost, the others mostly are
+            self._engine.dispose()
+            return
+        with self._lock:
+            if self._at_hand is None:
+                self._at_hand = connection
+                return
+        connection.close()

@@ -35,7 +35,7 @@ from iteration_lib.protocol.state import NO_EPOCH, AttemptId, CheckpointState, R
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store import row as rows
 from iteration_lib.store.command_sql import RUN_UPDATES, touch_run, write_commands
-from iteration_lib.store.dialogue import Dialogue, dialogue
+from iteration_lib.store.dialogue import Dialogue, Dialogues
 from iteration_lib.store.migrate import SCHEMA_VERSION, schema_version
 from iteration_lib.store.query import queries
 from iteration_lib.store.record import (
@@ -58,7 +58,7 @@ from iteration_lib.store.record import (
 from iteration_lib.store.refusal import refusal, shown, unavailable
 from iteration_lib.store.retry import DELAYS_SECONDS, Sleep, retry
 from iteration_lib.store.run_key import is_storable
-from iteration_lib.store.statement import Call
+from iteration_lib.store.statement import ONE_ROW, Call
 
 T = TypeVar("T")
 
@@ -120,6 +120,7 @@ class PostgresStore:
         self._read_delays_seconds = read_delays_seconds
         self._read_once_if = read_once_if
         self._engine = open_engine(url, isolation_level="AUTOCOMMIT")
+        self._dialogues = Dialogues(self._engine)
         try:
             with self._engine.connect() as connection:
                 found = schema_version(connection)
@@ -132,6 +133,7 @@ class PostgresStore:
 
     def close(self) -> None:
         """Give back every connection."""
+        self._dialogues.close()
         self._engine.dispose()
 
     def add_run(self, run: NewRun, origin: Origin | None = None) -> bool:
@@ -159,25 +161,25 @@ class PostgresStore:
             },
         )
         operators = {"run_id": run.run_id, **rows.operator_columns(run.definition)}
-        with self._refused(), dialogue(self._engine) as opened:
+        with self._refused(), self._dialogues.begin() as opened:
             if origin is not None and origin.origin_run_id is not None:  # first: whoever discards locks that run first
                 opened.fetch(Call("lock_run", {"run_id": origin.origin_run_id}))
             added = opened.fetch(call)
             if added:
                 opened.hold([Call("insert_operators", operators)])
             if added and origin is not None and origin.origin_run_id is not None:
-                opened.hold([Call("touch_origin", {"run_id": origin.origin_run_id}, "[1,1]")])
+                opened.hold([Call("touch_origin", {"run_id": origin.origin_run_id}, ONE_ROW)])
             if added and origin is not None:
                 branch = {"run_id": run.run_id, **dataclasses.asdict(origin), "mode": origin.mode.value}
                 branch["keeps"] = rows.to_json(origin.keeps)
                 branch["carries"] = rows.to_json(origin.carries) if origin.carries is not None else None
-                opened.hold([Call("insert_branch", branch, "[1,1]")])
+                opened.hold([Call("insert_branch", branch, ONE_ROW)])
         return bool(added)
 
     @contextmanager
     def transaction(self, run_id: RunId) -> Iterator[PostgresTransaction]:
         """Lock a run; see Store."""
-        with self._refused(run_id), dialogue(self._engine) as opened:
+        with self._refused(run_id), self._dialogues.begin() as opened:
             yield PostgresTransaction(opened, run_id)
 
     def write(
@@ -194,7 +196,7 @@ class PostgresStore:
         lock = Call("lock_unchanged_run", {"run_id": run_id, "revision": revision, "attempt_id": attempt_id})
         with self._refused(run_id):
             try:
-                with dialogue(self._engine) as opened:
+                with self._dialogues.begin() as opened:
                     opened.hold([lock, *calls])
             except DBAPIError as err:
                 if isinstance(err.orig, psycopg2.errors.DivisionByZero):  # what that lock says of a run that changed

@@ -7,6 +7,7 @@ number. So a message may hold many writes and the COMMIT: nothing behind a write
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,10 +18,15 @@ from iteration_lib.store.query import queries
 
 _DIALECT = postgresql.dialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # $1, as PREPARE has them
 
+_ROWS = "rows"
+ONE_ROW = "[1,1]"  # which most writes touch: no parameter says so
 # The message is cast to a number, which it is not: an error of the server's own that says what was touched.
-_COUNTED = """WITH touched AS ({query} RETURNING 1)
-SELECT CASE WHEN count(*) <@ CAST(:rows AS int8range) THEN 0
-    ELSE CAST('{name} touched ' || count(*) || ' rows, not ' || CAST(:rows AS int8range) AS integer) END FROM touched"""
+_COUNTED = """WITH {first}touched AS ({last} RETURNING 1)
+SELECT CASE WHEN {is_right} THEN 0
+    ELSE CAST('{name} touched ' || count(*) || ' rows, not {expected} AS integer) END FROM touched"""
+_OF_ONE_ROW = {"is_right": "count(*) = 1", "expected": "1'"}
+_OF_A_RANGE = {"is_right": "count(*) <@ CAST(:rows AS int8range)", "expected": "' || CAST(:rows AS int8range)"}
+_WITH = re.compile(r"WITH (?P<first>.+\n\))\n(?P<last>.+)", re.DOTALL)  # a write that begins with another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +40,19 @@ class Call:
     @property
     def statement(self) -> Statement:
         """The statement that is called."""
-        return _statement(self.name, is_counted=self.rows is not None)
+        if self.rows is None:
+            return _reading(self.name)
+        return _writing(self.name, is_of_one_row=self.rows == ONE_ROW)
 
     @property
     def values(self) -> list[object]:
         """The values of the statement's parameters, in its order."""
-        given = {**self.parameters, "rows": self.rows}
-        return [given[parameter] for parameter in self.statement.parameters]
+        return [self.rows if name == _ROWS else self.parameters[name] for name in self.statement.parameters]
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a connection prepares once under the query's name, and what executes it, with a %s per parameter."""
+    """What a connection prepares once under a name, and what executes it, with a %s per parameter."""
 
     name: str
     prepare: str
@@ -54,11 +61,25 @@ class Statement:
 
 
 @functools.cache
-def _statement(name: str, *, is_counted: bool) -> Statement:
-    query = queries()[name]
-    if is_counted:
-        query = text(_COUNTED.format(name=name, query=query.text))
-    compiled = query.compile(dialect=_DIALECT)
+def _reading(name: str) -> Statement:
+    return _prepared(name, queries()[name].text)
+
+
+@functools.cache
+def _writing(name: str, *, is_of_one_row: bool) -> Statement:
+    query = queries()[name].text
+    with_another = _WITH.fullmatch(query)
+    parts = (
+        {"first": f"{with_another['first']}, ", "last": with_another["last"]}
+        if with_another
+        else {"first": "", "last": query}
+    )
+    counts = _OF_ONE_ROW if is_of_one_row else _OF_A_RANGE
+    return _prepared(name if is_of_one_row else f"{name}_rows", _COUNTED.format(name=name, **parts, **counts))
+
+
+def _prepared(name: str, query: str) -> Statement:
+    compiled = text(query).compile(dialect=_DIALECT)
     parameters = tuple(compiled.positiontup or ())
     return Statement(
         name=name,

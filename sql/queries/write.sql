@@ -10,11 +10,11 @@ SELECT revision, CAST(attempt_id AS text) AS attempt_id, clock_timestamp() AS no
 
 -- lock_unchanged_run: wait for the run's row, and divide by zero where anybody has changed the run since: an error, so
 -- that nothing behind it in its message is executed
-WITH locked AS MATERIALIZED (
-    SELECT revision, attempt_id FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE
-)
-SELECT 1 / count(*) FROM locked
-WHERE revision = :revision AND attempt_id IS NOT DISTINCT FROM CAST(:attempt_id AS uuid);
+SELECT 1 / count(*) FROM (
+    SELECT FROM runs
+    WHERE run_id = :run_id AND revision = :revision AND attempt_id IS NOT DISTINCT FROM CAST(:attempt_id AS uuid)
+    FOR NO KEY UPDATE
+) AS unchanged;
 
 -- lock_lease: let nobody renew the lease of the live attempt before the transaction ends, where it is over
 SELECT FROM attempts
@@ -207,14 +207,16 @@ FROM runs
 WHERE epochs.run_id = :run_id AND epochs.epoch > :after AND epochs.status IN ('OPEN', 'ALIGNED')
     AND runs.run_id = epochs.run_id AND runs.fencing_token = :fencing_token;
 
--- make_epochs_durable: aligned → durable, up to the epoch that a checkpoint covers
-UPDATE epochs SET status = 'DURABLE', durable_at = clock_timestamp()
-WHERE run_id = :run_id AND epoch > (SELECT last_durable_epoch FROM runs WHERE run_id = :run_id)
-    AND epoch <= :through AND fencing_token = :fencing_token AND status = 'ALIGNED';
-
--- advance_run: the run's last durable epoch
-UPDATE runs SET revision = revision + 1, last_durable_epoch = :through
-WHERE run_id = :run_id AND fencing_token = :fencing_token;
+-- make_epochs_durable: aligned → durable, up to the epoch that a checkpoint covers, the run's last durable one then
+WITH covered AS (
+    UPDATE epochs SET status = 'DURABLE', durable_at = clock_timestamp()
+    WHERE run_id = :run_id AND epoch > (SELECT last_durable_epoch FROM runs WHERE run_id = :run_id)
+        AND epoch <= :through AND fencing_token = :fencing_token AND status = 'ALIGNED'
+    RETURNING epoch
+)
+UPDATE runs SET revision = revision + 1, last_durable_epoch = last.epoch
+FROM (SELECT max(epoch) AS epoch FROM covered) AS last
+WHERE runs.run_id = :run_id AND runs.fencing_token = :fencing_token AND last.epoch = :through;
 
 -- finish_operator: mark an operator as finished for good, once
 UPDATE operators SET finished_epoch = :epoch, fencing_token = runs.fencing_token, output = :output,
@@ -223,16 +225,29 @@ FROM runs
 WHERE operators.run_id = :run_id AND operators.operator_id = :operator_id AND operators.finished_at IS NULL
     AND runs.run_id = operators.run_id AND runs.fencing_token = :fencing_token;
 
--- insert_checkpoint: trigger a checkpoint of an aligned epoch
+-- trigger_checkpoint: give out the next checkpoint id, and begin a checkpoint of an aligned epoch under it
+WITH issued AS (
+    UPDATE runs SET revision = revision + 1, last_checkpoint_id = :checkpoint_id
+    WHERE run_id = :run_id AND fencing_token = :fencing_token
+    RETURNING run_id, last_checkpoint_id, fencing_token
+)
 INSERT INTO checkpoints (run_id, checkpoint_id, epoch, fencing_token, kind, acknowledgements)
-SELECT runs.run_id, :checkpoint_id, epochs.epoch, runs.fencing_token, :kind, :acknowledgements
-FROM runs JOIN epochs USING (run_id, fencing_token)
-WHERE runs.run_id = :run_id AND runs.fencing_token = :fencing_token
-    AND epochs.epoch = :epoch AND epochs.status = 'ALIGNED';
+SELECT run_id, issued.last_checkpoint_id, epochs.epoch, fencing_token, :kind, :acknowledgements
+FROM issued JOIN epochs USING (run_id, fencing_token)
+WHERE epochs.epoch = :epoch AND epochs.status = 'ALIGNED';
 
--- issue_checkpoint_id: the last checkpoint id that was given out
-UPDATE runs SET revision = revision + 1, last_checkpoint_id = :checkpoint_id
-WHERE run_id = :run_id AND fencing_token = :fencing_token;
+-- trigger_aborted_checkpoint: use up the next checkpoint id, under which a checkpoint was aborted before it began
+WITH issued AS (
+    UPDATE runs SET revision = revision + 1, last_checkpoint_id = :checkpoint_id
+    WHERE run_id = :run_id AND fencing_token = :fencing_token
+    RETURNING run_id, last_checkpoint_id, fencing_token
+)
+INSERT INTO checkpoints
+    (run_id, checkpoint_id, epoch, fencing_token, kind, acknowledgements, status, failure, reason, ended_at)
+SELECT run_id, issued.last_checkpoint_id, epochs.epoch, fencing_token, :kind, :acknowledgements,
+    'ABORTED', :failure, :reason, clock_timestamp()
+FROM issued JOIN epochs USING (run_id, fencing_token)
+WHERE epochs.epoch = :epoch AND epochs.status = 'ALIGNED';
 
 -- abort_through: no checkpoint up to an id will begin any more
 UPDATE runs SET revision = revision + 1, aborted_through = :checkpoint_id
@@ -287,6 +302,18 @@ WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :f
 UPDATE checkpoints SET acknowledgements = :acknowledgements, status = :status, manifest_path = :manifest_path,
     manifest_sha256 = :manifest_sha256, size_bytes = :size_bytes, ended_at = coalesce(:completed_at, clock_timestamp())
 WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :fencing_token AND status = 'PENDING';
+
+-- subsume_and_complete_checkpoint: completed → subsumed; pending → completed in its place, with its last acknowledgements
+WITH subsumed AS (
+    UPDATE checkpoints SET status = 'SUBSUMED'
+    WHERE run_id = :run_id AND checkpoint_id = :subsumed_id AND status = 'COMPLETED'
+    RETURNING run_id
+)
+UPDATE checkpoints SET acknowledgements = :acknowledgements, status = :status, manifest_path = :manifest_path,
+    manifest_sha256 = :manifest_sha256, size_bytes = :size_bytes, ended_at = coalesce(:completed_at, clock_timestamp())
+FROM subsumed
+WHERE checkpoints.run_id = subsumed.run_id AND checkpoints.checkpoint_id = :checkpoint_id
+    AND checkpoints.fencing_token = :fencing_token AND checkpoints.status = 'PENDING';
 
 -- subsume_checkpoint: completed → subsumed, when a newer one takes its place
 UPDATE checkpoints SET status = 'SUBSUMED'

@@ -17,7 +17,7 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import RunNotFoundError
 from iteration_lib.protocol import Command, Event, decide
 from iteration_lib.protocol.state import RunId
-from iteration_lib.store.dialogue import Dialogue, dialogue
+from iteration_lib.store.dialogue import Dialogue, Dialogues
 from iteration_lib.store.postgres import PostgresStore, PostgresTransaction, open_engine
 from iteration_lib.store.query import sql_folder
 from iteration_lib.store.statement import Call
@@ -41,6 +41,13 @@ def engine(store_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
+def dialogues(engine: Engine) -> Iterator[Dialogues]:
+    opened = Dialogues(engine)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
 def store(store_url: str) -> Iterator[PostgresStore]:
     opened = PostgresStore(store_url)
     yield opened
@@ -59,8 +66,8 @@ def touch(run_id: RunId, *, rows: str = "[1,1]", token: int = 1) -> Call:
     return Call("touch_run", {"run_id": run_id, "fencing_token": token}, rows)
 
 
-def revision(engine: Engine, run_id: RunId) -> int:
-    with dialogue(engine) as opened:
+def revision(dialogues: Dialogues, run_id: RunId) -> int:
+    with dialogues.begin() as opened:
         found: int = opened.fetch(Call("lock_run", {"run_id": run_id}))[0]["revision"]
     return found
 
@@ -76,15 +83,17 @@ def backend(opened: Dialogue) -> int:
 def test_transaction_that_locks_and_writes_takes_two_messages(store_url: str, run_id: RunId) -> None:
     """Once its statements are prepared: whatever it writes, the network is crossed twice."""
     with CuttingProxy(store_url, message=-1, cut=Cut.BEFORE_DELIVERY) as proxy:
-        far = open_engine(proxy.url, isolation_level="AUTOCOMMIT")
+        engine = open_engine(proxy.url, isolation_level="AUTOCOMMIT")
+        far = Dialogues(engine)
         for _ in range(2):
             proxy.messages = 0
             proxy.arm()
-            with dialogue(far) as opened:
+            with far.begin() as opened:
                 opened.fetch(Call("lock_run", {"run_id": run_id}))
                 opened.hold([touch(run_id)] * 20)
         taken = proxy.messages
-        far.dispose()
+        far.close()
+        engine.dispose()
 
     assert 2 == taken
 
@@ -111,8 +120,8 @@ def test_records_of_an_epoch_take_two_messages_and_those_of_a_pause_four(store_u
         assert expected == taken
 
 
-def test_what_is_held_comes_before_what_is_fetched(engine: Engine, run_id: RunId) -> None:
-    with dialogue(engine) as opened:
+def test_what_is_held_comes_before_what_is_fetched(dialogues: Dialogues, run_id: RunId) -> None:
+    with dialogues.begin() as opened:
         before = opened.fetch(Call("lock_run", {"run_id": run_id}))[0]["revision"]
         opened.hold([touch(run_id), touch(run_id)])
 
@@ -123,7 +132,7 @@ def test_transaction_is_read_committed_whatever_the_sessions_default(store_url: 
     strict = open_engine(
         f"{store_url}&options=-c default_transaction_isolation=serializable", isolation_level="AUTOCOMMIT"
     )
-    with dialogue(strict) as opened:
+    with Dialogues(strict).begin() as opened:
         opened.fetch(Call("lock_run", {"run_id": run_id}))
         opened._cursor.execute("SHOW transaction_isolation")
 
@@ -132,12 +141,12 @@ def test_transaction_is_read_committed_whatever_the_sessions_default(store_url: 
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_every_write_can_be_prepared(engine: Engine, name: str) -> None:
+def test_every_write_can_be_prepared(dialogues: Dialogues, name: str) -> None:
     """Also those whose parameters are compared with nothing that has a type."""
     uncounted = ("lock_run", "lock_unchanged_run", "lock_lease", "insert_run")
     statement = Call(name, {}, None if name in uncounted else "[1,1]").statement
 
-    with dialogue(engine) as opened:
+    with dialogues.begin() as opened:
         opened._cursor.execute(statement.prepare)
 
 
@@ -147,38 +156,40 @@ def test_every_write_can_be_prepared(engine: Engine, name: str) -> None:
 @pytest.mark.parametrize(
     ("missed", "said"),
     [
-        ({"token": 2}, "touch_run touched 0 rows, not [1,2)"),
+        ({"token": 2}, "touch_run touched 0 rows, not 1"),
         ({"rows": "[2,2]"}, "touch_run touched 1 rows, not [2,3)"),
         ({"rows": "[0,0]"}, "touch_run touched 1 rows, not [0,1)"),
         ({"token": 2, "rows": "[1,)"}, "touch_run touched 0 rows, not [1,)"),
     ],
 )
 def test_write_that_misses_its_rows_is_refused_with_all_that_was_held(
-    engine: Engine, run_id: RunId, missed: dict[str, Any], said: str
+    dialogues: Dialogues, run_id: RunId, missed: dict[str, Any], said: str
 ) -> None:
-    before = revision(engine, run_id)
+    before = revision(dialogues, run_id)
 
-    with pytest.raises(DBAPIError, match=re.escape(said)), dialogue(engine) as opened:
+    with pytest.raises(DBAPIError, match=re.escape(said)), dialogues.begin() as opened:
         opened.hold([touch(run_id), touch(run_id, **missed), touch(run_id)])
 
-    assert before == revision(engine, run_id)
+    assert before == revision(dialogues, run_id)
 
 
 @pytest.mark.parametrize("rows", ["[1,1]", "[0,)", "[1,)", "[0,2]"])
-def test_write_that_touches_as_many_rows_as_it_has_to_is_committed(engine: Engine, run_id: RunId, rows: str) -> None:
-    before = revision(engine, run_id)
+def test_write_that_touches_as_many_rows_as_it_has_to_is_committed(
+    dialogues: Dialogues, run_id: RunId, rows: str
+) -> None:
+    before = revision(dialogues, run_id)
 
-    with dialogue(engine) as opened:
+    with dialogues.begin() as opened:
         opened.hold([touch(run_id, rows=rows)])
 
-    assert before + 1 == revision(engine, run_id)
+    assert before + 1 == revision(dialogues, run_id)
 
 
-def test_error_of_the_caller_leaves_nothing_of_what_was_sent(engine: Engine, run_id: RunId) -> None:
-    before = revision(engine, run_id)
+def test_error_of_the_caller_leaves_nothing_of_what_was_sent(dialogues: Dialogues, run_id: RunId) -> None:
+    before = revision(dialogues, run_id)
 
     def stop_within() -> None:
-        with dialogue(engine) as opened:
+        with dialogues.begin() as opened:
             opened.hold([touch(run_id)])
             opened.fetch(HERE)
             raise KeyboardInterrupt
@@ -186,34 +197,34 @@ def test_error_of_the_caller_leaves_nothing_of_what_was_sent(engine: Engine, run
     with pytest.raises(KeyboardInterrupt):
         stop_within()
 
-    assert before == revision(engine, run_id)
+    assert before == revision(dialogues, run_id)
 
 
 # The connection afterwards
 
 
 def test_connection_serves_the_next_transaction_after_an_error_with_what_it_has_prepared(
-    engine: Engine, run_id: RunId
+    dialogues: Dialogues, run_id: RunId
 ) -> None:
-    with dialogue(engine) as opened:
+    with dialogues.begin() as opened:
         opened.fetch(HERE)
         first = backend(opened)
     for calls in ([touch(run_id, token=2)], [Call("select_run_state", {"run_id": "no-id"}, None)]):
-        with pytest.raises(DBAPIError), dialogue(engine) as opened:
+        with pytest.raises(DBAPIError), dialogues.begin() as opened:
             opened.hold(calls)
 
-    with dialogue(engine) as opened:
+    with dialogues.begin() as opened:
         opened.hold([touch(run_id)])
         opened.fetch(HERE)
 
         assert first == backend(opened)
 
 
-def test_connection_that_is_lost_is_not_used_again(engine: Engine, run_id: RunId) -> None:
+def test_connection_that_is_lost_is_not_used_again(dialogues: Dialogues, run_id: RunId) -> None:
     lost = []
 
     def lose_connection() -> None:
-        with dialogue(engine) as opened, dialogue(engine) as other:
+        with dialogues.begin() as opened, dialogues.begin() as other:
             opened.fetch(HERE)
             lost.append(backend(opened))
             other._cursor.execute("SELECT pg_terminate_backend(%s, 10000)", lost)
@@ -223,19 +234,51 @@ def test_connection_that_is_lost_is_not_used_again(engine: Engine, run_id: RunId
         lose_connection()
 
     assert isinstance(caught.value.orig, psycopg2.OperationalError)
-    with dialogue(engine) as opened:
+    with dialogues.begin() as opened:
         opened.hold([touch(run_id)])
         opened.fetch(HERE)
         assert lost != [backend(opened)]
 
 
+def test_one_connection_stays_at_hand_and_the_others_are_given_back(engine: Engine, dialogues: Dialogues) -> None:
+    with dialogues.begin() as opened, dialogues.begin() as other:
+        assert backend(opened) != backend(other)
+        assert 2 == engine.pool.checkedout()
+        first = backend(other)
+
+    assert 1 == engine.pool.checkedout()
+    with dialogues.begin() as opened:
+        assert first == backend(opened)
+    dialogues.close()
+    assert 0 == engine.pool.checkedout()
+
+
+def test_connection_at_hand_goes_with_one_that_is_lost(dialogues: Dialogues) -> None:
+    at_hand = []
+
+    def lose_connection() -> None:
+        with dialogues.begin() as opened:
+            with dialogues.begin() as other:
+                other._cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [backend(opened)])
+                at_hand.append(backend(other))
+            opened.fetch(HERE)
+
+    with pytest.raises(DBAPIError):
+        lose_connection()
+
+    with dialogues.begin() as opened:
+        assert at_hand != [backend(opened)]
+
+
 def test_statement_is_prepared_again_where_an_error_came_before(empty_store: str) -> None:
     """What is refused while it is prepared is refused for the same reason the next time."""
     engine = open_engine(empty_store, isolation_level="AUTOCOMMIT")
+    dialogues = Dialogues(engine)
     for _ in range(2):
-        with pytest.raises(DBAPIError) as caught, dialogue(engine) as opened:
+        with pytest.raises(DBAPIError) as caught, dialogues.begin() as opened:
             opened.fetch(HERE)
         assert isinstance(caught.value.orig, psycopg2.errors.UndefinedTable)
+    dialogues.close()
     engine.dispose()
 
 
@@ -249,29 +292,29 @@ class CursorOfTheSignalled(psycopg2.extensions.cursor):
 
 
 def test_signal_while_a_statement_is_prepared_leaves_no_connection_whose_statements_are_unknown(
-    engine: Engine, run_id: RunId
+    dialogues: Dialogues, run_id: RunId
 ) -> None:
     def be_told_to_end() -> None:
-        with dialogue(engine) as opened:
+        with dialogues.begin() as opened:
             opened._cursor = opened._cursor.connection.cursor(cursor_factory=CursorOfTheSignalled)
             opened.fetch(HERE)
 
     with pytest.raises(SystemExit):
         be_told_to_end()
 
-    with dialogue(engine) as opened:
+    with dialogues.begin() as opened:
         opened.hold([touch(run_id)])
         assert [] == opened.fetch(HERE)
 
 
-def test_refusal_of_our_own_keeps_the_connection(engine: Engine, run_id: RunId) -> None:
-    with dialogue(engine) as opened:
+def test_refusal_of_our_own_keeps_the_connection(dialogues: Dialogues, run_id: RunId) -> None:
+    with dialogues.begin() as opened:
         first = backend(opened)
 
-    with pytest.raises(RunNotFoundError), dialogue(engine):
+    with pytest.raises(RunNotFoundError), dialogues.begin():
         raise RunNotFoundError(run_id)
 
-    with dialogue(engine) as opened:
+    with dialogues.begin() as opened:
         assert first == backend(opened)
 
 

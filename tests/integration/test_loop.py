@@ -50,7 +50,7 @@ from iteration_lib.protocol.status import (
     StopKind,
     TerminatedBy,
 )
-from iteration_lib.store.dialogue import Call, dialogue
+from iteration_lib.store.dialogue import Call, Dialogues
 from iteration_lib.store.opening import find_run
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import AttemptRecord, RunRecord
@@ -436,7 +436,7 @@ def test_epoch_without_a_checkpoint_costs_one_transaction(script: Script, store_
         with script.open(checkpointing=Checkpointing(every_epochs=100)) as run:
             for epoch in run.epochs(level=8, max_epochs=max_epochs):
                 epoch.level -= 1
-        with dialogue(engine) as opened:
+        with Dialogues(engine).begin() as opened:
             counts.append(opened.fetch(Call("lock_run", {"run_id": script.record.run_id}))[0]["revision"])
 
     engine.dispose()

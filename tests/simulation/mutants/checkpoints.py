@@ -200,8 +200,8 @@ CHECKPOINTS = (
         name="requests are not answered",
         rule="requests",
         file=_CHECKPOINT,
-        old="        commands += answered\n    state = replace(state, last_checkpoint_id",
-        new="    state = replace(state, last_checkpoint_id",
+        old="        commands += answered\n    return state, tuple(commands)\n\n\ndef _answer_requests",
+        new="    return state, tuple(commands)\n\n\ndef _answer_requests",
     ),
     Mutant(
         name="protocol forgets that it has answered requests",

@@ -61,6 +61,10 @@ def test_commands_are_written_in_their_order_and_what_completes_a_checkpoint_is_
         for name, _, _ in written(
             acknowledged,
             SubsumeCheckpoint(checkpoint_id=1),
+            completed,
+            SubsumeCheckpoint(checkpoint_id=1),
+            acknowledged,
+            completed,
             acknowledged,
             completed,
             MakeEpochsDurable(through=2),
@@ -75,9 +79,10 @@ def test_commands_are_written_in_their_order_and_what_completes_a_checkpoint_is_
     assert [
         "record_acknowledgements",
         "subsume_checkpoint",
+        "complete_checkpoint",
+        "subsume_and_complete_checkpoint",
         "acknowledge_and_complete_checkpoint",
         "make_epochs_durable",
-        "advance_run",
         "measure_and_align_epoch",
         "measure_epoch",
         "void_epochs",
@@ -86,6 +91,5 @@ def test_commands_are_written_in_their_order_and_what_completes_a_checkpoint_is_
 
 
 def test_write_says_how_many_rows_it_touches() -> None:
-    assert [("make_epochs_durable", {"through": 2}, "[1,)"), ("advance_run", {"through": 2}, "[1,1]")] == written(
-        MakeEpochsDurable(through=2)
-    )
+    assert [("make_epochs_durable", {"through": 2}, "[1,1]")] == written(MakeEpochsDurable(through=2))
+    assert [("void_epochs", {"after": 2}, "[1,)")] == written(VoidEpochs(after=2))

@@ -53,7 +53,9 @@ def test_every_statement_is_of_one_run_and_lists_its_columns() -> None:
 def test_update_of_a_run_counts_itself_exactly_where_the_store_expects_it() -> None:
     """The coordinator keeps a state for as long as the revision says that nobody wrote."""
     counting = {name for name, statement in written().items() if "revision = revision + 1" in statement}
-    updating = {name for name, statement in written().items() if re.search(r"^UPDATE runs\b", statement, re.MULTILINE)}
+    updating = {
+        name for name, statement in written().items() if re.search(r"^ *UPDATE runs\b", statement, re.MULTILINE)
+    }
 
     assert command_sql.RUN_UPDATES == counting == updating
 

@@ -17,18 +17,18 @@ def test_parameters_are_numbered_and_their_values_come_in_that_order() -> None:
 
     statement = call.statement
 
-    assert ("status", "terminated_by", "failure", "run_id", "fencing_token", "rows") == statement.parameters
-    assert ["FAILED", None, "f", "r", 4, "[1,1]"] == call.values
+    assert ("status", "terminated_by", "failure", "run_id", "fencing_token") == statement.parameters
+    assert ["FAILED", None, "f", "r", 4] == call.values
     assert (
         "status = $1, terminated_by = $2, failure = $3\nWHERE run_id = $4 AND fencing_token = $5" in statement.prepare
     )
-    assert "EXECUTE set_run_status(%s, %s, %s, %s, %s, %s)" == statement.execute
+    assert "EXECUTE set_run_status(%s, %s, %s, %s, %s)" == statement.execute
 
 
 def test_parameter_that_a_query_names_twice_is_given_once() -> None:
     call = Call("issue_token", GUARD, "[1,1]")
 
-    assert ("fencing_token", "attempt_id", "run_id", "rows") == call.statement.parameters
+    assert ("fencing_token", "attempt_id", "run_id") == call.statement.parameters
     assert 2 == call.statement.prepare.count("$1")
 
 
@@ -38,6 +38,21 @@ def test_write_refuses_another_number_of_rows_and_names_itself() -> None:
     assert prepared.startswith("PREPARE touch_run AS WITH touched AS (UPDATE runs SET")
     assert "RETURNING 1)" in prepared
     assert "'touch_run touched ' || count(*)" in prepared
+
+
+def test_number_of_rows_is_a_parameter_where_it_is_not_one() -> None:
+    call = Call("touch_run", GUARD, "[2,3]")
+
+    assert "touch_run_rows" == call.statement.name
+    assert ("run_id", "fencing_token", "rows") == call.statement.parameters
+    assert ["r", 4, "[2,3]"] == call.values
+
+
+def test_write_that_begins_with_another_one_is_counted_by_its_last() -> None:
+    prepared = Call("trigger_checkpoint", GUARD, "[1,1]").statement.prepare
+
+    assert prepared.startswith("PREPARE trigger_checkpoint AS WITH issued AS (\n    UPDATE runs SET")
+    assert "fencing_token\n), touched AS (INSERT INTO checkpoints" in prepared
 
 
 def test_query_that_only_reads_is_prepared_as_it_is() -> None:
