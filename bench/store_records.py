@@ -178,8 +178,9 @@ def measure_epoch(database: Database, rounds: int) -> None:
     print("and with steps of DBOS:")
     context = multiprocessing.get_context("spawn")
     orders, theirs = context.Pipe()
-    peer = context.Process(target=take_steps, args=(database.url.replace("+psycopg2", ""), theirs))
+    peer = context.Process(target=take_steps, args=(database.url.replace("+psycopg2", ""), theirs), daemon=True)
     peer.start()
+    theirs.close()  # or nobody would hear that the peer has died
     timings: Timings = {"epoch": [], "DBOS step": []}
     size = max(1, rounds // SLICES)
     for first in range(rounds, rounds + size * (SLICES + 1), size):  # one more: the first is for warming up

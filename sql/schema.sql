@@ -86,6 +86,13 @@ BEGIN
             RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
+        IF NEW.aborted_through > OLD.aborted_through THEN
+            IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                       AND checkpoints.status = 'PENDING' AND checkpoints.checkpoint_id <= NEW.aborted_through) THEN
+                RAISE EXCEPTION 'a checkpoint of run % is not aborted, as all through % are', OLD.run_id,
+                    NEW.aborted_through USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
         IF OLD.terminated_by IS NOT NULL AND NEW.terminated_by IS DISTINCT FROM OLD.terminated_by THEN
             RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
                 USING ERRCODE = 'check_violation';
@@ -248,8 +255,8 @@ END $$;
 CREATE TRIGGER attempts_failed_guard BEFORE INSERT OR UPDATE OF outcome, reason ON attempts FOR EACH ROW
     WHEN (NEW.outcome = 'FAILED' AND coalesce(NEW.reason, '') = '') EXECUTE FUNCTION attempts_failed_guard();
 
--- What a run's driver writes is written under the token of a live attempt (I2); on every table, by its name, the last
--- guard that is asked.
+-- What a run's driver writes is written under the token of a live attempt (I2); by its name the last guard that is asked.
+-- The guards of epochs and checkpoints ask for it themselves.
 CREATE FUNCTION writer_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id

@@ -316,7 +316,7 @@ CONSTRAINTS = {
         "runs_aborted_through_check", run_with(aborted_through="-1"), ("runs_start_guard",)
     ),
     "an abort beyond the next checkpoint": Illegal(
-        "runs_aborted_through_check", set_run("run", "aborted_through = last_checkpoint_id + 2")
+        "runs_aborted_through_check", set_run("durable", "aborted_through = last_checkpoint_id + 2")
     ),
     "a failure without a reason": Illegal("runs_failure_check", set_run("left open", "status = 'FAILED'")),
     "a reason without a failure": Illegal("runs_failure_check", set_run("run", "failure = 'x'")),
@@ -1049,6 +1049,9 @@ GUARDS = {
     "a checkpoint that a person aborted before it began": Illegal(
         "was aborted before it began", checkpoint_with(run_id="%(warned)s")
     ),
+    "an abort of more than the checkpoints that are aborted": Illegal(
+        "is not aborted, as all through", "UPDATE runs SET aborted_through = 2 WHERE run_id = %(pending)s"
+    ),
     **{
         f"a run that begins {what}": Illegal("begins as one that was driven", run_with(**columns))
         for what, columns in {
@@ -1178,6 +1181,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "an abort beyond the next checkpoint",
         "a lower aborted_through",
         "a checkpoint that a person aborted before it began",
+        "an abort of more than the checkpoints that are aborted",
     ),
     "I18": (
         "the newest checkpoint of a run that is there, discarded",

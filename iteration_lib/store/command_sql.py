@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from iteration_lib.protocol.command import (
@@ -88,8 +89,9 @@ def _writer(commands: Sequence[Command], position: int) -> tuple[int, Callable[.
     """Return how many commands there are written together, and what writes them."""
     first = type(commands[position])
     if first in _WRITERS_TOGETHER:
-        types, write = _WRITERS_TOGETHER[first]
-        if types == tuple(type(command) for command in commands[position : position + len(types)]):
+        types, key, write = _WRITERS_TOGETHER[first]
+        together = commands[position : position + len(types)]
+        if types == tuple(type(command) for command in together) and key(together[-2]) == key(together[-1]):
             return len(types), write
     return 1, _WRITERS[first]
 
@@ -455,10 +457,15 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     RecordNotice: _record_notice,
 }
 
-# By the first of them: commands that have one write where they follow one another right away.
-_WRITERS_TOGETHER: dict[type[Command], tuple[tuple[type[Command], ...], Callable[..., None]]] = {
-    RecordReports: ((RecordReports, AlignEpoch), _report_and_align_epoch),
-    TriggerCheckpoint: ((TriggerCheckpoint, AbortCheckpoint), _trigger_aborted_checkpoint),
-    RecordAcknowledgements: ((RecordAcknowledgements, CompleteCheckpoint), _acknowledge_and_complete),
-    SubsumeCheckpoint: ((SubsumeCheckpoint, RecordAcknowledgements, CompleteCheckpoint), _subsume_and_complete),
+# By the first of them: commands that have one write where they follow one another right away, if the last two are about
+# the same epoch or checkpoint.
+_EPOCH, _CHECKPOINT = attrgetter("epoch"), attrgetter("checkpoint_id")
+_COMPLETION = (RecordAcknowledgements, CompleteCheckpoint)
+_WRITERS_TOGETHER: dict[
+    type[Command], tuple[tuple[type[Command], ...], Callable[[Command], object], Callable[..., None]]
+] = {
+    RecordReports: ((RecordReports, AlignEpoch), _EPOCH, _report_and_align_epoch),
+    TriggerCheckpoint: ((TriggerCheckpoint, AbortCheckpoint), _CHECKPOINT, _trigger_aborted_checkpoint),
+    RecordAcknowledgements: (_COMPLETION, _CHECKPOINT, _acknowledge_and_complete),
+    SubsumeCheckpoint: ((SubsumeCheckpoint, *_COMPLETION), _CHECKPOINT, _subsume_and_complete),
 }

@@ -65,7 +65,7 @@ class Dialogue:
 
 
 class Dialogues:
-    """Transactions on an engine's connections. One connection stays at hand: to have it of a pool takes its time."""
+    """Transactions on an engine's connections. One stays at hand for the next: to have it of a pool takes its time."""
 
     def __init__(self, engine: Engine) -> None:
         """Take connections from `engine`, which gives them in autocommit mode."""
@@ -97,8 +97,8 @@ class Dialogues:
         finally:
             self._give_back(connection)
 
-    def close(self) -> None:
-        """Give the engine what is at hand."""
+    def release(self) -> None:
+        """Give the engine what is at hand, for others to use."""
         with self._lock:
             connection, self._at_hand = self._at_hand, None
         if connection is not None:
@@ -122,7 +122,7 @@ class Dialogues:
                 driver.cursor().execute("ROLLBACK")
         if driver.get_transaction_status() != TRANSACTION_STATUS_IDLE:
             connection.invalidate()
-            self.close()  # where one connection is lost, the others mostly are
+            self.release()  # where one connection is lost, the others mostly are
             self._engine.dispose()
             return
         with self._lock:

@@ -160,7 +160,8 @@ def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
         was = before.checkpoints.get(known, {}).get("status")
         is_subsumed = row["status"] == "SUBSUMED" and was != "SUBSUMED"
         refuse_if(is_subsumed and known > max(completed, default=0), f"no newer checkpoint subsumes checkpoint {known}")
-        is_aborted = known <= run.run["aborted_through"] and was is None
+        is_new = was is None or row["status"] == "PENDING"
+        is_aborted = known <= run.run["aborted_through"] and is_new
         refuse_if(is_aborted and row["status"] != "ABORTED", f"checkpoint {known} was aborted before it began")
 
 

@@ -133,7 +133,7 @@ class PostgresStore:
 
     def close(self) -> None:
         """Give back every connection."""
-        self._dialogues.close()
+        self._dialogues.release()
         self._engine.dispose()
 
     def add_run(self, run: NewRun, origin: Origin | None = None) -> bool:
@@ -313,6 +313,7 @@ class PostgresStore:
     @contextmanager
     def _connect(self) -> Iterator[Connection]:
         """Lend a connection that commits every statement by itself."""
+        self._dialogues.release()  # or a process that writes and reads would have two
         with self._refused(), self._engine.connect() as connection:
             yield connection
 

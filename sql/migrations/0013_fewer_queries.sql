@@ -1,5 +1,99 @@
--- The guards of what every epoch writes ask other tables once; they refuse what they refused before. What a person aborted
--- before it began begins as aborted, where it was pending until the end of its transaction.
+-- The guards of what every epoch writes ask other tables once. What a person aborted before it began begins as aborted, where
+-- it was pending until the end of its transaction; and nothing is aborted through an id while a checkpoint up to it is pending.
+
+-- Every transaction that writes locks a row of runs first: none is in the middle of its writes now.
+LOCK TABLE runs;
+
+CREATE OR REPLACE FUNCTION runs_row_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    broken text;
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF (NEW.run_id, NEW.run_key, NEW.reference, NEW.max_buckets, NEW.created_at)
+           IS DISTINCT FROM (OLD.run_id, OLD.run_key, OLD.reference, OLD.max_buckets, OLD.created_at) THEN
+            RAISE EXCEPTION 'the identity of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        IF (NEW.attempt_id IS DISTINCT FROM OLD.attempt_id) <> (NEW.fencing_token <> OLD.fencing_token) THEN
+            RAISE EXCEPTION 'who holds the token of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
+            ('RUNNING', 'TERMINATING'), ('TERMINATING', 'FINISHED'), ('RUNNING', 'FAILED'),
+            ('TERMINATING', 'FAILED'), ('FAILED', 'RUNNING'), ('FAILED', 'TERMINATING'), ('RUNNING', 'STOPPED'),
+            ('FAILED', 'STOPPED'), ('STOPPED', 'RUNNING'), ('RUNNING', 'DELETED'), ('TERMINATING', 'DELETED'),
+            ('FAILED', 'DELETED'), ('FINISHED', 'DELETED'), ('STOPPED', 'DELETED')) THEN
+            RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.aborted_through > OLD.aborted_through THEN
+            IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                       AND checkpoints.status = 'PENDING' AND checkpoints.checkpoint_id <= NEW.aborted_through) THEN
+                RAISE EXCEPTION 'a checkpoint of run % is not aborted, as all through % are', OLD.run_id,
+                    NEW.aborted_through USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF OLD.terminated_by IS NOT NULL AND NEW.terminated_by IS DISTINCT FROM OLD.terminated_by THEN
+            RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND NEW.status IN ('FINISHED', 'FAILED', 'STOPPED', 'DELETED')
+           AND EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL) THEN
+            RAISE EXCEPTION 'run % is driven and cannot be %', OLD.run_id, lower(NEW.status)
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND (NEW.status = 'STOPPED' OR OLD.status = 'STOPPED' AND NEW.status = 'RUNNING')
+           AND (NEW.status = 'STOPPED') <> EXISTS (SELECT FROM stops WHERE stops.run_id = OLD.run_id
+               AND stops.kind = 'STOP' AND stops.resumed_at IS NULL) THEN
+            RAISE EXCEPTION 'nobody asked run % to go from % to %', OLD.run_id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND NEW.status = 'TERMINATING'
+           OR OLD.terminated_by IS NULL AND NEW.terminated_by IS NOT NULL THEN
+            IF NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                           AND epochs.epoch = NEW.last_durable_epoch AND epochs.status = 'DURABLE'
+                           AND epochs.decision ->> 'terminated_by' = NEW.terminated_by) THEN
+                RAISE EXCEPTION 'the last durable epoch of run % did not decide that it terminates', OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF NEW.status IN ('FINISHED', 'STOPPED', 'DELETED') THEN
+            IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'PENDING')
+               OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'OPEN')
+               OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'ALIGNED') THEN
+                RAISE EXCEPTION 'run % has something that is not durable', OLD.run_id USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF NEW.status = 'FINISHED' AND EXISTS (SELECT FROM committables WHERE committables.run_id = OLD.run_id
+               AND committables.committed_at IS NULL) THEN
+            RAISE EXCEPTION 'run % has something that is not committed', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    broken := CASE
+        WHEN NEW.run_key = '' THEN 'runs_run_key_check'
+        WHEN NEW.max_buckets < 1 THEN 'runs_max_buckets_check'
+        WHEN NEW.max_epochs < 1 THEN 'runs_max_epochs_check'
+        WHEN NEW.status NOT IN ('RUNNING', 'TERMINATING', 'FINISHED', 'FAILED', 'STOPPED', 'DELETED')
+            THEN 'runs_status_check'
+        WHEN NEW.fencing_token < 0 THEN 'runs_fencing_token_check'
+        WHEN NEW.last_durable_epoch < -1 THEN 'runs_last_durable_epoch_check'
+        WHEN NEW.aborted_through NOT BETWEEN 0 AND NEW.last_checkpoint_id + 1 THEN 'runs_aborted_through_check'
+        WHEN NEW.terminated_by NOT IN ('criteria', 'empty_feedback', 'max_epochs', 'drained')
+            THEN 'runs_terminated_by_check'
+        WHEN NEW.status IN ('TERMINATING', 'FINISHED')
+            AND (NEW.terminated_by IS NULL OR NEW.last_durable_epoch < 0) THEN 'runs_terminating_check'
+        WHEN NEW.status IN ('RUNNING', 'STOPPED') AND NEW.terminated_by IS NOT NULL THEN 'runs_running_check'
+        WHEN (NEW.status = 'DELETED') <> (NEW.deleted_by IS NOT NULL)
+            OR (NEW.status = 'DELETED') <> (NEW.deleted_at IS NOT NULL) THEN 'runs_deleted_check'
+        WHEN NEW.status <> 'DELETED' AND ((NEW.status = 'FINISHED') <> (NEW.outputs IS NOT NULL)
+            OR (NEW.status = 'FINISHED') <> (NEW.state_digest IS NOT NULL)
+            OR (NEW.status = 'FINISHED') <> (NEW.finished_at IS NOT NULL)) THEN 'runs_finished_check'
+        WHEN NEW.status <> 'DELETED' AND (NEW.status = 'FAILED') <> (NEW.failure IS NOT NULL) THEN 'runs_failure_check'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION 'run % breaks %', NEW.run_id, broken
+            USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'runs';
+    END IF;
+    RETURN NEW;
+END $$;
 
 CREATE OR REPLACE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE

@@ -240,12 +240,12 @@ WHERE epochs.epoch = :epoch AND epochs.status = 'ALIGNED';
 WITH issued AS (
     UPDATE runs SET revision = revision + 1, last_checkpoint_id = :checkpoint_id
     WHERE run_id = :run_id AND fencing_token = :fencing_token
-    RETURNING run_id, last_checkpoint_id, fencing_token
+    RETURNING run_id, last_checkpoint_id, fencing_token, clock_timestamp() AS at
 )
 INSERT INTO checkpoints
-    (run_id, checkpoint_id, epoch, fencing_token, kind, acknowledgements, status, failure, reason, ended_at)
+    (run_id, checkpoint_id, epoch, fencing_token, kind, acknowledgements, status, failure, reason, triggered_at, ended_at)
 SELECT run_id, issued.last_checkpoint_id, epochs.epoch, fencing_token, :kind, :acknowledgements,
-    'ABORTED', :failure, :reason, clock_timestamp()
+    'ABORTED', :failure, :reason, issued.at, issued.at
 FROM issued JOIN epochs USING (run_id, fencing_token)
 WHERE epochs.epoch = :epoch AND epochs.status = 'ALIGNED';
 

@@ -31,7 +31,7 @@ from iteration_lib.protocol.status import AttemptOutcome, RunStatus, StopKind
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.run_key import LONGEST_RUN_KEY_BYTES
 from iteration_lib.store.seam import StoreWithHistory
-from tests.protocol_script import HOLDER, LATER, Sender, asks, attempt_id, claim, part, stops
+from tests.protocol_script import HOLDER, LATER, Sender, aborts, asks, attempt_id, claim, part, stops
 from tests.store_script import (
     DEFINITION,
     SOME_TIME,
@@ -443,6 +443,19 @@ def test_transaction_tells_whose_token_is_in_force(store: StoreWithHistory, fami
             told.append(transaction.attempt_id)
 
     assert [None, attempt_id(1, family), attempt_id(2, family), attempt_id(2, family)] == told
+
+
+def test_checkpoint_that_was_aborted_before_it_began_has_not_ended_before_either(
+    store: StoreWithHistory, family: int
+) -> None:
+    run_id, sender = added(store), Sender(1, 1, family)
+    events = (claim(family=family), sender.opens(0), sender.reports(0), aborts(1), sender.triggers(0))
+
+    Coordinator(store).apply(run_id, *events)
+
+    (known,) = store.list_checkpoints(run_id)
+    assert known.ended_at is not None
+    assert known.triggered_at <= known.ended_at
 
 
 def test_revision_after_writing_is_the_one_that_is_committed(store: StoreWithHistory, family: int) -> None:

@@ -44,7 +44,7 @@ def engine(store_url: str) -> Iterator[Engine]:
 def dialogues(engine: Engine) -> Iterator[Dialogues]:
     opened = Dialogues(engine)
     yield opened
-    opened.close()
+    opened.release()
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_transaction_that_locks_and_writes_takes_two_messages(store_url: str, ru
                 opened.fetch(Call("lock_run", {"run_id": run_id}))
                 opened.hold([touch(run_id)] * 20)
         taken = proxy.messages
-        far.close()
+        far.release()
         engine.dispose()
 
     assert 2 == taken
@@ -249,7 +249,7 @@ def test_one_connection_stays_at_hand_and_the_others_are_given_back(engine: Engi
     assert 1 == engine.pool.checkedout()
     with dialogues.begin() as opened:
         assert first == backend(opened)
-    dialogues.close()
+    dialogues.release()
     assert 0 == engine.pool.checkedout()
 
 
@@ -270,6 +270,29 @@ def test_connection_at_hand_goes_with_one_that_is_lost(dialogues: Dialogues) -> 
         assert at_hand != [backend(opened)]
 
 
+def test_process_that_writes_and_reads_has_one_connection(store: PostgresStore, run_id: RunId) -> None:
+    store.find_run(run_id)
+    with store.transaction(run_id):
+        pass
+    store.find_run(run_id)
+
+    pool = store._engine.pool
+    assert (0, 1) == (pool.checkedout(), pool.checkedin())
+
+
+def test_read_that_hears_of_lost_connections_spares_the_next_transaction(
+    store: PostgresStore, engine: Engine, run_id: RunId
+) -> None:
+    with store.transaction(run_id) as transaction:
+        lost = backend(transaction._dialogue)
+    with engine.connect() as other:
+        other.exec_driver_sql(f"SELECT pg_terminate_backend({lost}, 10000)")
+    store.find_run(run_id)
+
+    with store.transaction(run_id) as transaction:
+        assert lost != backend(transaction._dialogue)
+
+
 def test_statement_is_prepared_again_where_an_error_came_before(empty_store: str) -> None:
     """What is refused while it is prepared is refused for the same reason the next time."""
     engine = open_engine(empty_store, isolation_level="AUTOCOMMIT")
@@ -278,7 +301,7 @@ def test_statement_is_prepared_again_where_an_error_came_before(empty_store: str
         with pytest.raises(DBAPIError) as caught, dialogues.begin() as opened:
             opened.fetch(HERE)
         assert isinstance(caught.value.orig, psycopg2.errors.UndefinedTable)
-    dialogues.close()
+    dialogues.release()
     engine.dispose()
 
 

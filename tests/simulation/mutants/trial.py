@@ -1,7 +1,7 @@
 """Does the simulation notice a mutant? It is tried on a patched copy of the package, in a process of its own.
 
-`python -m tests.simulation.mutants.trial` tries them all and prints how many schedules each one needed; with --short
-those that run on every change; with a part of a name, those.
+`python -m tests.simulation.mutants.trial` tries all that are written by hand and prints how many schedules each one
+needed; with --short those that run on every change; with a part of a name, those.
 """
 
 from __future__ import annotations

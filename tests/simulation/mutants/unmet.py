@@ -77,7 +77,6 @@ _UNMET = {
     "unit/protocol/test_pacing.py": ("protocol/pacing.py has_paused: completed_at + pause <= now with '<=' turned",),
     "unit/protocol/test_resume.py": (
         "protocol/resume.py _ready: exchange is Exchange.NARROW ",
-        "protocol/resume.py _ready: exchange is Exchange.NARROW and source.total == vertex.total with 'and' turned",
         "protocol/resume.py _ready: source.total == vertex.total with '==' turned",
         "protocol/resume.py _step: unused is not None with 'is not' turned",
         "protocol/resume.py _usable: left != kept with '!=' turned",

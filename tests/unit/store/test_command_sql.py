@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from iteration_lib.protocol import Command
 from iteration_lib.protocol.command import (
+    AbortCheckpoint,
     AlignEpoch,
     CompleteCheckpoint,
     MakeEpochsDurable,
     RecordAcknowledgements,
     RecordReports,
     SubsumeCheckpoint,
+    TriggerCheckpoint,
     VoidEpochs,
 )
 from iteration_lib.protocol.state import Decision, Reports
+from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind
 from iteration_lib.store import command_sql
 from tests.protocol_script import DIGEST, MANIFEST, NOW
 
@@ -88,6 +92,32 @@ def test_commands_are_written_in_their_order_and_what_completes_a_checkpoint_is_
         "void_epochs",
         "complete_checkpoint",
     ] == names
+
+
+def test_commands_about_different_things_are_not_written_together() -> None:
+    heads = (Reports(name="centroids", values=(1,)),)
+    triggered = TriggerCheckpoint(checkpoint_id=5, epoch=4, kind=CheckpointKind.PERIODIC, participants=heads)
+    aborted = AbortCheckpoint(checkpoint_id=5, failure=CheckpointFailure.ABORTED_BY_USER, reason="x")
+    acknowledged = RecordAcknowledgements(checkpoint_id=5, participants=heads)
+    completed = CompleteCheckpoint(
+        checkpoint_id=5, manifest_path=MANIFEST, manifest_sha256=DIGEST, size_bytes=64, completed_at=NOW
+    )
+    subsumed = SubsumeCheckpoint(checkpoint_id=4)
+
+    def names(*commands: Command) -> list[str]:
+        return [name for name, _, _ in written(*commands)]
+
+    assert ["trigger_aborted_checkpoint"] == names(triggered, aborted)
+    assert ["trigger_checkpoint", "abort_checkpoint"] == names(triggered, replace(aborted, checkpoint_id=4))
+    assert ["acknowledge_and_complete_checkpoint"] == names(acknowledged, completed)
+    assert ["record_acknowledgements", "complete_checkpoint"] == names(
+        replace(acknowledged, checkpoint_id=4), completed
+    )
+    assert ["subsume_and_complete_checkpoint"] == names(subsumed, acknowledged, completed)
+    assert ["subsume_checkpoint", "record_acknowledgements", "complete_checkpoint"] == names(
+        subsumed, replace(acknowledged, checkpoint_id=4), completed
+    )
+    assert ["measure_epoch", "align_epoch"] == names(replace(REPORTED, epoch=2), ALIGNED)
 
 
 def test_write_says_how_many_rows_it_touches() -> None:
