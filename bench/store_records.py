@@ -1,8 +1,8 @@
 """What does the store take to record an epoch, a batch of reports, and epoch 10,000 of a run?
 
     epoch     the two transactions of an epoch with 16 head subtasks and one variable, in rounds that alternate with a
-              bare one-row insert (autocommit); then, where `dbos` is installed, in slices that alternate with as many
-              steps of DBOS in the same database, in a process of its own: its threads slow what runs beside them
+              bare one-row insert (autocommit); then, where `dbos` is installed, in rounds that alternate with a step of
+              DBOS in the same database, in a process of its own: its threads slow what runs beside them in one
     reports   one event with the reports of 10,000 subtasks, of one head and of four, in rounds that alternate with a
               bare `INSERT ... SELECT unnest` of the same 10,000 rows
     growth    one run of 10,000 epochs; its last, in rounds that alternate with the early epochs of another; dead rows
@@ -182,18 +182,17 @@ def measure_epoch(database: Database, rounds: int) -> None:
     peer.start()
     theirs.close()  # or nobody would hear that the peer has died
     timings: Timings = {"epoch": [], "DBOS step": []}
-    size = max(1, rounds // SLICES)
-    for first in range(rounds, rounds + size * (SLICES + 1), size):  # one more: the first is for warming up
-        timings["epoch"] += alternate({"epoch": partial(record_at, attempt, first)}, size)["epoch"]
-        orders.send(size)
+    for epoch in range(rounds, 2 * rounds):
+        timings["epoch"] += alternate({"epoch": partial(record_at, attempt, epoch)}, 1)["epoch"]
+        orders.send(True)
         timings["DBOS step"] += orders.recv()
-    orders.send(0)
+    orders.send(False)
     peer.join()
-    report({way: times[size:] for way, times in timings.items()}, "epoch", over=("DBOS step",))
+    report(timings, "epoch", over=("DBOS step",))
 
 
 def take_steps(url: str, orders: Pipe) -> None:
-    """Take as many steps of DBOS as are asked for, and answer with the time of each, until none is asked for."""
+    """Take a step of DBOS whenever one is asked for, and answer with its time, until no more are."""
     from dbos import DBOS  # noqa: PLC0415 - a peer that may be missing
 
     DBOS(config={"name": "bench", "system_database_url": url, "log_level": "WARNING", "run_admin_server": False})
@@ -204,8 +203,8 @@ def take_steps(url: str, orders: Pipe) -> None:
 
     @DBOS.workflow()
     def workflow() -> None:
-        while count := orders.recv():
-            orders.send(alternate({"step": step}, count)["step"])
+        while orders.recv():
+            orders.send(alternate({"step": step}, 1)["step"])
 
     DBOS.launch()
     workflow()
