@@ -82,6 +82,9 @@ def _abort_through(run: MemoryRun, command: AbortThrough, _token: int, _now: dat
         not run.run["aborted_through"] <= command.checkpoint_id <= run.run["last_checkpoint_id"] + 1,
         f"checkpoint {command.checkpoint_id} is not the next one",
     )
+    for known, row in run.checkpoints.items():
+        is_meant = known <= command.checkpoint_id and row["status"] == "PENDING"
+        refuse_if(is_meant, f"checkpoint {known} is not aborted, as all through {command.checkpoint_id} are")
     run.run["aborted_through"] = command.checkpoint_id
 
 
@@ -106,6 +109,8 @@ def _record_acknowledgements(
 def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_token: int, now: datetime) -> None:
     checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
     status = CheckpointStatus.SUBSUMED if command.is_subsumed else CheckpointStatus.COMPLETED
+    is_doomed = command.checkpoint_id <= run.run["aborted_through"]
+    refuse_if(is_doomed, f"checkpoint {command.checkpoint_id} was aborted before it began")
     completed = [known["status"] for known in run.checkpoints.values()].count("COMPLETED")
     refuse_if(bool(completed) and not command.is_subsumed, "another one is completed")
     refuse_if(lacks_any(checkpoint["acknowledgements"]), "an acknowledgement is missing")
@@ -160,9 +165,8 @@ def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
         was = before.checkpoints.get(known, {}).get("status")
         is_subsumed = row["status"] == "SUBSUMED" and was != "SUBSUMED"
         refuse_if(is_subsumed and known > max(completed, default=0), f"no newer checkpoint subsumes checkpoint {known}")
-        is_new = was is None or row["status"] == "PENDING"
-        is_aborted = known <= run.run["aborted_through"] and is_new
-        refuse_if(is_aborted and row["status"] != "ABORTED", f"checkpoint {known} was aborted before it began")
+        is_doomed = known <= run.run["aborted_through"] and row["status"] == "PENDING"
+        refuse_if(is_doomed, f"checkpoint {known} was aborted before it began")
 
 
 CHECKPOINT_WRITERS: dict[type[Command], Writer] = {

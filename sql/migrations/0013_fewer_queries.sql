@@ -1,8 +1,8 @@
 -- The guards of what every epoch writes ask other tables once. What a person aborted before it began begins as aborted, where
 -- it was pending until the end of its transaction; and nothing is aborted through an id while a checkpoint up to it is pending.
 
--- Every transaction that writes locks a row of runs first: none is in the middle of its writes now.
-LOCK TABLE runs;
+-- Every transaction that writes epochs or checkpoints locks a row of runs first: none is in the middle of its writes now.
+LOCK TABLE runs IN EXCLUSIVE MODE;
 
 CREATE OR REPLACE FUNCTION runs_row_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE

@@ -458,6 +458,15 @@ def test_checkpoint_that_was_aborted_before_it_began_has_not_ended_before_either
     assert known.triggered_at <= known.ended_at
 
 
+def test_next_checkpoint_is_aborted_in_the_transaction_that_completes_one(store: StoreWithHistory, family: int) -> None:
+    run_id, sender = added(store), Sender(1, 1, family)
+
+    Coordinator(store).apply(run_id, claim(family=family), *sender.passes(0, 1), aborts(2))
+    state = Coordinator(store).apply(run_id, sender.opens(1), sender.reports(1), sender.triggers(1))
+
+    assert (1, 2, ()) == (state.last_durable_epoch + 1, state.last_checkpoint_id, state.pending)
+
+
 def test_revision_after_writing_is_the_one_that_is_committed(store: StoreWithHistory, family: int) -> None:
     """The coordinator keeps its state under it."""
     run_id = added(store)
