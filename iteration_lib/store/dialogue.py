@@ -99,15 +99,16 @@ class Dialogues:
 
     def release(self) -> None:
         """Give the engine what is at hand, for others to use."""
-        with self._lock:
-            connection, self._at_hand = self._at_hand, None
-        if connection is not None:
+        if (connection := self._take_at_hand()) is not None:
             connection.close()
 
-    def _take(self) -> PoolProxiedConnection:
+    def _take_at_hand(self) -> PoolProxiedConnection | None:
         with self._lock:
             connection, self._at_hand = self._at_hand, None
-        if connection is not None:
+        return connection
+
+    def _take(self) -> PoolProxiedConnection:
+        if (connection := self._take_at_hand()) is not None:
             return connection
         try:
             return self._engine.raw_connection()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.dialects import postgresql
 
 from iteration_lib.store.query import queries
@@ -23,10 +23,13 @@ ONE_ROW = "[1,1]"  # which most writes touch: no parameter says so
 # The message is cast to a number, which it is not: an error of the server's own that says what was touched.
 _COUNTED = """WITH {first}touched AS ({last} RETURNING 1)
 SELECT CASE WHEN {is_right} THEN 0
-    ELSE CAST('{name} touched ' || count(*) || ' rows, not {expected} AS integer) END FROM touched"""
-_OF_ONE_ROW = {"is_right": "count(*) = 1", "expected": "1'"}
-_OF_A_RANGE = {"is_right": "count(*) <@ CAST(:rows AS int8range)", "expected": "' || CAST(:rows AS int8range)"}
-_WITH = re.compile(r"WITH (?P<first>.+\n\))\n(?P<last>.+)", re.DOTALL)  # a write that begins with another one
+    ELSE CAST('{name} touched ' || count(*) || {but_not} AS integer) END FROM touched"""
+_OF_ONE_ROW = {"is_right": "count(*) = 1", "but_not": "' rows, not 1'"}
+_OF_A_RANGE = {
+    "is_right": "count(*) <@ CAST(:rows AS int8range)",
+    "but_not": "' rows, not ' || CAST(:rows AS int8range)",
+}
+_TWICE = re.compile(r"WITH (.+\n\))\n(.+)", re.DOTALL)  # a query that writes in a WITH, and then what counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +65,21 @@ class Statement:
 
 @functools.cache
 def _reading(name: str) -> Statement:
-    return _prepared(name, queries()[name].text)
+    return _prepared(name, queries()[name])
 
 
 @functools.cache
 def _writing(name: str, *, is_of_one_row: bool) -> Statement:
     query = queries()[name].text
-    with_another = _WITH.fullmatch(query)
-    parts = (
-        {"first": f"{with_another['first']}, ", "last": with_another["last"]}
-        if with_another
-        else {"first": "", "last": query}
-    )
+    twice = _TWICE.fullmatch(query)
+    first, last = (f"{twice[1]}, ", twice[2]) if twice else ("", query)
     counts = _OF_ONE_ROW if is_of_one_row else _OF_A_RANGE
-    return _prepared(name if is_of_one_row else f"{name}_rows", _COUNTED.format(name=name, **parts, **counts))
+    counted = text(_COUNTED.format(name=name, first=first, last=last, **counts))
+    return _prepared(name if is_of_one_row else f"{name}_rows", counted)
 
 
-def _prepared(name: str, query: str) -> Statement:
-    compiled = text(query).compile(dialect=_DIALECT)
+def _prepared(name: str, query: TextClause) -> Statement:
+    compiled = query.compile(dialect=_DIALECT)
     parameters = tuple(compiled.positiontup or ())
     return Statement(
         name=name,

@@ -132,11 +132,13 @@ def test_transaction_is_read_committed_whatever_the_sessions_default(store_url: 
     strict = open_engine(
         f"{store_url}&options=-c default_transaction_isolation=serializable", isolation_level="AUTOCOMMIT"
     )
-    with Dialogues(strict).begin() as opened:
+    dialogues = Dialogues(strict)
+    with dialogues.begin() as opened:
         opened.fetch(Call("lock_run", {"run_id": run_id}))
         opened._cursor.execute("SHOW transaction_isolation")
 
         assert ("read committed",) == opened._cursor.fetchone()
+    dialogues.release()
     strict.dispose()
 
 

@@ -430,15 +430,17 @@ def test_checkpoints_are_taken_as_often_as_the_script_says(script: Script) -> No
 def test_epoch_without_a_checkpoint_costs_one_transaction(script: Script, store_url: str) -> None:
     """What a body feeds back, the decision and the next epoch: as for the operators of an iteration."""
     engine, counts = open_engine(store_url), []
+    dialogues = Dialogues(engine)
 
     for max_epochs in (5, 15):
         script.key = uuid.uuid4().hex
         with script.open(checkpointing=Checkpointing(every_epochs=100)) as run:
             for epoch in run.epochs(level=8, max_epochs=max_epochs):
                 epoch.level -= 1
-        with Dialogues(engine).begin() as opened:
+        with dialogues.begin() as opened:
             counts.append(opened.fetch(Call("lock_run", {"run_id": script.record.run_id}))[0]["revision"])
 
+    dialogues.release()
     engine.dispose()
     assert 10 == counts[1] - counts[0]
 
