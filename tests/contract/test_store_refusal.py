@@ -485,6 +485,29 @@ def test_other_operators_are_refused(
     assert before == (history(store, begun), read_state(store, begun))
 
 
+@pytest.mark.parametrize(
+    "commands",
+    [
+        (AbortThrough(checkpoint_id=3), ABORT),
+        (
+            *(ABORT, AbortThrough(checkpoint_id=3), triggered(3, 1), SubsumeCheckpoint(checkpoint_id=1)),
+            *(dataclasses.replace(command, checkpoint_id=3) for command in (ACKNOWLEDGE, COMPLETE)),
+            MakeEpochsDurable(through=1),
+        ),
+    ],
+    ids=["aborted too late", "completed all the same"],
+)
+def test_checkpoint_that_a_person_aborts_is_never_anything_else_in_between(
+    store: StoreWithHistory, midway: RunId, commands: tuple[Command, ...]
+) -> None:
+    def write() -> None:
+        with store.transaction(midway) as transaction:
+            transaction.write(commands, 1)
+
+    with pytest.raises(ProtocolViolationError):
+        write()
+
+
 def test_other_operators_are_accepted_before_the_first_epoch(store: StoreWithHistory, begun: RunId) -> None:
     with store.transaction(begun) as transaction:
         transaction.write([DROPPED], 1)
