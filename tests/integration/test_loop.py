@@ -376,6 +376,7 @@ def test_two_at_once_are_one_too_many_unless_one_takes_over(script: Script) -> N
             if epoch.number == 1:
                 with pytest.raises(LeaseHeldError), script.open() as second:
                     next(iter(second.epochs(level=8, max_epochs=3)))
+                wait_until(lambda: [CheckpointStatus.COMPLETED] == script.statuses, "epoch 0, written beside this body")
                 with script.open(takeover=True) as third:
                     numbers = [found.number for found in third.epochs(level=8, max_epochs=3)]
 
