@@ -32,7 +32,7 @@ CREATE UNIQUE INDEX runs_run_key_key ON runs (run_key) WHERE status <> 'DELETED'
 COMMENT ON TABLE runs IS 'One execution of an iteration; its row is locked first by every transaction that changes it.';
 
 -- A run's token, its durable epochs and its checkpoint ids only grow (I1, I6, I7). In every guard a condition that reads
--- another table stands alone, behind those that do not: the server evaluates it as a query, whatever comes before AND.
+-- another table stands alone: the server evaluates it as a query, whatever comes before AND.
 CREATE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     grows boolean;
@@ -394,7 +394,8 @@ COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DU
 -- An epoch follows one that is aligned or durable and does not end the run (I3, I9); no attempt opens one after another
 -- while a person asks the run to stop (I20). What it was decided from is what was reported, and by the rule that holds
 -- then; it stays (I5). Only a completed checkpoint makes it durable (I6), and who drives the run alone writes it (I2). What
--- other tables say is asked once: a query takes as long as many conditions on the row itself.
+-- the run, its attempts, stops and other epochs say of one that opens or aligns is asked in one query, which takes as long
+-- as many conditions on the row itself.
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;

@@ -109,8 +109,6 @@ def _record_acknowledgements(
 def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_token: int, now: datetime) -> None:
     checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING", fencing_token=fencing_token)
     status = CheckpointStatus.SUBSUMED if command.is_subsumed else CheckpointStatus.COMPLETED
-    is_doomed = command.checkpoint_id <= run.run["aborted_through"]
-    refuse_if(is_doomed, f"checkpoint {command.checkpoint_id} was aborted before it began")
     completed = [known["status"] for known in run.checkpoints.values()].count("COMPLETED")
     refuse_if(bool(completed) and not command.is_subsumed, "another one is completed")
     refuse_if(lacks_any(checkpoint["acknowledgements"]), "an acknowledgement is missing")
@@ -156,6 +154,15 @@ def _release_checkpoint(run: MemoryRun, command: ReleaseCheckpoint, _token: int,
     del run.checkpoint_pins[command.checkpoint_id]
 
 
+def refuse_unaborted(run: MemoryRun, command: Command | None) -> None:
+    """Refuse what comes behind a checkpoint that was aborted before it began, but its abort; None is the end."""
+    known = run.run["last_checkpoint_id"]
+    is_pending = run.checkpoints.get(known, {}).get("status") == "PENDING"
+    is_aborted = isinstance(command, AbortCheckpoint) and command.checkpoint_id == known
+    is_doomed = is_pending and known <= run.run["aborted_through"]
+    refuse_if(is_doomed and not is_aborted, f"checkpoint {known} was aborted before it began")
+
+
 def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
     """Refuse how checkpoints stand at the end of a transaction, whose steps only together are legal."""
     completed = {known: row["epoch"] for known, row in run.checkpoints.items() if row["status"] == "COMPLETED"}
@@ -165,8 +172,7 @@ def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
         was = before.checkpoints.get(known, {}).get("status")
         is_subsumed = row["status"] == "SUBSUMED" and was != "SUBSUMED"
         refuse_if(is_subsumed and known > max(completed, default=0), f"no newer checkpoint subsumes checkpoint {known}")
-        is_doomed = known <= run.run["aborted_through"] and row["status"] == "PENDING"
-        refuse_if(is_doomed, f"checkpoint {known} was aborted before it began")
+    refuse_unaborted(run, None)
 
 
 CHECKPOINT_WRITERS: dict[type[Command], Writer] = {

@@ -28,7 +28,7 @@ from iteration_lib.protocol.command import (
 )
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus, check_transition
-from iteration_lib.store.memory_checkpoints import CHECKPOINT_WRITERS
+from iteration_lib.store.memory_checkpoints import CHECKPOINT_WRITERS, refuse_unaborted
 from iteration_lib.store.memory_epochs import EPOCH_WRITERS
 from iteration_lib.store.memory_rows import MemoryRun, MutableRow, Writer, as_json, expect, refuse_if
 from iteration_lib.store.row import failed_columns, holder_json, policy_json
@@ -40,6 +40,7 @@ def write_command(run: MemoryRun, command: Command, fencing_token: int, now: dat
     """Write one command; raises ProtocolViolationError when a row was not where the protocol left it."""
     if not isinstance(command, OpenAttempt | EndAttempt) and run.run["fencing_token"] != fencing_token:
         raise ProtocolViolationError(f"token {fencing_token} is not in force; this is a bug, please report it")
+    refuse_unaborted(run, command)
     _WRITERS[type(command)](run, command, fencing_token, now)
 
 

@@ -306,14 +306,17 @@ WHERE run_id = :run_id AND checkpoint_id = :checkpoint_id AND fencing_token = :f
 -- subsume_and_complete_checkpoint: completed → subsumed; pending → completed in its place, with its last acknowledgements
 WITH subsumed AS (
     UPDATE checkpoints SET status = 'SUBSUMED'
-    WHERE run_id = :run_id AND checkpoint_id = :subsumed_id AND status = 'COMPLETED'
-    RETURNING run_id
+    FROM runs
+    WHERE checkpoints.run_id = :run_id AND checkpoints.checkpoint_id = :subsumed_id
+        AND checkpoints.status = 'COMPLETED'
+        AND runs.run_id = checkpoints.run_id AND runs.fencing_token = :fencing_token
+    RETURNING runs.run_id, runs.fencing_token
 )
 UPDATE checkpoints SET acknowledgements = :acknowledgements, status = :status, manifest_path = :manifest_path,
     manifest_sha256 = :manifest_sha256, size_bytes = :size_bytes, ended_at = coalesce(:completed_at, clock_timestamp())
 FROM subsumed
 WHERE checkpoints.run_id = subsumed.run_id AND checkpoints.checkpoint_id = :checkpoint_id
-    AND checkpoints.fencing_token = :fencing_token AND checkpoints.status = 'PENDING';
+    AND checkpoints.fencing_token = subsumed.fencing_token AND checkpoints.status = 'PENDING';
 
 -- subsume_checkpoint: completed → subsumed, when a newer one takes its place
 UPDATE checkpoints SET status = 'SUBSUMED'

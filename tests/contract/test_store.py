@@ -27,7 +27,7 @@ from iteration_lib.protocol.command import (
 from iteration_lib.protocol.event import CheckpointsDiscarded
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, EdgeState, Reports, RunId
-from iteration_lib.protocol.status import AttemptOutcome, RunStatus, StopKind
+from iteration_lib.protocol.status import AttemptOutcome, CheckpointStatus, RunStatus, StopKind
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.run_key import LONGEST_RUN_KEY_BYTES
 from iteration_lib.store.seam import StoreWithHistory
@@ -456,6 +456,18 @@ def test_checkpoint_that_was_aborted_before_it_began_has_not_ended_before_either
     (known,) = store.list_checkpoints(run_id)
     assert known.ended_at is not None
     assert known.triggered_at <= known.ended_at
+
+
+def test_checkpoint_that_was_aborted_before_it_began_answers_whoever_asked(
+    store: StoreWithHistory, family: int
+) -> None:
+    run_id, sender = added(store), Sender(1, 1, family)
+    events = (claim(family=family), sender.opens(0), sender.reports(0), asks(1, family), aborts(1), sender.triggers(0))
+
+    state = Coordinator(store).apply(run_id, *events)
+
+    assert {asks(1, family).request_id: 1} == dict(state.requests)
+    assert [CheckpointStatus.ABORTED] == [known.status for known in store.list_checkpoints(run_id)]
 
 
 def test_next_checkpoint_is_aborted_in_the_transaction_that_completes_one(store: StoreWithHistory, family: int) -> None:

@@ -413,6 +413,22 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (*REST, *stopping(6), ResumeRun(stop_id=stop_id(6, 9), resumed_by="bob")),
 )
 
+# By the statement that writes them: what comes before, commands that are written together, what makes them legal.
+TOGETHER: dict[str, tuple[tuple[Command, ...], tuple[Command, ...], tuple[Command, ...]]] = {
+    "measure_and_align_epoch": ((), (REPORT, ALIGN), ()),
+    "trigger_aborted_checkpoint": (
+        (ABORT, AbortThrough(checkpoint_id=3)),
+        (triggered(3, 1), dataclasses.replace(ABORT, checkpoint_id=3)),
+        (),
+    ),
+    "acknowledge_and_complete_checkpoint": (ENDED, (ACKNOWLEDGE, LATE), ()),
+    "subsume_and_complete_checkpoint": (
+        (),
+        (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE),
+        (MakeEpochsDurable(through=1),),
+    ),
+}
+
 # Legal only with what follows in the same transaction: the newer checkpoint that subsumes it.
 HALF: tuple[tuple[Command, ...], ...] = ((SubsumeCheckpoint(checkpoint_id=1),),)
 
@@ -457,6 +473,24 @@ def test_same_write_under_the_token_in_force_is_accepted(
     assert before != (history(store, midway), read_state(store, midway))
 
 
+@pytest.mark.parametrize("token", [0, 2, 3], ids=lambda token: f"token {token}")
+@pytest.mark.parametrize("name", TOGETHER)
+def test_statement_that_writes_several_commands_is_fenced_itself(
+    store: StoreWithHistory, midway: RunId, name: str, token: int
+) -> None:
+    before, together, after = TOGETHER[name]
+
+    def write(in_force: int) -> None:
+        with store.transaction(midway) as transaction:
+            transaction.write(before, 1)
+            transaction.write(together, in_force)
+            transaction.write(after, 1)
+
+    with pytest.raises(ProtocolViolationError, match=f"{name} touched 0 rows|token {token} is not in force"):
+        write(token)
+    write(1)
+
+
 def test_every_command_but_those_that_make_tokens_is_fenced() -> None:
     fenced = {type(commands[-1]) for commands in (*STALE, *HALF)} | {ReplaceDefinition}  # fenced below
     assert set(get_args(Command)) - {OpenAttempt, EndAttempt, ReleaseOrigin} == fenced  # that of a branch is below
@@ -494,8 +528,12 @@ def test_other_operators_are_refused(
             *(dataclasses.replace(command, checkpoint_id=3) for command in (ACKNOWLEDGE, COMPLETE)),
             MakeEpochsDurable(through=1),
         ),
+        (
+            *(ABORT, AbortThrough(checkpoint_id=3), triggered(3, 1), AnswerRequests(checkpoint_id=3)),
+            dataclasses.replace(ABORT, checkpoint_id=3),
+        ),
     ],
-    ids=["aborted too late", "completed all the same"],
+    ids=["aborted too late", "completed all the same", "aborted after the answer"],
 )
 def test_checkpoint_that_a_person_aborts_is_never_anything_else_in_between(
     store: StoreWithHistory, midway: RunId, commands: tuple[Command, ...]

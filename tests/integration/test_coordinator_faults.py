@@ -39,7 +39,7 @@ pytestmark = pytest.mark.postgres
 
 T = TypeVar("T")
 _DEADLINE_SECONDS = 30
-_MESSAGES = 51  # of the story below, undisturbed: two or three more
+_MESSAGES = 51  # of the story below, undisturbed: about as many
 _MESSAGES_OF_A_BRANCH = 8  # that begins, undisturbed
 _MESSAGES_WITH_ROWS = 30  # of a checkpoint that completes with rows in the store's own database; the last is COMMIT
 _STEP = 1 if IS_NIGHTLY else 6

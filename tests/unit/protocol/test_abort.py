@@ -6,7 +6,13 @@ import pytest
 
 from iteration_lib.errors import CheckpointNotFoundError, RunFinishedError
 from iteration_lib.protocol import RunState, decide
-from iteration_lib.protocol.command import AbortCheckpoint, AbortThrough, AlignEpoch, TriggerCheckpoint
+from iteration_lib.protocol.command import (
+    AbortCheckpoint,
+    AbortThrough,
+    AlignEpoch,
+    AnswerRequests,
+    TriggerCheckpoint,
+)
 from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind, RunStatus
 from tests.protocol_script import (
     FIRST,
@@ -96,6 +102,16 @@ def test_next_checkpoint_may_be_aborted_before_it_begins() -> None:
     failure = CheckpointFailure.ABORTED_BY_USER
     assert AbortCheckpoint(checkpoint_id=1, failure=failure, reason="aborted before it began") == written[1]
     assert ([], 1, 0) == (ids(after), after.last_checkpoint_id, after.checkpoint_failures)
+
+
+def test_request_is_answered_by_a_checkpoint_that_was_aborted_before_it_began() -> None:
+    """Its abort comes first: a store never has it pending."""
+    state = started(FIRST.opens(0), FIRST.reports(0), asks(), aborts(1))
+
+    after, written = decide(state, FIRST.triggers(0), NOW)
+
+    assert [TriggerCheckpoint, AbortCheckpoint, AnswerRequests] == [type(command) for command in written]
+    assert {asks().request_id: 1} == dict(after.requests)
 
 
 def test_checkpoint_after_one_that_was_aborted_before_it_began_is_not_concerned() -> None:
