@@ -168,6 +168,7 @@ def test_page_of_all_runs_shows_branches_as_a_tree_and_compares_metrics(
     runs.get_by_label("DAG").select_option(DAG_ID)
     runs.get_by_label("Name").fill(f"{DAG_ID}/")
     runs.get_by_role("button", name="Show").click()
+    expect(runs.get_by_label("Name")).to_have_attribute("value", f"{DAG_ID}/")  # not in the page that is left
     for name in ("baseline", "slower", "faster"):
         runs.get_by_label(f"compare {name}", exact=True).check()
     runs.get_by_role("button", name="Compare the chosen").click()
