@@ -56,6 +56,11 @@ def leave_uncommitted(bench: InMemory) -> None:
         transaction.write([RecordCommittables(committables=(committable,))], bench.run.fencing_token)
 
 
+def unused(planned: RunPlan) -> list[tuple[str, Ranges, str]]:
+    assert planned.resume is not None
+    return [(edge.operator_id, edge.buckets, edge.reason) for edge in planned.resume.unused]
+
+
 def actions(planned: RunPlan) -> dict[str, tuple[Action, Ranges]]:
     assert planned.resume is not None
     return {step.vertex.operator_id: (step.action, step.running) for step in planned.resume.steps}
@@ -495,10 +500,7 @@ def test_operator_that_comes_before_what_the_epoch_had_left_voids_it(bench: InMe
 
     assert "operator 'shares' is new" in planned.changes
     assert ["SKIPPED", "RUN"] == [actions(planned)[name][0].value for name in ("scaled", "sums")]
-    assert planned.resume is not None
-    assert [("sums", ALL, "its inputs are shares, centre now")] == [
-        (edge.operator_id, edge.buckets, edge.reason) for edge in planned.resume.unused
-    ]
+    assert [("sums", ALL, "its inputs are shares, centre now")] == unused(planned)
     assert "its edge is not used: its inputs are shares, centre now" == reason(planned, "sums")
     assert "it had not finished" == reason(planned, "moved")
 
@@ -552,10 +554,13 @@ def test_what_a_later_epoch_left_without_files_says_nothing_of_the_one_that_come
     coordinator.apply(bench.run.run_id, driver.marks(2, of_sums(schema="")))
     bench.write_iteration(BESIDE)
 
-    before = actions(plan(bench))["sums"]
+    before = plan(bench)
     coordinator.apply(bench.run.run_id, claim(3, takeover=True))
+    after = plan(bench)
 
-    assert (Action.RESTORED, ()) == before == actions(plan(bench))["sums"]
+    assert (Action.RESTORED, ()) == actions(before)["sums"] == actions(after)["sums"]
+    assert [("sums", ALL, "it is of epoch 2, and epoch 1 comes next")] == unused(before)
+    assert [] == unused(after)
 
 
 def test_other_code_is_a_refusal(bench: InMemory) -> None:
