@@ -1,8 +1,8 @@
 """A whole iteration on Spark, killed at some points and resumed with other numbers of subtasks: always the same bits.
 
 Two variables, an operator that finishes for good, criteria, carried state, data that comes once. Nothing whose marker
-was committed runs again, counted by a file that the operators append to: with any alignment timeout what has finished
-for good, and with a timeout of 0 all that the open epoch had finished.
+is in force runs again, counted by a file that the operators append to: with any alignment timeout what has finished
+for good, and with a timeout of 0 all that the epoch had finished which comes next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from iteration_lib.marker import finished_for_good, parts_in_force
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import PartRecord, RunRecord
-from tests.failover.driven import PROJECT, Driver
+from tests.failover.driven import PROJECT, Driver, is_over, wait_until
 from tests.size import IS_NIGHTLY
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -100,8 +100,12 @@ class Place:
         assert found is not None
         return found
 
+    def is_marked(self, run_key: str, calls: set[str]) -> bool:
+        """Tell whether a run has been added, and has these calls marked."""
+        return self.store.find_run(run_key) is not None and self.marked(run_key) == calls
+
     def marked(self, run_key: str) -> set[str]:
-        """Return the calls that must not happen again, by the markers that are committed."""
+        """Return the calls that must not happen again, by the markers that are in force."""
         run = self.run(run_key)
         operators = self.store.list_operators(run.run_id)
         parts = parts_in_force(run, operators, self.store.list_parts(run.run_id))
@@ -160,3 +164,29 @@ def test_run_that_is_killed_gives_the_same_bits_with_any_number_of_subtasks(
     assert marked & set(again) == set()
     assert [] == [call for call in again if (epoch := call.split()[1]) != "None" and int(epoch) < durable]
     assert place.run(run_key).status is RunStatus.FINISHED
+
+
+@pytest.mark.parametrize("subtasks", SUBTASKS if IS_NIGHTLY else ["fewer"])
+def test_driver_killed_inside_an_epoch_leaves_the_rest_alone_to_any_number_of_subtasks(
+    place: Place, undisturbed: str, subtasks: str
+) -> None:
+    """The last of three subtasks is killed at its last bucket, the others have finished."""
+    held, run_key = place.folder / "hold fitted 1 5", f"edges-inside-{subtasks}"
+    held.touch()
+    finished = FOR_GOOD | {"agreed 1 None"} | {f"fitted 1 {bucket}" for bucket in range(4)}
+    killed = place.start(run_key, "--alignment-timeout", "0")
+    wait_until(lambda: is_over(killed.process) or place.is_marked(run_key, finished), "two of three subtasks")
+    assert not is_over(killed.process), killed.errors()
+    jvm = killed.jvm()
+    killed.process.kill()
+    assert killed.wait() == -9
+    wait_until(lambda: is_over(jvm), "the JVM's end")
+    held.unlink()
+    before, marked = place.calls(), place.marked(run_key)
+    assert marked == finished
+    assert before == Counter(FOR_GOOD | calls_in(0) | finished | {"fitted 1 4", "fitted 1 5"})
+
+    digest = place.finish(run_key, "--alignment-timeout", "0", subtasks=subtasks)
+
+    assert digest == undisturbed
+    assert place.calls() == Counter(set().union(*map(calls_in, range(1, EPOCHS))) - marked)

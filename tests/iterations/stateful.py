@@ -4,12 +4,13 @@ It has a little of everything that a run has to keep: two variables in buckets o
 fit, and how far it was pulled), an operator that finishes for good (each bucket's normal equations), data that comes
 once (a first guess), state carried by an operator on the whole (the guess, and the answer before) and by one on buckets
 (how long a bucket has been settled), and criteria. Bodies append a line to a file each time they run; the one whose
-line STATEFUL_FAILS_AT is raises.
+line STATEFUL_FAILS_AT is raises, and the one for whose line there is a file `hold LINE` waits until that is gone.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,14 @@ def note(params: StatefulParams, operator_id: str, epoch: int | None, bucket: Bu
         raise RuntimeError(f"told to fail: {line}")
     if not params.log:
         return
+    held = Path(params.log) / f"hold {line}"
     descriptor = os.open(Path(params.log) / "calls", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(descriptor, f"{line}\n".encode())
     finally:
         os.close(descriptor)
+    while held.exists():
+        time.sleep(0.02)
 
 
 @stateful.data
