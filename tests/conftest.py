@@ -35,7 +35,7 @@ os.environ.setdefault(spark_jvm.VARIABLE, spark_jvm.jvm_options())
 settings.register_profile(
     "pr", max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("nightly", max_examples=20_000, deadline=None, print_blob=True)
+settings.register_profile("nightly", max_examples=20_000, deadline=None, derandomize=False, print_blob=True)
 settings.load_profile(SIZE)
 
 

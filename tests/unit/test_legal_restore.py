@@ -9,6 +9,7 @@ import pytest
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IllegalRestoreError, RunMismatchError
 from iteration_lib.explanation import read_history
+from iteration_lib.launch import check_restorable
 from iteration_lib.planning import plan_run
 from tests.driven_in_memory import KEY, SOURCE, InMemory
 from tests.protocol_script import FIRST, claim
@@ -21,8 +22,9 @@ CLEANED = SOURCE.replace(
 OFFENCE = "operator 'scaled' is finished, but its input 'cleaned' is not"
 
 
+@pytest.mark.parametrize("option", ["", "takeover", "ignore_edges", "allow_fallback", "allow_dropped_state"])
 def test_attempt_behind_an_illegal_marker_is_refused_with_the_names_before_it_opens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     """As after a store was mended by hand; the dry run says the same."""
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -34,12 +36,14 @@ def test_attempt_behind_an_illegal_marker_is_refused_with_the_names_before_it_op
     rows, files = read_history(bench.store, bench.run), bench.all_files()
 
     with pytest.raises(IllegalRestoreError) as caught:
-        bench.drive()
+        bench.drive(**({option: True} if option else {}))
 
     assert (KEY, (OFFENCE,)) == (caught.value.run_key, caught.value.offences)
     assert f"  - {OFFENCE}\n" in str(caught.value)
     assert (rows, files) == (read_history(bench.store, bench.run), bench.all_files())
     assert (OFFENCE,) == plan_run(bench.store, bench.run).refusals
+    with pytest.raises(IllegalRestoreError, match=OFFENCE):
+        check_restorable(bench.store, bench.run)
 
 
 def test_attempt_that_would_lose_an_operators_state_is_refused_before_it_opens(
