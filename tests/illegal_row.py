@@ -1170,7 +1170,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
     "I12": "a refused event writes nothing: there is no row to refuse",
     "I13": "how many failures are too many is the policy's: what a failed attempt may open and begin, the core decides",
     "I14": "how many pending checkpoints hold an epoch is the policy's, which the core reads",
-    "I15": (  # but that a part comes after what it was computed from: that is the graph's, which the core reads
+    "I15": (  # but for what the graph says, and what a takeover keeps and voids: the core decides
         "a part that is there",
         "a part in an epoch that has not switched",
         "a part in an epoch of another attempt",

@@ -554,12 +554,13 @@ def test_what_a_later_epoch_left_without_files_says_nothing_of_the_one_that_come
     coordinator.apply(bench.run.run_id, driver.marks(2, of_sums(schema="")))
     bench.write_iteration(BESIDE)
 
-    before = plan(bench)
+    before, ignoring = plan(bench), plan(bench, ignore_edges=True)
     coordinator.apply(bench.run.run_id, claim(3, takeover=True))
     after = plan(bench)
 
     assert (Action.RESTORED, ()) == actions(before)["sums"] == actions(after)["sums"]
     assert [("sums", ALL, "it is of epoch 2, and epoch 1 comes next")] == unused(before)
+    assert [("sums", ALL, "edges are ignored"), *unused(before)] == unused(ignoring)
     assert [] == unused(after)
 
 
