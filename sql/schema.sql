@@ -1,6 +1,7 @@
 -- The store as it is now. Illegal rows and transitions are refused here, by the database itself; the rules behind the
 -- constraints are the invariants of iteration_lib/protocol (I1 to I21). What only the policy or a refusal shows (I12 to
--- I14), and of I15 what the graph says and what a takeover keeps and voids, is the coordinator's alone.
+-- I14), of I15 what the graph says and what a takeover keeps and voids, and of I16 which listener hears of the end alone,
+-- is the coordinator's.
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,

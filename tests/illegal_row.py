@@ -1176,7 +1176,10 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a part in an epoch of another attempt",
         "a part of an operator that the run does not have",
     ),
-    "I16": ("a notice that leaves out an epoch", "a notice of an epoch that is not durable"),
+    "I16": (  # but for which listener hears of the end alone: its notice does not say it
+        "a notice that leaves out an epoch",
+        "a notice of an epoch that is not durable",
+    ),
     "I17": (
         "an abort beyond the next checkpoint",
         "a lower aborted_through",

@@ -89,21 +89,20 @@ class Place:
 
     def calls(self) -> Counter[str]:
         """Count the calls of operators, as `operator epoch bucket`, since the last time."""
+        found = self.calls_so_far()
+        (self.folder / "calls").write_text("")
+        return found
+
+    def calls_so_far(self) -> Counter[str]:
+        """Count them, and go on counting."""
         path = self.folder / "calls"
-        lines = path.read_text().splitlines() if path.exists() else []
-        path.write_text("")
-        return Counter(lines)
+        return Counter(path.read_text().splitlines() if path.exists() else [])
 
     def run(self, run_key: str) -> RunRecord:
         """Return the run's row."""
         found = self.store.find_run(run_key)
         assert found is not None
         return found
-
-    def has_called(self, call: str) -> bool:
-        """Tell whether an operator has been called since the last time that calls were counted."""
-        path = self.folder / "calls"
-        return path.exists() and call in path.read_text().splitlines()
 
     def marked(self, run_key: str) -> set[str]:
         """Return the calls that must not happen again, by the markers that are in force."""
@@ -177,7 +176,7 @@ def test_driver_killed_inside_an_epoch_leaves_the_rest_alone_to_any_number_of_su
     finished = FOR_GOOD | {"agreed 1 None"} | {f"fitted 1 {bucket}" for bucket in range(4)}
     killed = place.start(run_key, "--alignment-timeout", "0")
     try:
-        wait_until(lambda: is_over(killed.process) or place.has_called("fitted 1 5"), "the last bucket")
+        wait_until(lambda: is_over(killed.process) or "fitted 1 5" in place.calls_so_far(), "the last bucket")
         wait_until(lambda: is_over(killed.process) or place.marked(run_key) == finished, "two of three subtasks")
         assert not is_over(killed.process), killed.errors()
         jvm = killed.jvm()
