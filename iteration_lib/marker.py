@@ -47,11 +47,6 @@ def parts_in_force(
     )
 
 
-def later_parts(run: RunRecord, parts: Iterable[PartRecord]) -> tuple[PartRecord, ...]:
-    """Return the live parts that a takeover voids: they were computed behind an epoch that is not durable."""
-    return tuple(part for part in parts if part.voided_at is None and part.epoch > run.last_durable_epoch + 1)
-
-
 def finished_for_good(operators: Iterable[OperatorRecord]) -> frozenset[str]:
     """Return the ids of the operators that are marked as finished for good."""
     return frozenset(operator.operator_id for operator in operators if operator.finished_epoch is not None)

@@ -1,7 +1,5 @@
 -- The store as it is now. Illegal rows and transitions are refused here, by the database itself; the rules behind the
--- constraints are the invariants of iteration_lib/protocol (I1 to I21). What only the policy or a refusal shows (I12 to
--- I14), of I15 what the graph says and what a takeover keeps and voids, and of I16 which listener hears of the end alone,
--- is the coordinator's.
+-- constraints are the invariants of iteration_lib/protocol (I1 to I21).
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,
@@ -46,7 +44,9 @@ BEGIN
         AND NEW.aborted_through >= OLD.aborted_through AND NEW.revision >= OLD.revision;
     IF NEW.last_durable_epoch < OLD.last_durable_epoch THEN
         grows := grows AND EXISTS (SELECT FROM fallbacks WHERE fallbacks.run_id = OLD.run_id
-            AND fallbacks.fencing_token = OLD.fencing_token AND fallbacks.epoch = NEW.last_durable_epoch);
+            AND fallbacks.fencing_token = OLD.fencing_token AND fallbacks.epoch = NEW.last_durable_epoch)
+            AND NOT EXISTS (SELECT FROM edge_parts WHERE edge_parts.run_id = OLD.run_id
+                AND edge_parts.epoch > NEW.last_durable_epoch AND edge_parts.voided_at IS NULL);
     END IF;
     IF NOT grows THEN
         RAISE EXCEPTION 'run %: tokens, durable epochs and checkpoint ids only grow', OLD.run_id
@@ -210,6 +210,7 @@ CREATE TABLE attempts (
     definition_changes   text[],
     failed_operator_id   text,
     failed_epoch         bigint,
+    ignores_edges        boolean NOT NULL DEFAULT false,
     CONSTRAINT attempts_pkey PRIMARY KEY (run_id, fencing_token),
     CONSTRAINT attempts_attempt_id_key UNIQUE (attempt_id),
     CONSTRAINT attempts_fencing_token_check CHECK (fencing_token >= 1),
@@ -236,8 +237,9 @@ BEGIN
         END IF;
         RETURN NEW;
     END IF;
-    IF (NEW.run_id, NEW.fencing_token, NEW.attempt_id, NEW.holder, NEW.policy, NEW.started_at)
-       IS DISTINCT FROM (OLD.run_id, OLD.fencing_token, OLD.attempt_id, OLD.holder, OLD.policy, OLD.started_at) THEN
+    IF (NEW.run_id, NEW.fencing_token, NEW.attempt_id, NEW.holder, NEW.policy, NEW.started_at, NEW.ignores_edges)
+       IS DISTINCT FROM (OLD.run_id, OLD.fencing_token, OLD.attempt_id, OLD.holder, OLD.policy, OLD.started_at,
+           OLD.ignores_edges) THEN
         RAISE EXCEPTION 'the identity of attempt % cannot change', OLD.fencing_token USING ERRCODE = 'check_violation';
     END IF;
     IF OLD.ended_at IS NOT NULL THEN
@@ -393,10 +395,11 @@ CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
 COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DURABLE, or VOIDED when superseded.';
 
 -- An epoch follows one that is aligned or durable and does not end the run (I3, I9); no attempt opens one after another
--- while a person asks the run to stop (I20). What it was decided from is what was reported, and by the rule that holds
--- then; it stays (I5). Only a completed checkpoint makes it durable (I6), and who drives the run alone writes it (I2). What
--- the run, its attempts, stops and other epochs say of one that opens or aligns is asked in one query, which takes as long
--- as many conditions on the row itself.
+-- while a person asks the run to stop (I20), or after more checkpoints have failed than it puts up with (I13). None aligns
+-- while as many are pending as its policy allows (I14). What it was decided from is what was reported, and by the rule that
+-- holds then; it stays (I5). Only a completed checkpoint makes it durable (I6), and who drives the run alone writes it (I2).
+-- What the run, its attempts, checkpoints, stops and other epochs say of one that opens or aligns is asked in one query,
+-- which takes as long as many conditions on the row itself.
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
@@ -428,16 +431,24 @@ BEGIN
         RAISE EXCEPTION 'what epoch % measured is no number', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
     IF TG_OP = 'INSERT' OR NEW.status IN ('OPEN', 'ALIGNED') THEN
-        SELECT runs.max_epochs,
-            EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
-                    AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS is_driven,
+        SELECT runs.max_epochs, attempts.fencing_token IS NOT NULL AS is_driven,
+            attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) AS has_failed,
+            NEW.status = 'ALIGNED' AND CAST(attempts.policy ->> 'max_pending' AS integer) <= (
+                SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                AND checkpoints.status = 'PENDING') AS is_held,
             (SELECT stops.kind FROM stops WHERE stops.run_id = NEW.run_id AND stops.resumed_at IS NULL) AS asked_to,
             (SELECT epochs.fencing_token FROM epochs WHERE epochs.run_id = NEW.run_id
              AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
              AND epochs.decision ->> 'terminated_by' IS NULL) AS previous_token
-        INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+        INTO run FROM runs LEFT JOIN attempts ON attempts.run_id = runs.run_id
+            AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL
+        WHERE runs.run_id = NEW.run_id;
     END IF;
     IF TG_OP = 'INSERT' THEN
+        IF run.has_failed THEN
+            RAISE EXCEPTION 'epoch % cannot open: too many checkpoints of attempt % have failed', NEW.epoch,
+                NEW.fencing_token USING ERRCODE = 'check_violation';
+        END IF;
         IF run.previous_token IS NULL AND NEW.epoch >= 0 THEN
             IF NEW.epoch <> (SELECT coalesce(max(branches.epoch), -1) + 1 FROM branches
                              WHERE branches.run_id = NEW.run_id) THEN
@@ -470,6 +481,10 @@ BEGIN
                 RAISE EXCEPTION 'no completed checkpoint covers epoch %', OLD.epoch USING ERRCODE = 'check_violation';
             END IF;
         ELSIF OLD.status = 'OPEN' AND NEW.status = 'ALIGNED' AND jsonb_typeof(NEW.decision) = 'object' THEN
+            IF run.is_held THEN
+                RAISE EXCEPTION 'epoch % is held by the checkpoints that are pending', OLD.epoch
+                    USING ERRCODE = 'check_violation';
+            END IF;
             IF NEW.decision -> 'records' IS DISTINCT FROM (
                    SELECT jsonb_object_agg(head.key, (SELECT coalesce(sum(CAST(told.count AS numeric)), 0)
                        FROM jsonb_array_elements_text(head.value) AS told (count)))
@@ -665,15 +680,16 @@ CREATE TRIGGER checkpoints_guard BEFORE INSERT OR UPDATE ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION checkpoints_guard();
 
 -- A checkpoint is triggered once its epoch has aligned, under the id that was issued last (I7), by who drives the run
--- (I2); what a person aborted before it began begins as aborted (I17).
+-- (I2), and no more after more of his have failed than he puts up with (I13); what a person aborted before it began begins
+-- as aborted (I17).
 CREATE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     epoch record;
 BEGIN
-    SELECT runs.last_checkpoint_id, runs.aborted_through,
-        EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
-                AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS is_driven
-    INTO epoch FROM epochs JOIN runs USING (run_id)
+    SELECT runs.last_checkpoint_id, runs.aborted_through, attempts.fencing_token IS NOT NULL AS is_driven,
+        attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) AS has_failed
+    INTO epoch FROM epochs JOIN runs USING (run_id) LEFT JOIN attempts ON attempts.run_id = NEW.run_id
+        AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL
     WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
         AND epochs.status = 'ALIGNED';
     IF epoch.last_checkpoint_id IS DISTINCT FROM NEW.checkpoint_id THEN
@@ -686,6 +702,10 @@ BEGIN
     END IF;
     IF NOT epoch.is_driven THEN
         RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
+            NEW.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    IF epoch.has_failed THEN
+        RAISE EXCEPTION 'checkpoint % cannot begin: too many of attempt % have failed', NEW.checkpoint_id,
             NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
@@ -819,9 +839,15 @@ CREATE UNIQUE INDEX edge_parts_live_key ON edge_parts (run_id, epoch, operator_i
 COMMENT ON TABLE edge_parts IS
     'Which buckets of an operator''s output are durable inside an epoch; epoch -1 for one that finishes for good (I15).';
 
--- A bucket of an operator that the run has is marked once, by the attempt whose epoch is open and has switched to
--- unaligned (I15).
+-- A bucket of an operator that the run has is marked once: of one that finishes for good under -1, else by the attempt whose
+-- epoch comes after the last durable one, has switched to unaligned and is not durable; and after all that it was computed
+-- from, the same buckets of it where both are on buckets, else all (I15). In what order operators are computed is what the
+-- run's definition says: data is always there, a variable's value before epoch 0 is computed, later ones are durable.
 CREATE FUNCTION edge_parts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run runs;
+    own jsonb;
+    lacking text;
 BEGIN
     IF EXISTS (SELECT FROM edge_parts AS known
                WHERE known.run_id = NEW.run_id AND known.epoch = NEW.epoch AND known.operator_id = NEW.operator_id
@@ -830,22 +856,57 @@ BEGIN
         RAISE EXCEPTION 'buckets % to % of operator % in epoch % do not fit what is finished',
             NEW.first_bucket, NEW.end_bucket, NEW.operator_id, NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
-    IF NOT EXISTS (SELECT FROM operators JOIN runs USING (run_id) WHERE operators.run_id = NEW.run_id
-                   AND operators.operator_id = NEW.operator_id AND runs.max_buckets >= NEW.total) THEN
+    SELECT * INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+    own := run.definition #> ARRAY['operators', NEW.operator_id];
+    IF own IS NULL OR run.max_buckets < NEW.total THEN
         RAISE EXCEPTION 'run % has no operator % with % buckets', NEW.run_id, NEW.operator_id, NEW.total
             USING ERRCODE = 'check_violation';
     END IF;
     IF jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
         RAISE EXCEPTION 'what operator % measured is no number', NEW.operator_id USING ERRCODE = 'check_violation';
     END IF;
+    IF NEW.epoch = -1 AND NOT CAST(own ->> 'finishes' AS boolean) THEN
+        RAISE EXCEPTION 'operator % does not finish for good', NEW.operator_id USING ERRCODE = 'check_violation';
+    END IF;
     IF NEW.epoch = -1 AND EXISTS (SELECT FROM operators WHERE operators.run_id = NEW.run_id
            AND operators.operator_id = NEW.operator_id AND operators.finished_at IS NOT NULL) THEN
         RAISE EXCEPTION 'operator % has finished', NEW.operator_id USING ERRCODE = 'check_violation';
     END IF;
+    IF NEW.epoch >= 0 AND NEW.epoch <> run.last_durable_epoch + 1 THEN
+        RAISE EXCEPTION 'epoch % does not come after the last durable one', NEW.epoch
+            USING ERRCODE = 'check_violation';
+    END IF;
     IF NEW.epoch >= 0 AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
            AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
-           AND epochs.status = 'OPEN' AND epochs.unaligned_by IS NOT NULL) THEN
-        RAISE EXCEPTION 'epoch % is not open and unaligned', NEW.epoch USING ERRCODE = 'check_violation';
+           AND epochs.status IN ('OPEN', 'ALIGNED') AND epochs.unaligned_by IS NOT NULL) THEN
+        RAISE EXCEPTION 'epoch % has not switched to unaligned', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT source.operator_id INTO lacking
+    FROM jsonb_array_elements_text(own -> 'inputs') AS taken (name)
+    JOIN jsonb_each(run.definition -> 'operators') AS source (operator_id, declared)
+        ON taken.name = CASE WHEN run.definition ? 'format' THEN source.operator_id ELSE source.declared ->> 'name' END
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(part.end_bucket - part.first_bucket) = max(part.total), false) AS is_whole,
+            coalesce(sum(greatest(0, least(part.end_bucket, NEW.end_bucket)
+                - greatest(part.first_bucket, NEW.first_bucket))), 0) AS buckets
+        FROM edge_parts AS part WHERE part.run_id = NEW.run_id AND part.epoch = NEW.epoch
+            AND part.operator_id = source.operator_id AND part.voided_at IS NULL
+    ) AS edge
+    WHERE NOT CASE
+        WHEN source.declared ->> 'role' = 'data' THEN true
+        WHEN CAST(source.declared ->> 'finishes' AS boolean) THEN EXISTS (
+            SELECT FROM operators WHERE operators.run_id = NEW.run_id
+            AND operators.operator_id = source.operator_id AND operators.finished_at IS NOT NULL)
+        WHEN source.declared ->> 'role' = 'variable' AND (NEW.epoch <> 0 OR source.declared ->> 'part_of' IS NOT NULL)
+            THEN true
+        WHEN source.declared ->> 'kind' = 'buckets' AND own ->> 'kind' = 'buckets'
+            THEN edge.buckets = NEW.end_bucket - NEW.first_bucket
+        ELSE edge.is_whole
+    END
+    LIMIT 1;
+    IF lacking IS NOT NULL THEN
+        RAISE EXCEPTION 'buckets % to % of operator % in epoch % come before % is finished', NEW.first_bucket,
+            NEW.end_bucket, NEW.operator_id, NEW.epoch, lacking USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
@@ -853,6 +914,8 @@ CREATE TRIGGER edge_parts_guard BEFORE INSERT ON edge_parts FOR EACH ROW EXECUTE
 CREATE TRIGGER edge_parts_writer_guard BEFORE INSERT ON edge_parts
     FOR EACH ROW EXECUTE FUNCTION writer_guard('an edge');
 
+-- A part is voided by an attempt that has no epoch under way and says why: it ignores edges, has other operators, or falls
+-- back. One that takes over else keeps every part (I15).
 CREATE FUNCTION edge_parts_void_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.voided_at IS NOT NULL OR NEW.voided_at IS NULL
@@ -860,10 +923,36 @@ BEGIN
         RAISE EXCEPTION 'a part of operator % in epoch % is voided once, and else cannot change',
             OLD.operator_id, OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
+    IF NOT EXISTS (SELECT FROM attempts LEFT JOIN fallbacks USING (run_id, fencing_token)
+                   WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL
+                   AND (attempts.ignores_edges OR attempts.definition_changes IS NOT NULL
+                       OR OLD.epoch > fallbacks.epoch)
+                   AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                       AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'OPEN')
+                   AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                       AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'ALIGNED')) THEN
+        RAISE EXCEPTION 'no attempt may void a part of operator % in epoch % now', OLD.operator_id, OLD.epoch
+            USING ERRCODE = 'check_violation';
+    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER edge_parts_void_guard BEFORE UPDATE ON edge_parts
     FOR EACH ROW EXECUTE FUNCTION edge_parts_void_guard();
+
+-- An attempt that ignores edges leaves none, when it has begun, nor a part of what has not finished for good (I15).
+CREATE FUNCTION attempts_ignore_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM edge_parts JOIN runs USING (run_id) LEFT JOIN operators USING (run_id, operator_id)
+               WHERE edge_parts.run_id = NEW.run_id AND edge_parts.voided_at IS NULL
+               AND edge_parts.fencing_token < NEW.fencing_token AND (edge_parts.epoch > runs.last_durable_epoch
+                   OR edge_parts.epoch = -1 AND operators.finished_at IS NULL)) THEN
+        RAISE EXCEPTION 'attempt % of run % ignores edges, and leaves some', NEW.fencing_token, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER attempts_ignore_guard AFTER INSERT ON attempts DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.ignores_edges) EXECUTE FUNCTION attempts_ignore_guard();
 
 CREATE TABLE listener_notices (
     run_id         uuid NOT NULL,
@@ -872,6 +961,7 @@ CREATE TABLE listener_notices (
     fencing_token  bigint NOT NULL,
     effect         jsonb,
     noticed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    is_final       boolean NOT NULL DEFAULT false,
     CONSTRAINT listener_notices_pkey PRIMARY KEY (run_id, listener_id, epoch),
     CONSTRAINT listener_notices_attempt_fkey FOREIGN KEY (run_id, fencing_token) REFERENCES attempts,
     CONSTRAINT listener_notices_epoch_check CHECK (epoch >= 0)
@@ -879,7 +969,7 @@ CREATE TABLE listener_notices (
 
 COMMENT ON TABLE listener_notices IS 'Which durable epochs a listener has heard of, and what it returned (I16).';
 
--- A listener hears of durable epochs, of each in turn, or of the last alone, when the run terminates (I16).
+-- A listener hears of durable epochs, of each in turn, or of the end alone, when the run terminates (I16).
 CREATE FUNCTION listener_notices_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     run runs;
@@ -889,7 +979,10 @@ BEGIN
     IF NEW.epoch > run.last_durable_epoch THEN
         RAISE EXCEPTION 'epoch % is not durable', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
-    IF run.status = 'TERMINATING' AND NEW.epoch = run.last_durable_epoch THEN
+    IF NEW.is_final THEN
+        IF run.status <> 'TERMINATING' OR NEW.epoch <> run.last_durable_epoch THEN
+            RAISE EXCEPTION 'run % did not end with epoch %', NEW.run_id, NEW.epoch USING ERRCODE = 'check_violation';
+        END IF;
         RETURN NEW;
     END IF;
     SELECT max(listener_notices.epoch) INTO heard FROM listener_notices

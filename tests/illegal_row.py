@@ -69,7 +69,7 @@ NEW_ROWS = {
     "checkpoint_requests": {"request_id": "gen_random_uuid()", "run_id": "%(run)s", "requested_by": "'ann'"},
     "edge_parts": {
         "run_id": "%(run)s",
-        "epoch": "2",
+        "epoch": "1",
         "operator_id": "'y'",
         "first_bucket": "0",
         "end_bucket": "1",
@@ -146,6 +146,12 @@ def part_with(**columns: str) -> str:
     return insert("edge_parts", **columns)
 
 
+def wired_part(operator_id: str, **columns: str) -> str:
+    """Buckets of an operator with inputs: half of `v` is there, and nothing else that an epoch computes."""
+    named = {"run_id": "%(wired)s", "operator_id": f"'{operator_id}'", "total": "4", "fencing_token": "1"}
+    return insert("edge_parts", **{**named, **columns})
+
+
 def notice_with(**columns: str) -> str:
     return insert("listener_notices", **columns)
 
@@ -211,7 +217,7 @@ def set_operator(operator_id: str, columns: str) -> str:
     return f"UPDATE operators SET {columns} WHERE run_id = %(run)s AND operator_id = '{operator_id}'"
 
 
-def set_part(columns: str, *, which: str = "epoch = 2") -> str:
+def set_part(columns: str, *, which: str = "epoch = 1 AND voided_at IS NULL") -> str:
     return f"UPDATE edge_parts SET {columns} WHERE run_id = %(run)s AND {which}"
 
 
@@ -227,6 +233,7 @@ def set_notice(columns: str) -> str:
     return f"UPDATE listener_notices SET {columns} WHERE run_id = %(run)s AND listener_id = 'log'"
 
 
+VOIDED = "epoch = 1 AND voided_at IS NOT NULL"
 EVERY = "acknowledgements = '{\"centroids\": [1]}'"
 ALL = "records = '{\"centroids\": [1, 1, 1]}'"
 DONE = f"{EVERY}, manifest_path = 'p', manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now()"
@@ -514,7 +521,8 @@ CONSTRAINTS = {
     "a part's id twice": Illegal(
         "edge_parts_pkey",
         "INSERT INTO edge_parts OVERRIDING SYSTEM VALUE SELECT part_id, run_id, epoch, 'y', 0, 1, 8, fencing_token, "
-        "output, metrics FROM edge_parts WHERE run_id = %(run)s AND epoch = 2",
+        "output, metrics FROM edge_parts WHERE run_id = %(run)s AND epoch = 1 "
+        "AND voided_at IS NULL",
     ),
     "a part of no attempt": Illegal(
         "edge_parts_attempt_fkey", part_with(epoch="-1", fencing_token="7"), ("edge_parts_writer_guard",)
@@ -680,6 +688,7 @@ GUARDS = {
             "holder": "'{}'",
             "policy": "'{}'",
             "started_at": "now() + interval '1 day'",
+            "ignores_edges": "true",
         }.items()
     },
     "another attempt under the token in force": Illegal(
@@ -880,14 +889,70 @@ GUARDS = {
     ),
     "a part of more buckets than the run has": Illegal("no operator y with 17 buckets", part_with(total="17")),
     "a part that measured a text": Illegal("what operator y measured", part_with(metrics='\'{"loss": "low"}\'')),
-    "a part in an epoch that is not there": Illegal("epoch 7 is not open and unaligned", part_with(epoch="7")),
-    "a part in an epoch that is aligned": Illegal("epoch 1 is not open and unaligned", part_with(epoch="1")),
-    "a part in an epoch that has switched, and aligned then": Illegal(
-        "epoch 0 is not open and unaligned", part_with(run_id="%(failed)s", epoch="0", fencing_token="1")
+    "a part in an epoch that is not there": Illegal(
+        "epoch 7 does not come after the last durable one", part_with(epoch="7")
     ),
-    "a part in an epoch of another attempt": Illegal("epoch 2 is not open and unaligned", part_with(fencing_token="1")),
+    "a part behind an epoch that is not durable": Illegal(
+        "epoch 2 does not come after the last durable one", part_with(epoch="2")
+    ),
+    "a part in an epoch that is durable": Illegal(
+        "epoch 0 does not come after the last durable one", part_with(epoch="0")
+    ),
+    "a part in an epoch that has switched, and whose attempt has ended": Illegal(
+        "nobody drives run", part_with(run_id="%(failed)s", epoch="0", fencing_token="1")
+    ),
+    "a part in an epoch of another attempt": Illegal("epoch 1 has not switched", part_with(fencing_token="1")),
     "a part in an epoch that has not switched": Illegal(
-        "epoch 0 is not open and unaligned", part_with(run_id="%(fresh)s", epoch="0", fencing_token="1")
+        "epoch 0 has not switched", part_with(run_id="%(fresh)s", epoch="0", fencing_token="1")
+    ),
+    "a part for good of an operator that does not finish": Illegal(
+        "operator v does not finish for good", wired_part("v", epoch="-1")
+    ),
+    "a part before another bucket of its input": Illegal(
+        "operator w in epoch 1 come before v is finished", wired_part("w", first_bucket="1", end_bucket="3")
+    ),
+    "a value before its input": Illegal("operator u in epoch 1 come before w is finished", wired_part("u")),
+    "a part before what finishes for good": Illegal("operator t in epoch 1 come before y", wired_part("t")),
+    "a part before the first value that it takes": Illegal(
+        "operator v in epoch 0 come before p is finished", wired_part("v", run_id="%(wired at first)s", epoch="0")
+    ),
+    "a part that a takeover keeps, voided": Illegal(
+        "no attempt may void a part of operator x in epoch 3",
+        "UPDATE edge_parts SET voided_at = now() WHERE run_id = %(older with edges)s",
+    ),
+    "a part of an epoch that is under way, voided": Illegal(
+        "no attempt may void a part of operator x in epoch 1", set_part("voided_at = now()")
+    ),
+    "an attempt that ignores edges and leaves some": Illegal(
+        "ignores edges, and leaves some", attempt_with(ignores_edges="true")
+    ),
+    "a fallback that leaves edges behind what it gives up": Illegal(
+        "only grow",
+        "SET CONSTRAINTS ALL DEFERRED; "
+        + fallback_with(run_id="%(older with edges)s")
+        + "; UPDATE checkpoints SET status = 'DISCARDED' WHERE run_id = %(older with edges)s AND checkpoint_id = 3"
+        "; UPDATE checkpoints SET status = 'COMPLETED' WHERE run_id = %(older with edges)s AND checkpoint_id = 2"
+        "; UPDATE epochs SET status = 'VOIDED', durable_at = NULL WHERE run_id = %(older with edges)s AND epoch = 2"
+        "; UPDATE runs SET last_durable_epoch = 1 WHERE run_id = %(older with edges)s",
+    ),
+    "an epoch after too many checkpoints have failed": Illegal(
+        "epoch 1 cannot open: too many checkpoints",
+        epoch_with(run_id="%(failing)s", epoch="1", status="'OPEN'"),
+    ),
+    "a checkpoint after too many have failed": Illegal(
+        "checkpoint 2 cannot begin: too many", checkpoint_with(run_id="%(failing)s", checkpoint_id="2")
+    ),
+    "alignment of an epoch that is held": Illegal(
+        "epoch 2 is held by the checkpoints that are pending",
+        f"UPDATE epochs SET status = 'ALIGNED', decision = '{decision(3)}', aligned_at = now() "
+        "WHERE run_id = %(held)s AND epoch = 2",
+    ),
+    "a notice of the end while the run goes on": Illegal("did not end with epoch 0", notice_with(is_final="true")),
+    "a notice of the end with another epoch than the last": Illegal(
+        "did not end with epoch 0", notice_with(run_id="%(ending)s", fencing_token="1", is_final="true")
+    ),
+    "a notice of the last epoch alone by who hears of each": Illegal(
+        "has heard of no epoch before 1", notice_with(run_id="%(ending)s", fencing_token="1", epoch="1")
     ),
     **{
         f"another {column} of a part": Illegal("is voided once", set_part(f"{column} = {value}"))
@@ -905,8 +970,11 @@ GUARDS = {
             "output = '{}', voided_at": "now()",
         }.items()
     },
-    "a part that is voided twice": Illegal("is voided once", set_part("voided_at = now()", which="epoch = 1")),
-    "a part that comes back": Illegal("is voided once", set_part("voided_at = NULL", which="epoch = 1")),
+    "a part that is voided again by who ignores edges": Illegal(
+        "is voided once", "UPDATE edge_parts SET voided_at = now() WHERE run_id = %(older ignoring)s"
+    ),
+    "a part that is voided twice": Illegal("is voided once", set_part("voided_at = now()", which=VOIDED)),
+    "a part that comes back": Illegal("is voided once", set_part("voided_at = NULL", which=VOIDED)),
     "what is prepared of an aligned epoch": Illegal(
         "epoch 0 is not durable, and publishes nothing", committable_with(run_id="%(aligned)s")
     ),
@@ -1084,7 +1152,7 @@ GUARDS = {
             "checkpoints": ("left pending", ""),
             "checkpoint_requests": ("run", ""),
             "stops": ("stopping", ""),
-            "edge_parts": ("run", " AND epoch = 2"),
+            "edge_parts": ("run", " AND epoch = 1 AND voided_at IS NULL"),
             "listener_notices": ("run", ""),
             "committables": ("durable", " AND output = 'seen'"),
             "fallbacks": ("fallen", ""),
@@ -1121,6 +1189,7 @@ GUARDS = {
             "fencing_token": "1",
             "effect": "'{}'",
             "noticed_at": "now()",
+            "is_final": "true",
         }.items()
     },
 }
@@ -1168,17 +1237,28 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
     ),
     "I11": ("a marker without its files", "a marker taken back", "another output of an operator that finished"),
     "I12": "a refused event writes nothing: there is no row to refuse",
-    "I13": "how many failures are too many is the policy's: what a failed attempt may open and begin, the core decides",
-    "I14": "how many pending checkpoints hold an epoch is the policy's, which the core reads",
-    "I15": (  # but for what the graph says, and what a takeover keeps and voids: the core decides
+    "I13": ("an epoch after too many checkpoints have failed", "a checkpoint after too many have failed"),
+    "I14": ("alignment of an epoch that is held",),
+    "I15": (
         "a part that is there",
+        "a part behind an epoch that is not durable",
         "a part in an epoch that has not switched",
         "a part in an epoch of another attempt",
         "a part of an operator that the run does not have",
+        "a part for good of an operator that does not finish",
+        "a part before another bucket of its input",
+        "a value before its input",
+        "a part before what finishes for good",
+        "a part before the first value that it takes",
+        "a part that a takeover keeps, voided",
+        "an attempt that ignores edges and leaves some",
+        "a fallback that leaves edges behind what it gives up",
     ),
-    "I16": (  # but for which listener hears of the end alone: its notice does not say it
+    "I16": (
         "a notice that leaves out an epoch",
         "a notice of an epoch that is not durable",
+        "a notice of the end while the run goes on",
+        "a notice of the last epoch alone by who hears of each",
     ),
     "I17": (
         "an abort beyond the next checkpoint",

@@ -291,8 +291,8 @@ class Ledger(Rows):
         is_ignored = isinstance(event, AttemptOpened) and event.ignore_edges
         match command:
             case VoidEdges():
-                keeps = 0 if is_ignored or isinstance(event, DefinitionChanged) else 1
-                assert command.after == self.last_durable_epoch + keeps, "I15: voids what it must keep, or too little"
+                assert is_ignored or isinstance(event, DefinitionChanged), "I15: edges are voided by nobody's word"
+                assert command.after == self.last_durable_epoch, "I15: voids what it must keep, or too little"
                 kept = set(event.kept) - set(event.dropped) if isinstance(event, DefinitionChanged) else set[str]()
                 assert kept == set(command.keeping), "I15: keeps edges by nobody's word, or too few"
                 for written in self.live_parts():
@@ -306,7 +306,10 @@ class Ledger(Rows):
 
     def _mark(self, epoch: int, part: FinishedPart) -> None:
         if epoch != FOR_GOOD:
-            assert self.epoch(epoch, EpochStatus.OPEN).unaligned_by is not None, "I15: not switched"
+            assert epoch == self.last_durable_epoch + 1, "I15: not behind a durable epoch"
+            row = self.epochs[epoch, self.token()]
+            assert row.status in (EpochStatus.OPEN, EpochStatus.ALIGNED), "I15: durable, or void"
+            assert row.unaligned_by is not None, "I15: not switched"
         added = PartRow(epoch, self.token(), part)
         known = [row for row in self.live_parts() if (row.epoch, row.part.operator_id) == (epoch, part.operator_id)]
         assert added.buckets, "I15: no buckets"

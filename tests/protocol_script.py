@@ -279,7 +279,7 @@ class Sender:
 
 def _operator(operator_id: str) -> dict[str, object]:
     """Return an operator as a definition describes it."""
-    return {"name": operator_id, "role": "operator", "kind": "value", "inputs": [], "finishes": False, "code": "00"}
+    return {"name": operator_id, "role": "operator", "kind": "value", "inputs": [], "finishes": True, "code": "00"}
 
 
 FIRST = Sender(1, 1)

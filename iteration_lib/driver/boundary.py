@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.checkpoint import take_snapshot
 from iteration_lib.driver.context import RunContext
+from iteration_lib.driver.edge import Edge, Edges
 from iteration_lib.driver.epoch import EpochResult
 from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.sinks import Key, Sinks
@@ -31,7 +32,7 @@ from iteration_lib.errors import ProtocolViolationError, SupersededError
 from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import CheckpointTriggered, EpochOpened, SubtasksAligned
-from iteration_lib.protocol.pacing import has_paused, is_paced
+from iteration_lib.protocol.pacing import has_paused, is_paced, last_covered
 from iteration_lib.protocol.state import EpochState
 from iteration_lib.protocol.status import StopKind
 from iteration_lib.state.saved import SavedStream
@@ -74,6 +75,15 @@ class Boundary:
         self._announce()
         self.entered = epoch
         self._context.crash_plan.reach(CrashPoint.EPOCH_OPENED, epoch)
+
+    def edges(self, epoch: int, found: Mapping[str, Edge]) -> Edges:
+        """Return the durable edges of an open epoch, of which `found` were there; they wait for the epoch before."""
+        is_waiting = self.state.last_durable_epoch < epoch - 1
+        is_of_use = last_covered(self.state) >= epoch - 1
+        edges = Edges(self._context, found, epoch=epoch, is_of_use=is_of_use, is_waiting=is_waiting)
+        if is_waiting:
+            self._uploads.release_when_durable(edges)
+        return edges
 
     def expects_checkpoint(self, epoch: int) -> bool:
         """Guess whether an epoch will get a checkpoint: if so, executors write its tails while they compute them."""

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from iteration_lib.driver.blame import in_epoch
 from iteration_lib.driver.boundary import Boundary
 from iteration_lib.driver.context import RunContext
-from iteration_lib.driver.edge import Edges
 from iteration_lib.driver.epoch import EpochRunner
 from iteration_lib.driver.listener import Listeners
 from iteration_lib.driver.origin import keep_origin
@@ -26,7 +25,6 @@ from iteration_lib.driver.streams import Streams
 from iteration_lib.driver.sweep import sweep_scratch
 from iteration_lib.marker import carried_in_force
 from iteration_lib.protocol import RunState
-from iteration_lib.protocol.pacing import last_covered
 from iteration_lib.protocol.status import RunStatus, StopKind
 from iteration_lib.runner.seam import Stream
 from iteration_lib.state.manifest import Manifest
@@ -66,8 +64,7 @@ def _run_epochs(context: RunContext, streams: Streams, boundary: Boundary, carri
     """Run epochs after the last durable one until the attempt's last."""
     epoch, each_epoch = boundary.open_first(), {operator.operator_id for operator in context.graph.per_epoch()}
     while True:
-        found, is_of_use = streams.edges.get(epoch, {}), last_covered(boundary.state) >= epoch - 1
-        edges = Edges(context, found, epoch=epoch, is_of_use=is_of_use)
+        edges = boundary.edges(epoch, streams.edges.get(epoch, {}))
         boundary.enter(epoch)
         runner = EpochRunner(context, streams, carried, edges=edges, epoch=epoch)
         with in_epoch(epoch, each_epoch):

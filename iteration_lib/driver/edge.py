@@ -3,9 +3,11 @@
 An edge found in the store was left by an earlier attempt, or by this one before. New parts are noted as they are
 complete, from any thread, and marked once the epoch has switched to the unaligned checkpoint: after
 `alignment_timeout`, or when the process is told to end. From then on each is marked as it is noted, for nobody knows
-how much time is left. What an operator computed from has to be marked before it, so an operator behind one that may not
-be captured waits for the aligned checkpoint (forced-aligned, FLIP-76). In epoch 0 that goes for the variables' first
-values too: no checkpoint holds them, and computed again they may be others.
+how much time is left; while the epoch before is not durable they wait, and are marked in the very step that completes
+its checkpoint: what an epoch computed is worth nothing before the variables are durable that it computed from. What an
+operator computed from has to be marked before it, so an operator behind one that may not be captured waits for the
+aligned checkpoint (forced-aligned, FLIP-76). In epoch 0 that goes for the variables' first values too: no checkpoint
+holds them, and computed again they may be others.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
 from iteration_lib.errors import IterationError, StateCorruptedError
 from iteration_lib.model.operator import Kind, Operator, Role
-from iteration_lib.protocol import Event
+from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.event import AlignmentTimedOut, FinishedPart, PartsFinished
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import UnalignedBy
@@ -60,16 +63,25 @@ def read_edges(parts: Iterable[PartRecord]) -> dict[int, dict[str, Edge]]:
 class Edges:
     """The durable edges of one epoch; NO_EPOCH for operators that finish for good."""
 
-    def __init__(self, context: RunContext, found: Mapping[str, Edge], *, epoch: int, is_of_use: bool = True) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        found: Mapping[str, Edge],
+        *,
+        epoch: int,
+        is_of_use: bool = True,
+        is_waiting: bool = False,
+    ) -> None:
         """Begin with what is durable already; the time until the epoch switches begins now.
 
-        Nothing is captured where it is of no use: no takeover keeps what was computed from variables that no
-        checkpoint holds, or is about to.
+        Nothing is captured where it is of no use: behind variables that no checkpoint holds, or is about to. While it
+        is about to, what is captured waits for `release`.
         """
+        self.epoch = epoch
         self._context = context
         self._is_of_use = is_of_use
+        self._is_waiting = is_waiting
         self._attempt = context.attempt
-        self._epoch = epoch
         self._found = dict(found)
         self._noted: dict[str, list[SavedStream]] = {}
         self._used_up: set[str] = set()
@@ -172,46 +184,74 @@ class Edges:
         Without a time to wait for there is nothing to do here: a timeout of 0 marks each part as it is noted.
         """
         timeout = self._context.alignment_timeout_seconds if self._is_of_use else None
-        cancel = self._context.background.after(timeout, self._time_out) if timeout else None
+        time_out = partial(self._mark_in_time, UnalignedBy.TIMEOUT)
+        cancel = self._context.background.after(timeout, time_out) if timeout else None
         try:
             yield
         finally:
             if cancel is not None:
                 cancel()
 
-    def _time_out(self) -> None:
+    def _mark_in_time(self, by: UnalignedBy) -> None:
         try:
-            self.mark(UnalignedBy.TIMEOUT)
+            self.mark(by)
         except IterationError as err:  # the driver hears of it at its own next step
-            _logger.warning("event=not_marked epoch=%s error=%s", self._epoch, err)
+            _logger.warning("event=not_marked epoch=%s error=%s", self.epoch, err)
 
     def mark(self, by: UnalignedBy) -> None:
-        """Mark all that is noted and may be marked, in running order, in one transaction."""
+        """Mark all that is noted and may be marked, in running order, in one transaction, which switches the epoch."""
         with self._lock:
-            marked, parts = self._markable()
+            parts = self._markable()
             if not parts:
                 return
             events: list[Event] = []
             if not self._is_unaligned:
-                events.append(AlignmentTimedOut(**self._attempt.guard, epoch=self._epoch, by=by))
-            events.append(PartsFinished(**self._attempt.guard, epoch=self._epoch, parts=tuple(parts)))
+                events.append(AlignmentTimedOut(**self._attempt.guard, epoch=self.epoch, by=by))
+            if not self._is_waiting:
+                events.append(self._finished(parts))
+            if not events:
+                return
             state = self._attempt.apply(*events)
-            self._marked, self._is_unaligned = marked, True  # only now: a call that is interrupted is repeated
-            for part in parts:
-                edge = state.edge(self._epoch, part.operator_id)
-                if edge is None or not edge.covers(part.first_bucket, part.end_bucket):
-                    continue  # the epoch has aligned meanwhile: nothing more of it is marked
-                _logger.info(
-                    "event=part_finished operator_id=%s epoch=%s buckets=%s-%s",
-                    part.operator_id,
-                    self._epoch,
-                    part.first_bucket,
-                    part.end_bucket,
-                )
-        self._context.crash_plan.reach(CrashPoint.EDGE_MARKED, self._epoch)
+            self._is_unaligned = True  # only now: a call that is interrupted is repeated
+            self._note_marked(state, parts)
+        self._context.crash_plan.reach(CrashPoint.EDGE_MARKED, self.epoch)
 
-    def _markable(self) -> tuple[dict[str, set[Range]], list[FinishedPart]]:
-        """Return what will be marked, and the new parts; what was used up, with all who took it or not at all."""
+    def waiting(self) -> tuple[Event, ...]:
+        """Return what marks, in the step that makes the epoch before durable, all that has waited for it."""
+        with self._lock:
+            parts = self._markable() if self._is_waiting and self._is_unaligned else []
+            return (self._finished(parts),) if parts else ()
+
+    def release(self, state: RunState) -> None:
+        """Wait no more, if the epoch before is durable now, and mark what is not yet."""
+        with self._lock:
+            if not self._is_waiting or state.last_durable_epoch < self.epoch - 1:
+                return
+            self._is_waiting = False
+            self._note_marked(state, self._markable())
+            if self._is_unaligned:
+                self._mark_in_time(UnalignedBy.TIMEOUT)
+
+    def _finished(self, parts: Sequence[FinishedPart]) -> PartsFinished:
+        return PartsFinished(**self._attempt.guard, epoch=self.epoch, parts=tuple(parts))
+
+    def _note_marked(self, state: RunState, parts: Sequence[FinishedPart]) -> None:
+        """Note which parts the store has now; the others wait, or the epoch is over."""
+        for part in parts:
+            edge = state.edge(self.epoch, part.operator_id)
+            if edge is None or not edge.covers(part.first_bucket, part.end_bucket):
+                continue
+            self._marked.setdefault(part.operator_id, set()).add((part.first_bucket, part.end_bucket))
+            _logger.info(
+                "event=part_finished operator_id=%s epoch=%s buckets=%s-%s",
+                part.operator_id,
+                self.epoch,
+                part.first_bucket,
+                part.end_bucket,
+            )
+
+    def _markable(self) -> list[FinishedPart]:
+        """Return the new parts that may be marked; what was used up, with all who took it or not at all."""
         graph = self._context.graph
         left_out: set[str] = set()
         while True:
@@ -225,7 +265,7 @@ class Edges:
                 if not all(self._is_complete(consumer, marked) for consumer in graph.consumers(operator.name))
             }
             if not asked:
-                return marked, parts
+                return parts
             left_out |= asked
 
     def _unmarked(self, operator: Operator, marked: dict[str, set[Range]]) -> list[FinishedPart]:
@@ -266,13 +306,13 @@ class Edges:
 
     def _before(self, operator: Operator) -> list[Operator]:
         """Return what is computed in this very epoch and an operator takes."""
-        if self._epoch == NO_EPOCH:
+        if self.epoch == NO_EPOCH:
             return []
         inputs = [self._context.graph.operator(name) for name in operator.inputs]
         return [source for source in inputs if not source.finishes and self._is_computed(source)]
 
     def _is_computed(self, source: Operator) -> bool:
-        is_first_value = source.role is Role.VARIABLE and source.part_of is None and self._epoch == 0
+        is_first_value = source.role is Role.VARIABLE and source.part_of is None and self.epoch == 0
         return source.role is Role.OPERATOR or is_first_value
 
     def _total(self, operator: Operator) -> int:

@@ -16,6 +16,7 @@ from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.background import Job
 from iteration_lib.driver.checkpoint import Snapshot, write_manifest
 from iteration_lib.driver.context import RunContext
+from iteration_lib.driver.edge import Edges
 from iteration_lib.driver.keepable import printable
 from iteration_lib.driver.retention import Retention
 from iteration_lib.driver.sinks import Sinks
@@ -63,6 +64,8 @@ class Uploads:
         self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
         self._declined: dict[int, Exception] = {}  # why checkpoints were not written that may end the attempt
         self._error: BaseException | None = None  # the first that left a checkpoint pending
+        self._waiting: dict[int, Edges] = {}  # by the epoch that they are of, for the one before to be durable
+        self._completed: RunState | None = None  # the run as the last checkpoint of this attempt completed
 
     @contextmanager
     def noting_errors(self) -> Iterator[None]:
@@ -86,6 +89,12 @@ class Uploads:
 
         job = background.start(f"checkpoint-{snapshot.checkpoint_id}", write)
         self._uploads.append(_Upload(snapshot=snapshot, job=job, started_seconds=started, stop_timing=stop_timing))
+
+    def release_when_durable(self, edges: Edges) -> None:
+        """Mark what waits of an epoch's edges in the step that makes the epoch before durable, if that comes."""
+        self._waiting[edges.epoch] = edges
+        if self._completed is not None:  # by another thread, perhaps in this moment
+            edges.release(self._completed)
 
     def wait(self) -> RunState:
         """Wait until something may have changed, here or by another process, and return the run as it is then."""
@@ -268,15 +277,25 @@ class Uploads:
         self._context.crash_plan.reach(CrashPoint.MANIFEST_WRITTEN, snapshot.epoch)
         if self._is_late(started_seconds):
             return self._attempt.apply(self._expiry(snapshot))
+        behind = self._waiting.get(snapshot.epoch + 1)
+        waiting = behind.waiting() if behind is not None else ()
         try:
-            state = self._attempt.apply(acknowledged, publish=self._sinks.publish)
+            state = self._attempt.apply(acknowledged, *waiting, publish=self._sinks.publish)
         except SinkTargetError as refused:  # of a table in the store's database: nothing was stored, nothing shows
             return self._decline(snapshot, refused)
+        self._release(state)
         self._committing[snapshot.checkpoint_id] = self._context.clock.monotonic_seconds()
         self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
         state = self._sinks.commit(state)
         self._retention.discard()
         return state
+
+    def _release(self, state: RunState) -> None:
+        self._completed = state  # before the edges are looked for: they come, and look for it, in the other order
+        for epoch, edges in list(self._waiting.items()):
+            edges.release(state)
+            if epoch <= state.last_durable_epoch + 1:
+                self._waiting.pop(epoch, None)
 
     def _decline(self, snapshot: Snapshot, err: Exception) -> RunState:
         self._declined[snapshot.checkpoint_id] = err

@@ -15,7 +15,7 @@ from iteration_lib.driver.restore import read_manifest, read_origin_manifest
 from iteration_lib.driver.sinks import open_sinks, or_given_up, other_target
 from iteration_lib.driver.topology import topology_of
 from iteration_lib.errors import IterationError, RunStoppedError
-from iteration_lib.marker import edges_of, kept_in_force, later_parts, parts_in_force
+from iteration_lib.marker import edges_of, kept_in_force, parts_in_force
 from iteration_lib.model.definition import load_iteration
 from iteration_lib.model.graph import Graph
 from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop
@@ -24,7 +24,7 @@ from iteration_lib.planning.input import CheckedPin, check_pins, check_unpinned,
 from iteration_lib.planning.reading import check_durable, check_outputs, check_restored
 from iteration_lib.planning.rows import PlanRows, is_still, read_rows
 from iteration_lib.protocol.legality import check_restored_epoch
-from iteration_lib.protocol.resume import Action, ResumePlan, UnusedEdge, plan_resume, usable_edges
+from iteration_lib.protocol.resume import Action, ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
 from iteration_lib.savepoint import finished_in_force
 from iteration_lib.state.manifest import Manifest
@@ -188,7 +188,7 @@ def _as_if_kept(store: History, rows: PlanRows) -> Continuation:
 
 
 def _resume(continuation: Continuation, rows: PlanRows) -> ResumePlan:
-    """Return what becomes of the operators, and of edges: what others have left, is ignored, or is of a later epoch."""
+    """Return what becomes of the operators, and of edges: what others have left, or is ignored."""
     topology = topology_of(continuation.graph, max_buckets=continuation.run.max_buckets)
     plan = plan_resume(topology, continuation.kept)
     unfit = [(edge, why) for edge in continuation.markers.edges if (why := continuation.why_void(edge)) is not None]
@@ -197,14 +197,12 @@ def _resume(continuation: Continuation, rows: PlanRows) -> ResumePlan:
         UnusedEdge(operator_id=edge.operator_id, buckets=edge.finished, reason=reason)
         for edge, reason in (*unfit, *((edge, "edges are ignored") for edge in ignored))
     )
-    behind = edges_of(later_parts(rows.run, (*rows.parts, *rows.ignored)))
-    later = usable_edges(topology, replace(continuation.kept, edges=behind)).unused
     reasons = {edge.operator_id: f"its edge is not used: {edge.reason}" for edge in voided}
     steps = tuple(
         replace(step, reason=reasons.get(step.vertex.operator_id, step.reason)) if step.action is Action.RUN else step
         for step in plan.steps
     )
-    return replace(plan, steps=steps, unused=(*voided, *plan.unused, *later))
+    return replace(plan, steps=steps, unused=(*voided, *plan.unused))
 
 
 def _checkpoint(rows: PlanRows) -> tuple[Manifest | None, RestoredCheckpoint | None, tuple[str, ...]]:

@@ -47,10 +47,10 @@ I13  After more failed checkpoints in a row than the attempt puts up with, it op
      newer checkpoint subsumes, is no failure.
 I14  While as many checkpoints are pending as the policy allows, an epoch whose heads have all reported is held: it
      stays OPEN, and aligns in the very step that ends one of them, whoever ends it.
-I15  A part of a durable edge is marked once, only inside an open epoch that has switched to unaligned (or for an
-     operator that finishes for good), and only after all that it was computed from. A takeover keeps the edges of the
-     epoch after the last durable one, and voids those of later ones; one that is told to ignore them voids all, and one
-     that goes on with other operators those that it does not say are kept.
+I15  A part of a durable edge is marked once, only in the epoch after the last durable one, when it has switched to
+     unaligned (or for an operator that finishes for good), and only after all that it was computed from. A takeover
+     keeps the edges; one that is told to ignore them voids all, one that goes on with other operators those that it
+     does not say are kept, and one that falls back those of what it gives up.
 I16  A listener hears of every durable epoch once, in order; that the run terminated, once, while it is TERMINATING.
 I17  A checkpoint that a person aborted before it began uses up its id and never becomes pending for anybody to see.
 I18  A checkpoint is discarded only if it is not the newest of a run that is there, and neither a branch nor a person

@@ -23,13 +23,17 @@ from iteration_lib.protocol.status import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAttempt:
-    """Issue the next fencing token to a new live attempt, whose checkpoints have not failed yet."""
+    """Issue the next fencing token to a new live attempt, whose checkpoints have not failed yet.
+
+    One that `ignores_edges` leaves none: they are voided in the same step.
+    """
 
     attempt_id: AttemptId
     fencing_token: int
     holder: Holder
     lease_expires_at: datetime
     policy: CheckpointPolicy
+    ignores_edges: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,11 +321,12 @@ class MarkCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordNotice:
-    """Store that a listener has heard of an epoch, and what it returned."""
+    """Store that a listener has heard of an epoch, or of the end (`is_final`), and what it returned."""
 
     listener_id: str
     epoch: int
     effect: Mapping[str, object] | None
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """Which operators inside an open epoch have left a durable edge, so that a retry starts behind it?
 
 The unaligned checkpoint of an epoch is the last completed checkpoint plus these edges (FLIP-76, FLIP-147). A part is
-accepted only after the parts that it was computed from: so whatever is marked can be kept, whoever computes the rest,
-and no operator is skipped whose inputs would be computed anew (I15).
+accepted only behind a durable epoch, whose variables stay what they are, and only after the parts that it was computed
+from: so whatever is marked can be kept, whoever computes the rest, and no operator is skipped whose inputs would be
+computed anew (I15).
 """
 
 from __future__ import annotations
@@ -32,14 +33,19 @@ def switch_to_unaligned(state: RunState, event: AlignmentTimedOut) -> tuple[RunS
 
 
 def finish_parts(state: RunState, event: PartsFinished) -> tuple[RunState, tuple[Command, ...]]:
-    """Mark parts of durable edges, each once (I15); after the epoch has aligned nothing more is marked."""
+    """Mark parts of durable edges, each once, behind a durable epoch (I15).
+
+    Before that one is durable nothing is marked, nor in an epoch that has aligned without having switched.
+    """
     if event.epoch != NO_EPOCH:
         epoch = state.epoch_state(event.epoch)
         if epoch is None and not 0 <= event.epoch <= state.last_durable_epoch:
             raise ProtocolViolationError(f"epoch {event.epoch} is not open; the last one is {state.last_epoch}")
-        if epoch is None or epoch.status is not EpochStatus.OPEN:
+        if epoch is None or event.epoch > state.last_durable_epoch + 1:
             return state, ()
         if epoch.unaligned_by is None:
+            if epoch.status is not EpochStatus.OPEN:
+                return state, ()
             raise ProtocolViolationError(f"epoch {event.epoch} is aligned: it has no durable edges (I15)")
     marked = []
     for part in event.parts:
@@ -53,24 +59,15 @@ def finish_parts(state: RunState, event: PartsFinished) -> tuple[RunState, tuple
     return state, ((RecordParts(epoch=event.epoch, parts=tuple(marked)),) if marked else ())
 
 
-def keep_edges(state: RunState, *, ignore_edges: bool) -> tuple[RunState, tuple[Command, ...]]:
-    """Keep, for a new attempt, the edges of the epoch that it will run; void those of later ones.
-
-    A later epoch computed from variables that are not durable, and that may come out differently. With `ignore_edges`
-    none is kept, nor any part of an operator that has not finished for good.
-    """
-    if ignore_edges:
-        state, voided = void_edges(state)
-        begun = tuple(edge.operator_id for edge in state.edges)
-        return replace(state, edges=()), (*voided, *((VoidParts(operators=begun),) if begun else ()))
-    kept = tuple(edge for edge in state.edges if edge.epoch <= state.last_durable_epoch + 1)
-    if kept == state.edges:
-        return state, ()
-    return replace(state, edges=kept), (VoidEdges(after=state.last_durable_epoch + 1),)
+def ignore_edges(state: RunState) -> tuple[RunState, tuple[Command, ...]]:
+    """Void every edge, and every part of an operator that has not finished for good, for a new attempt."""
+    state, voided = void_edges(state)
+    begun = tuple(edge.operator_id for edge in state.edges)
+    return replace(state, edges=()), (*voided, *((VoidParts(operators=begun),) if begun else ()))
 
 
 def void_edges(state: RunState, *, keeping: Collection[str] = ()) -> tuple[RunState, tuple[Command, ...]]:
-    """Void the edges of the open epochs, but those of some operators."""
+    """Void the edges of the epoch that comes next, but those of some operators."""
     kept = tuple(edge for edge in state.edges if edge.epoch == NO_EPOCH or edge.operator_id in keeping)
     if kept == state.edges:
         return state, ()

@@ -77,7 +77,7 @@ def change_definition(state: RunState, event: DefinitionChanged) -> tuple[RunSta
             edges=edges,
             sinks=sinks_of(event.definition),
         ),
-        (*voided, ReplaceDefinition(definition=event.definition, changes=event.changes, dropped=event.dropped)),
+        (ReplaceDefinition(definition=event.definition, changes=event.changes, dropped=event.dropped), *voided),
     )
 
 
@@ -92,9 +92,12 @@ def notify_listener(state: RunState, event: ListenerNotified) -> tuple[RunState,
         raise ProtocolViolationError(f"listener {event.listener_id!r}: the run did not end with {event.epoch} (I16)")
     if not event.is_final and event.epoch != known + 1:
         raise ProtocolViolationError(f"listener {event.listener_id!r}: epoch {known + 1} comes first (I16)")
+    notice = RecordNotice(
+        listener_id=event.listener_id, epoch=event.epoch, effect=event.effect, is_final=event.is_final
+    )
     return (
         replace(state, notified={**state.notified, event.listener_id: event.epoch}),
-        (RecordNotice(listener_id=event.listener_id, epoch=event.epoch, effect=event.effect),),
+        (notice,),
     )
 
 

@@ -18,7 +18,7 @@ from iteration_lib.errors import (
 )
 from iteration_lib.protocol.abort import abort_checkpoints
 from iteration_lib.protocol.command import Command, EndAttempt, OpenAttempt, SetRunStatus, VoidEpochs
-from iteration_lib.protocol.edge import keep_edges
+from iteration_lib.protocol.edge import ignore_edges
 from iteration_lib.protocol.event import (
     AttemptEnded,
     AttemptOpened,
@@ -69,10 +69,11 @@ def open_attempt(state: RunState, event: AttemptOpened, now: datetime) -> tuple[
             holder=opened.holder,
             lease_expires_at=opened.lease_expires_at,
             policy=opened.policy,
+            ignores_edges=event.ignore_edges,
         )
     )
     state, aborted = _abort_all(state, "its attempt was superseded")
-    state, voided = keep_edges(state, ignore_edges=event.ignore_edges)
+    state, voided = ignore_edges(state) if event.ignore_edges else (state, ())
     commands += [*aborted, *voided]
     if state.epochs:
         commands.append(VoidEpochs(after=state.last_durable_epoch))

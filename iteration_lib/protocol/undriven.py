@@ -12,7 +12,6 @@ from datetime import datetime
 from iteration_lib.errors import LeaseHeldError
 from iteration_lib.protocol.abort import abort_checkpoints
 from iteration_lib.protocol.command import Command, EndAttempt, VoidEpochs
-from iteration_lib.protocol.edge import keep_edges
 from iteration_lib.protocol.state import AttemptId, AttemptState, RunState
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure
 
@@ -48,7 +47,6 @@ def end_gone_attempt(state: RunState, reason: str, *, by: str) -> tuple[RunState
 
 def void_rest(state: RunState) -> tuple[RunState, tuple[Command, ...]]:
     """Void the epochs that are not durable; the edges of the first of them stay, as in a takeover (I15)."""
-    state, voided = keep_edges(state, ignore_edges=False)
     if not state.epochs:
-        return state, voided
-    return replace(state, epochs=()), (*voided, VoidEpochs(after=state.last_durable_epoch))
+        return state, ()
+    return replace(state, epochs=()), (VoidEpochs(after=state.last_durable_epoch),)

@@ -127,6 +127,7 @@ def _open_attempt(command: OpenAttempt, execute: Execute) -> None:
             "holder": to_json(holder_json(command.holder)),
             "policy": to_json(policy_json(command.policy)),
             "lease_expires_at": command.lease_expires_at,
+            "ignores_edges": command.ignores_edges,
         },
     )
 
@@ -394,7 +395,8 @@ def _mark_committed(command: MarkCommitted, execute: Execute) -> None:
 
 def _record_notice(command: RecordNotice, execute: Execute) -> None:
     effect = to_json(dict(command.effect)) if command.effect is not None else None
-    _one(execute, "record_notice", {"listener_id": command.listener_id, "epoch": command.epoch, "effect": effect})
+    notice = {"listener_id": command.listener_id, "epoch": command.epoch, "effect": effect}
+    _one(execute, "record_notice", {**notice, "is_final": command.is_final})
 
 
 def _discard_checkpoints(command: DiscardCheckpoints, execute: Execute) -> None:

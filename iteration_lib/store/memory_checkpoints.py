@@ -26,6 +26,7 @@ from iteration_lib.store.memory_rows import (
     Writer,
     expect,
     lacks_any,
+    refuse_failed,
     refuse_if,
     subtasks,
 )
@@ -39,6 +40,7 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
     refuse_if(command.checkpoint_id <= run.run["last_checkpoint_id"], "checkpoint ids are taken back")
     expect(run.epochs.get(key), status="ALIGNED")
     refuse_if(key in known, f"epoch {command.epoch} has a checkpoint")
+    refuse_failed(run, fencing_token)
     participants = command.participants
     refuse_if(not participants or any(not p.values for p in participants), "a participant has no subtasks")
     run.run["last_checkpoint_id"] = command.checkpoint_id

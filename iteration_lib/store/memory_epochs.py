@@ -25,6 +25,7 @@ from iteration_lib.store.memory_rows import (
     as_json,
     expect,
     lacks_any,
+    refuse_failed,
     refuse_if,
     subtasks,
 )
@@ -41,6 +42,7 @@ def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: dat
     refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
     is_to_stop = any(stop["kind"] == "STOP" and stop["resumed_at"] is None for stop in run.stops.values())
     refuse_if(is_to_stop and (command.epoch - 1, fencing_token) in run.epochs, "a person asks the run to stop")
+    refuse_failed(run, fencing_token)
     run.epochs[command.epoch, fencing_token] = {
         "epoch": command.epoch,
         "fencing_token": fencing_token,
@@ -72,6 +74,9 @@ def _align_epoch(run: MemoryRun, command: AlignEpoch, fencing_token: int, now: d
     epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
     refuse_if(epoch["held_at"] is None, f"epoch {command.epoch} lacks reports")
     heads = tuple(Reports(name=name, values=values) for name, values in epoch["records"].items())
+    pending = [checkpoint for checkpoint in run.checkpoints.values() if checkpoint["status"] == "PENDING"]
+    max_pending = run.attempts[fencing_token]["policy"]["max_pending"]
+    refuse_if(len(pending) >= max_pending, f"epoch {command.epoch} is held by checkpoints that are pending")
     is_drained = any(stop["kind"] == "DRAIN" for stop in run.stops.values())
     expected = decide_termination(command.epoch, heads, max_epochs=run.run["max_epochs"], is_drained=is_drained)
     refuse_if(command.decision != expected, f"epoch {command.epoch} decided by another rule, or other reports")
@@ -85,8 +90,9 @@ def _switch_to_unaligned(run: MemoryRun, command: SwitchToUnaligned, fencing_tok
 
 def _record_parts(run: MemoryRun, command: RecordParts, fencing_token: int, now: datetime) -> None:
     if command.epoch != NO_EPOCH:
-        epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
-        refuse_if(epoch["unaligned_by"] is None, f"epoch {command.epoch} has no durable edges")
+        epoch = expect(run.epochs.get((command.epoch, fencing_token)), epoch=run.run["last_durable_epoch"] + 1)
+        has_edges = epoch["status"] in ("OPEN", "ALIGNED") and epoch["unaligned_by"] is not None
+        refuse_if(not has_edges, f"epoch {command.epoch} has no durable edges")
     for part in command.parts:
         _refuse_part(run, command.epoch, part)
         run.parts.append(
@@ -116,15 +122,67 @@ def _refuse_part(run: MemoryRun, epoch: int, part: FinishedPart) -> None:
         refuse_if(overlaps, "buckets are finished twice")
     finished = run.operators[part.operator_id]["finished_at"]
     refuse_if(epoch == NO_EPOCH and finished is not None, f"{part.operator_id!r} has finished")
+    is_for_good = run.run["definition"]["operators"][part.operator_id]["finishes"]
+    refuse_if(epoch == NO_EPOCH and not is_for_good, f"{part.operator_id!r} does not finish for good")
+    for source in _sources(run, part.operator_id):
+        refuse_if(not _is_behind(run, epoch, part, source), f"{part.operator_id!r} comes before {source!r}")
 
 
-def _void_edges(run: MemoryRun, command: VoidEdges, _token: int, now: datetime) -> None:
+def _sources(run: MemoryRun, operator_id: str) -> list[str]:
+    """Return the ids of what an operator takes, by the run's definition; of format 1, which names them, too."""
+    definition = run.run["definition"]
+    operators = definition["operators"]
+    ids = {known if "format" in definition else operators[known]["name"]: known for known in operators}
+    return [ids[name] for name in operators[operator_id]["inputs"]]
+
+
+def _is_behind(run: MemoryRun, epoch: int, part: FinishedPart, source: str) -> bool:
+    """Tell whether what a part was computed from is there: data always, a variable but before epoch 0."""
+    operators = run.run["definition"]["operators"]
+    declared = operators[source]
+    if declared["role"] == "data":
+        return True
+    if declared["finishes"]:
+        return run.operators[source]["finished_at"] is not None
+    if declared["role"] == "variable" and (epoch != 0 or declared.get("part_of") is not None):
+        return True
+    edge = run.live_parts(epoch, source)
+    if "buckets" == declared["kind"] == operators[part.operator_id]["kind"]:
+        there = {bucket for known in edge for bucket in range(known["first_bucket"], known["end_bucket"])}
+        return there.issuperset(range(part.first_bucket, part.end_bucket))
+    return bool(edge) and sum(known["end_bucket"] - known["first_bucket"] for known in edge) == edge[0]["total"]
+
+
+def _refuse_voiding(run: MemoryRun, fencing_token: int) -> None:
+    attempt = expect(run.attempts.get(fencing_token), ended_at=None)
+    may_void = attempt["ignores_edges"] or attempt["definition_changes"] is not None
+    begun = [e for (_, token), e in run.epochs.items() if token == fencing_token and e["status"] in ("OPEN", "ALIGNED")]
+    refuse_if(not may_void or bool(begun), f"attempt {fencing_token} may void no edge now")
+
+
+def refuse_kept_edges(run: MemoryRun, before: MemoryRun) -> None:
+    """Refuse an attempt that has begun, ignores edges, and leaves some, or a part of what has not finished for good."""
+    for token in run.attempts.keys() - before.attempts.keys():
+        left = [
+            part
+            for part in run.parts
+            if part["voided_at"] is None
+            and part["fencing_token"] < token
+            and not 0 <= part["epoch"] <= run.run["last_durable_epoch"]
+            and not (part["epoch"] == NO_EPOCH and run.operators[part["operator_id"]]["finished_at"] is not None)
+        ]
+        refuse_if(run.attempts[token]["ignores_edges"] and bool(left), f"attempt {token} leaves edges that it ignores")
+
+
+def _void_edges(run: MemoryRun, command: VoidEdges, fencing_token: int, now: datetime) -> None:
+    _refuse_voiding(run, fencing_token)
     parts = run.parts
     run.void_parts(lambda part: part["epoch"] > command.after and part["operator_id"] not in command.keeping, now)
     refuse_if(parts == run.parts, f"no edge is live after epoch {command.after}")
 
 
-def _void_parts(run: MemoryRun, command: VoidParts, _token: int, now: datetime) -> None:
+def _void_parts(run: MemoryRun, command: VoidParts, fencing_token: int, now: datetime) -> None:
+    _refuse_voiding(run, fencing_token)
     parts = run.parts
     run.void_parts(lambda part: part["epoch"] == NO_EPOCH and part["operator_id"] in command.operators, now)
     refuse_if(parts == run.parts, f"no part of {command.operators} is live")

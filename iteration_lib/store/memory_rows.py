@@ -87,6 +87,13 @@ def refuse_if(broken: bool, what: str) -> None:  # noqa: FBT001 - reads as a sen
         raise ProtocolViolationError(f"{what}; this is a bug, please report it")
 
 
+def refuse_failed(run: MemoryRun, fencing_token: int) -> None:
+    """Refuse what an attempt would begin after more checkpoints have failed than it puts up with."""
+    attempt = run.attempts[fencing_token]
+    too_many = attempt["checkpoint_failures"] > attempt["policy"]["tolerable_failures"]
+    refuse_if(too_many, f"too many checkpoints of attempt {fencing_token} have failed")
+
+
 def expect(row: MutableRow | None, **columns: object) -> MutableRow:
     """Return a row that is there and holds these values; raises ProtocolViolationError when it is not."""
     if row is None or any(row[name] != value for name, value in columns.items()):

@@ -53,6 +53,7 @@ def _open_attempt(run: MemoryRun, command: OpenAttempt, _token: int, now: dateti
         "attempt_id": command.attempt_id,
         "holder": holder_json(command.holder),
         "policy": as_json(policy_json(command.policy)),
+        "ignores_edges": command.ignores_edges,
         "checkpoint_failures": 0,
         "definition_changes": None,
         "started_at": now,
@@ -217,12 +218,15 @@ def _record_notice(run: MemoryRun, command: RecordNotice, fencing_token: int, no
     key = (command.listener_id, command.epoch)
     refuse_if(not 0 <= command.epoch <= run.run["last_durable_epoch"], f"epoch {command.epoch} is not durable")
     refuse_if(key in run.notices, f"{command.listener_id!r} has heard of epoch {command.epoch}")
+    ended_with = run.run["last_durable_epoch"] if run.run["status"] == "TERMINATING" else None
+    refuse_if(command.is_final and command.epoch != ended_with, f"the run did not end with epoch {command.epoch}")
     run.notices[key] = {
         "listener_id": command.listener_id,
         "epoch": command.epoch,
         "fencing_token": fencing_token,
         "effect": as_json(dict(command.effect)) if command.effect is not None else None,
         "noticed_at": now,
+        "is_final": command.is_final,
     }
 
 

@@ -115,6 +115,8 @@ class RunRecord(NewRun):
 class AttemptRecord:
     """Who drives, or drove, a run. `definition_changes` says how its operators are others than those before it.
 
+    One that `ignores_edges` has voided what was durable inside the open epoch.
+
     `failed` is the operator that ended it, where it was one. `is_lease_over` is what the store's own clock said when it
     was read: no other clock tells. Records that differ in it alone are equal.
     """
@@ -131,6 +133,7 @@ class AttemptRecord:
     checkpoint_failures: int = 0
     definition_changes: tuple[str, ...] | None = None
     failed: FailedOperator | None = None
+    ignores_edges: bool = False
     is_lease_over: bool = dataclasses.field(default=False, compare=False)
 
     @property
@@ -295,10 +298,11 @@ class FallbackRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeRecord:
-    """A durable epoch that a listener has heard of, and what it returned."""
+    """A durable epoch that a listener has heard of, or the end with the last one, and what it returned."""
 
     listener_id: str
     epoch: int
     fencing_token: int
     effect: Json | None
     noticed_at: datetime
+    is_final: bool = False

@@ -117,13 +117,13 @@ SELECT epoch, output FROM committables WHERE run_id = :run_id AND committed_at I
 
 -- list_attempts: who has driven a run
 SELECT fencing_token, attempt_id, holder, policy, started_at, lease_expires_at, ended_at, outcome, reason,
-    checkpoint_failures, definition_changes, failed_operator_id, failed_epoch,
+    checkpoint_failures, definition_changes, failed_operator_id, failed_epoch, ignores_edges,
     lease_expires_at <= clock_timestamp() AS is_lease_over
 FROM attempts WHERE run_id = :run_id ORDER BY fencing_token;
 
 -- list_attempts_between: who has driven a run, from one token to another, as list_attempts has them
 SELECT fencing_token, attempt_id, holder, policy, started_at, lease_expires_at, ended_at, outcome, reason,
-    checkpoint_failures, definition_changes, failed_operator_id, failed_epoch,
+    checkpoint_failures, definition_changes, failed_operator_id, failed_epoch, ignores_edges,
     lease_expires_at <= clock_timestamp() AS is_lease_over
 FROM attempts WHERE run_id = :run_id AND fencing_token BETWEEN :first_attempt AND :last_attempt ORDER BY fencing_token;
 
@@ -376,7 +376,7 @@ SELECT fencing_token, from_checkpoint_id, to_checkpoint_id, epoch, reason, fell_
 FROM fallbacks WHERE run_id = :run_id ORDER BY fencing_token;
 
 -- list_notices: what the listeners of a run have heard, or one of them
-SELECT listener_id, epoch, fencing_token, effect, noticed_at
+SELECT listener_id, epoch, fencing_token, effect, noticed_at, is_final
 FROM listener_notices
 WHERE run_id = :run_id AND listener_id = coalesce(CAST(:listener_id AS text), listener_id)
 ORDER BY epoch, listener_id COLLATE "C";

@@ -54,8 +54,8 @@ UPDATE runs SET revision = revision + 1, fencing_token = :fencing_token, attempt
 WHERE run_id = :run_id AND fencing_token = :fencing_token - 1;
 
 -- insert_attempt: list the attempt that holds the token in force
-INSERT INTO attempts (run_id, fencing_token, attempt_id, holder, policy, lease_expires_at)
-SELECT run_id, fencing_token, attempt_id, :holder, :policy, :lease_expires_at
+INSERT INTO attempts (run_id, fencing_token, attempt_id, holder, policy, lease_expires_at, ignores_edges)
+SELECT run_id, fencing_token, attempt_id, :holder, :policy, :lease_expires_at, :ignores_edges
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- end_attempt: end a live attempt
@@ -350,8 +350,8 @@ WHERE committables.run_id = :run_id AND committables.epoch = shown.epoch AND com
     AND runs.run_id = committables.run_id AND runs.fencing_token = :fencing_token;
 
 -- record_notice: a listener has heard of an epoch
-INSERT INTO listener_notices (run_id, listener_id, epoch, fencing_token, effect)
-SELECT run_id, :listener_id, :epoch, fencing_token, :effect
+INSERT INTO listener_notices (run_id, listener_id, epoch, fencing_token, effect, is_final)
+SELECT run_id, :listener_id, :epoch, fencing_token, :effect, :is_final
 FROM runs WHERE run_id = :run_id AND fencing_token = :fencing_token;
 
 -- discard_checkpoints: subsumed, or the newest of a deleted run → discarded, of as many as are there still

@@ -62,6 +62,14 @@ FROM runs WHERE runs.run_id = checkpoints.run_id AND checkpoints.status = 'COMPL
 SET LOCAL session_replication_role = origin;
 """
 
+# An attempt that ignores edges, and has opened no epoch.
+IGNORED = """
+SET LOCAL session_replication_role = replica;
+UPDATE attempts SET ignores_edges = true;
+UPDATE epochs SET status = 'VOIDED' WHERE status IN ('OPEN', 'ALIGNED');
+SET LOCAL session_replication_role = origin;
+"""
+
 # What many others leave, in the transaction that asks.
 CROWD = """
 SET LOCAL session_replication_role = replica;
@@ -98,8 +106,8 @@ def begun(store: PostgresStore, engine: Engine, epochs: int) -> RunId:
     last = epochs + 1
     Coordinator(store).apply(
         run_id,
-        *(one.opens(last), one.reports(last), one.triggers(last), one.opens(last + 1)),
-        *(one.switches(last + 1), one.marks(last + 1, part("x")), asks(1, one.family)),
+        *(one.opens(last), one.switches(last), one.marks(last, part("x")), one.reports(last), one.triggers(last)),
+        *(one.opens(last + 1), asks(1, one.family)),
     )
     return run_id
 
@@ -156,7 +164,8 @@ def test_write_of_what_is_not_durable_touches_no_more_pages_after_many_epochs(
         }
         guard = {"run_id": runs[epochs], "fencing_token": 1}
         rows = ONE_ROW if name == "make_epochs_durable" else "[1,)"
-        return pages(engine, plan, Call(name, {**guard, **parameters}, rows), after=COVERED)
+        after = IGNORED if name in ("void_edges", "void_dropped_parts") else COVERED
+        return pages(engine, plan, Call(name, {**guard, **parameters}, rows), after=after)
 
     assert written(LONG) <= written(SHORT) + _DEEPER
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 
@@ -62,7 +62,7 @@ from iteration_lib.protocol.status import (
     TerminatedBy,
     UnalignedBy,
 )
-from iteration_lib.store.seam import StoreWithHistory
+from iteration_lib.store.seam import StoreWithHistory, Transaction
 from tests.protocol_script import (
     DIGEST,
     HOLDER,
@@ -77,32 +77,34 @@ from tests.protocol_script import (
     prepared,
     stop_id,
 )
-from tests.store_script import DEFINITION, added, history, read_state
+from tests.store_script import DEFINITION, WIRED, a_run, added, history, new_family, read_state, wired
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
 def midway(store: StoreWithHistory, first: Sender) -> RunId:
-    """A run whose epoch 0 is durable, 1 aligned with its checkpoint pending, 2 open with a part of an edge.
+    """A run whose epoch 0 is durable, 1 aligned with a part of an edge and its checkpoint pending, 2 open.
 
     There is one pin, one marker, a part of an operator that finishes, an open request, a notice.
     """
-    run_id = added(store)
+    run = a_run(definition=WIRED)
+    assert store.add_run(run)
+    run_id = run.run_id
     Coordinator(store).apply(
         run_id,
-        claim(family=first.family),
+        claim(family=first.family, max_pending=2),
         first.pins("points"),
         first.finishes("scaled"),
         first.marks(NO_EPOCH, part("centroids", 0, 1, total=2)),
         *first.passes(0, 1),
         first.notifies(0),
         first.opens(1),
+        first.switches(1),
+        first.marks(1, part("x", 0, 4, total=8)),
         first.reports(1),
         first.triggers(1),
         first.opens(2),
-        first.switches(2),
-        first.marks(2, part("x", 0, 4, total=8)),
         asks(1, first.family),
     )
     return run_id
@@ -160,13 +162,14 @@ def stopping(number: int) -> tuple[Command, ...]:
     return dataclasses.replace(STOP, stop_id=stop_id(number, 9)), StopRun(stop_id=stop_id(number, 9))
 
 
-def opened(token: int) -> OpenAttempt:
+def opened(token: int, *, ignores_edges: bool = False) -> OpenAttempt:
     return OpenAttempt(
-        attempt_id=attempt_id(8, 8),
+        attempt_id=attempt_id(8, new_family()),
         fencing_token=token,
         holder=HOLDER,
         lease_expires_at=LATER,
         policy=CheckpointPolicy(),
+        ignores_edges=ignores_edges,
     )
 
 
@@ -187,6 +190,14 @@ ENDED = (
     MakeEpochsDurable(through=2),
 )
 TERMINATED = (*ENDED, ABORT, LAST)
+# Checkpoint 3 is pending of epoch 2, beside checkpoint 2, and every subtask of epoch 3 has reported.
+HELD = (*(REPORT, ALIGN, triggered(3, 2), OPEN), dataclasses.replace(REPORT, epoch=3))
+# The same once both have completed: epoch 3 comes after the last durable one.
+BEHIND_2 = (
+    *(*HELD[:-1], *BEHIND[:-1], SubsumeCheckpoint(checkpoint_id=2)),
+    *(dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(COMPLETE, checkpoint_id=3)),
+    MakeEpochsDurable(through=2),
+)
 
 
 # The last command of each is refused, and only that.
@@ -242,6 +253,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "an epoch after a gap": (*NEXT[:-1], OpenEpoch(epoch=4, heads=SILENT)),
     "an epoch after a voided one": (VOID, OPEN),
     "an epoch after the one that ends the run": (REPORT_NOTHING, ALIGN_LAST, OPEN),
+    "an epoch after too many checkpoints have failed": (CountCheckpointFailures(count=1), *NEXT),
     "an epoch without subtasks": (*NEXT[:-1], OpenEpoch(epoch=3, heads=(Reports(name="centroids", values=()),))),
     "reports of an epoch that is not there": (RecordReports(epoch=NOT_THERE, heads=SILENT),),
     "reports of an epoch that is aligned": (RecordReports(epoch=1, heads=SILENT),),
@@ -256,14 +268,17 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "alignment of an epoch that is not there": (dataclasses.replace(ALIGN, epoch=NOT_THERE),),
     "alignment of an epoch that is aligned": (dataclasses.replace(ALIGN, epoch=1),),
     "alignment of an epoch that lacks a report": (ALIGN,),
+    "alignment of an epoch that is held": (*HELD, dataclasses.replace(ALIGN, epoch=3)),
     "a switch of an epoch that is not there": (SWITCH,),
     "a switch of an epoch that is aligned": (dataclasses.replace(SWITCH, epoch=1),),
-    "a second switch of an epoch": (dataclasses.replace(SWITCH, epoch=2, by=UnalignedBy.PREEMPTION),),
+    "a second switch of an epoch": (*NEXT, SWITCH, dataclasses.replace(SWITCH, by=UnalignedBy.PREEMPTION)),
     "a part in an epoch that is not there": (parts(NOT_THERE),),
     "a part in an epoch that is durable": (parts(0),),
-    "a part in an epoch that is aligned": (parts(1),),
-    "a part in an epoch that has switched, and aligned then": (REPORT, ALIGN, parts(2)),
-    "a part in an epoch that has not switched": (*NEXT, parts(3)),
+    "a part behind an epoch that is not durable": (dataclasses.replace(SWITCH, epoch=2), parts(2)),
+    "a part in an epoch that switched, and is durable": (*BEHIND[:4], parts(1)),
+    "a part in an epoch that switched, and is voided": (ABORT, VOID, parts(1)),
+    "a part in an epoch that has not switched": (*BEHIND_2, parts(3)),
+    "a part in an epoch that aligned and had not switched": (*BEHIND[:4], REPORT, ALIGN, parts(2)),
     "a part before all epochs but one": (parts(NO_EPOCH - 1),),
     "a part of an operator that has finished": (parts(NO_EPOCH, part("scaled")),),
     "a part of an operator that the run does not have": (parts(2, part("nobody")),),
@@ -278,8 +293,20 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a part before the first bucket": (parts(2, part("y", -1, 1)),),
     "a part behind the last bucket": (parts(2, part("y", 0, 2)),),
     "a part without buckets": (parts(2, part("y", 1, 1)),),
-    "voiding edges where there are none": (VoidEdges(after=2),),
-    "voiding parts of an operator that has none": (VoidParts(operators=("x",)),),
+    "a part of an operator that does not finish for good": (parts(NO_EPOCH, part("v", total=4)),),
+    "a part before its input": (parts(1, part("w", 0, 1, total=4)),),
+    "a part before another bucket of its input": (
+        parts(1, part("v", 0, 2, total=4)),
+        parts(1, part("w", 1, 3, total=4)),
+    ),
+    "a value before a bucket of its input": (
+        parts(1, part("v", 0, 2, total=4), part("w", 0, 2, total=4)),
+        parts(1, part("v", 2, 4, total=4), part("w", 2, 3, total=4)),
+        parts(1, part("u")),
+    ),
+    "a part before an operator that finishes for good": (parts(1, part("t")),),
+    "voiding edges that an attempt does not ignore": (VoidEdges(after=0),),
+    "voiding parts that an attempt does not ignore": (VoidParts(operators=("centroids",)),),
     "voiding epochs where there are none": (VoidEpochs(after=2),),
     "durable epochs taken back": (MakeEpochsDurable(through=-1),),
     "durable epochs again": (MakeEpochsDurable(through=0),),
@@ -294,6 +321,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a second checkpoint of an epoch": (triggered(3, 1),),
     "a checkpoint id taken back": (ABORT, triggered(1, 1)),
     "a checkpoint id again": (ABORT, triggered(2, 1)),
+    "a checkpoint after too many have failed": (ABORT, CountCheckpointFailures(count=1), triggered(3, 1)),
     "a checkpoint without participants": (ABORT, triggered(3, 1, ())),
     "an answer by a checkpoint that is not there": (AnswerRequests(checkpoint_id=NOT_THERE),),
     "an answer where nobody asked": (AnswerRequests(checkpoint_id=2), AnswerRequests(checkpoint_id=2)),
@@ -369,6 +397,13 @@ WRONG: dict[str, tuple[Command, ...]] = {
         SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.DRAINED),
     ),
     "a notice of an epoch that is not durable": (RecordNotice(listener_id="log", epoch=1, effect=None),),
+    "a notice of the end while the run goes on": (
+        RecordNotice(listener_id="other", epoch=0, effect=None, is_final=True),
+    ),
+    "a notice of the end with another epoch than the last": (
+        *TERMINATED,
+        RecordNotice(listener_id="other", epoch=1, effect=None, is_final=True),
+    ),
     "a notice of no epoch": (RecordNotice(listener_id="log", epoch=-1, effect=None),),
     "a second notice of an epoch": (RecordNotice(listener_id="log", epoch=0, effect={"a": 1}),),
 }
@@ -383,9 +418,7 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (REPORT,),
     (REPORT, ALIGN),
     (*NEXT, SWITCH),
-    (parts(2),),
-    (VoidEdges(after=1),),
-    (VoidParts(operators=("centroids",)),),
+    (parts(1),),
     (VOID,),
     (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, MakeEpochsDurable(through=1)),
     (ABORT, triggered(3, 1)),
@@ -492,7 +525,8 @@ def test_statement_that_writes_several_commands_is_fenced_itself(
 
 
 def test_every_command_but_those_that_make_tokens_is_fenced() -> None:
-    fenced = {type(commands[-1]) for commands in (*STALE, *HALF)} | {ReplaceDefinition}  # fenced below
+    fenced = {type(commands[-1]) for commands in (*STALE, *HALF)}
+    fenced |= {ReplaceDefinition, VoidEdges, VoidParts}  # fenced below
     assert set(get_args(Command)) - {OpenAttempt, EndAttempt, ReleaseOrigin} == fenced  # that of a branch is below
 
 
@@ -551,6 +585,109 @@ def test_other_operators_are_accepted_before_the_first_epoch(store: StoreWithHis
         transaction.write([DROPPED], 1)
 
     assert ["x"] == [operator.operator_id for operator in store.list_operators(begun)]
+
+
+def ignore_edges(transaction: Transaction) -> None:
+    """Open an attempt that ignores edges, and has not voided them yet."""
+    transaction.write((END, opened(2, ignores_edges=True), ABORT), 2)
+
+
+VOIDING = (VoidEdges(after=0), VoidParts(operators=("centroids",)))
+
+
+@pytest.mark.parametrize("token", [0, 1, 3], ids=lambda token: f"token {token}")
+@pytest.mark.parametrize("command", VOIDING, ids=lambda command: type(command).__name__)
+def test_edges_are_voided_under_the_token_of_the_attempt_that_ignores_them(
+    store: StoreWithHistory, midway: RunId, command: Command, token: int
+) -> None:
+    def write(in_force: int) -> None:
+        with store.transaction(midway) as transaction:
+            ignore_edges(transaction)
+            transaction.write([command], in_force)
+            transaction.write([known for known in VOIDING if known is not command], 2)
+
+    with pytest.raises(ProtocolViolationError):
+        write(token)
+    write(2)
+
+    assert (2, True) == next((a.fencing_token, a.ignores_edges) for a in store.list_attempts(midway)[-1:])
+    assert all(known.voided_at is not None for known in store.list_parts(midway))
+
+
+@pytest.mark.parametrize("left", VOIDING, ids=lambda command: type(command).__name__)
+def test_attempt_that_ignores_edges_and_leaves_some_is_refused(
+    store: StoreWithHistory, midway: RunId, left: Command
+) -> None:
+    def write() -> None:
+        with store.transaction(midway) as transaction:
+            ignore_edges(transaction)
+            transaction.write([known for known in VOIDING if known is not left], 2)
+
+    with pytest.raises(ProtocolViolationError):
+        write()
+
+
+@pytest.mark.parametrize(
+    "command", [VoidEdges(after=1), VoidParts(operators=("x",))], ids=lambda command: type(command).__name__
+)
+def test_voiding_where_there_is_nothing_is_refused(store: StoreWithHistory, midway: RunId, command: Command) -> None:
+    with store.transaction(midway) as transaction:
+        ignore_edges(transaction)
+        transaction.write(VOIDING, 2)
+
+    with pytest.raises(ProtocolViolationError), store.transaction(midway) as transaction:
+        transaction.write([command], 2)
+
+
+def test_edges_are_voided_before_the_attempt_opens_an_epoch(store: StoreWithHistory, midway: RunId) -> None:
+    with store.transaction(midway) as transaction:
+        ignore_edges(transaction)
+        transaction.write((*VOIDING, VOID, OpenEpoch(epoch=1, heads=SILENT)), 2)
+        transaction.write((dataclasses.replace(SWITCH, epoch=1), parts(1)), 2)
+
+    with pytest.raises(ProtocolViolationError), store.transaction(midway) as transaction:
+        transaction.write([VoidEdges(after=0)], 2)
+
+
+def test_part_is_accepted_after_what_it_was_computed_from(store: StoreWithHistory, midway: RunId) -> None:
+    """The same buckets of a bucketed input, all of another one; what finishes for good as a whole."""
+    with store.transaction(midway) as transaction:
+        transaction.write([parts(1, part("v", 0, 2, total=4), part("w", 0, 1, total=4))], 1)
+        transaction.write([parts(1, part("w", 1, 2, total=4), part("v", 2, 4, total=4))], 1)
+        transaction.write([parts(1, part("w", 2, 4, total=4), part("u"))], 1)
+        transaction.write([FinishOperator(operator_id="y", epoch=1, output={}), parts(1, part("t"))], 1)
+
+    found = [known.operator_id for known in store.list_parts(midway) if known.epoch == 1]
+    assert ["t", "u", "v", "v", "w", "w", "w", "x"] == sorted(found)
+
+
+WIRED_BY_ID = {
+    **DEFINITION,
+    "format": 2,
+    "operators": {
+        **cast("dict[str, object]", DEFINITION["operators"]),
+        **wired("p", "value", role="variable"),
+        **wired("s", "value", role="variable", part_of="v"),
+        **wired("v", "buckets", "points", "p", "s"),
+    },
+}
+
+
+@pytest.mark.parametrize("definition", [WIRED, WIRED_BY_ID], ids=["by name", "by id"])
+def test_part_in_epoch_0_comes_after_the_first_value_that_it_was_computed_from(
+    store: StoreWithHistory, first: Sender, definition: dict[str, object]
+) -> None:
+    """No checkpoint holds that value; what an operator carries is nothing yet."""
+    run = a_run(definition=definition)
+    store.add_run(run)
+    state = Coordinator(store).apply(run.run_id, claim(family=first.family), first.opens(0), first.switches(0))
+    marks = [FinishOperator(operator_id="scaled", epoch=0, output={}), parts(0, part("v", 0, 2, total=4))]
+
+    refused_write(store, run.run_id, marks, state.fencing_token)
+    with store.transaction(run.run_id) as transaction:
+        transaction.write([marks[0], parts(0, part("p")), marks[1]], state.fencing_token)
+
+    assert ["p", "v"] == [known.operator_id for known in store.list_parts(run.run_id)]
 
 
 def refused_write(store: StoreWithHistory, run_id: RunId, commands: Sequence[Command], token: int) -> None:

@@ -542,28 +542,6 @@ def test_edge_of_a_result_without_rows_is_as_good_as_any(bench: InMemory) -> Non
     assert (Action.RESTORED, ()) == actions(plan(bench))["sums"]
 
 
-def test_what_a_later_epoch_left_without_files_says_nothing_of_the_one_that_comes_next(bench: InMemory) -> None:
-    """Its edges go when the next attempt opens."""
-    bench.drive(until_epoch=1)
-    driver, coordinator = Sender(2, 2), Coordinator(bench.store)
-    coordinator.apply(bench.run.run_id, claim(2), driver.opens(1, centre=1), driver.switches(1))
-    coordinator.apply(
-        bench.run.run_id, driver.marks(1, of_sums(WRITTEN, schema="00")), driver.reports(1, {"centre": {0: 1}})
-    )
-    coordinator.apply(bench.run.run_id, driver.triggers(1, centre=1), driver.opens(2, centre=1), driver.switches(2))
-    coordinator.apply(bench.run.run_id, driver.marks(2, of_sums(schema="")))
-    bench.write_iteration(BESIDE)
-
-    before, ignoring = plan(bench), plan(bench, ignore_edges=True)
-    coordinator.apply(bench.run.run_id, claim(3, takeover=True))
-    after = plan(bench)
-
-    assert (Action.RESTORED, ()) == actions(before)["sums"] == actions(after)["sums"]
-    assert [("sums", ALL, "it is of epoch 2, and epoch 1 comes next")] == unused(before)
-    assert [("sums", ALL, "edges are ignored"), *unused(before)] == unused(ignoring)
-    assert [] == unused(after)
-
-
 def test_other_code_is_a_refusal(bench: InMemory) -> None:
     bench.drive_until_broken()
     bench.write_iteration(SOURCE.replace("* 2.0", "* 3.0"))

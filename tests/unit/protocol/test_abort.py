@@ -67,20 +67,21 @@ def test_abort_by_a_person_is_harmless_again() -> None:
 
 
 def test_abort_of_an_old_checkpoint_does_not_hurt_a_newer_one() -> None:
-    """It is over; what is pending now has an id of its own, and so have the edges of the open epoch."""
+    """It is over; what is pending now has an id of its own."""
     state = play(pending(1), FIRST.completes(1), FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1))
-    state = play(state, FIRST.opens(2), FIRST.switches(2), FIRST.marks(2, part("sums")))
+    state = play(state, FIRST.opens(2), FIRST.switches(2))
 
     assert (state, ()) == decide(state, aborts(1), NOW)
-    assert ([2], ["sums"]) == (ids(state), [edge.operator_id for edge in state.edges])
+    assert ([2], [1, 2]) == (ids(state), [epoch.epoch for epoch in state.epochs])
 
 
-def test_abort_leaves_the_edges_of_the_open_epoch() -> None:
-    """They hang on the epoch, not on the checkpoint that is being written beside it."""
-    state = play(pending(1, max_pending=1), FIRST.opens(1), FIRST.switches(1), FIRST.marks(1, part("sums")))
+def test_abort_leaves_the_edges_of_the_epoch() -> None:
+    """They hang on the epoch, not on the checkpoint that is being written of it."""
+    state = started(FIRST.opens(0), FIRST.switches(0), FIRST.marks(0, part("sums")), FIRST.reports(0))
+    state = play(state, FIRST.triggers(0))
 
     assert state.edges == play(state, aborts(1)).edges == play(state, FIRST.declines(1)).edges
-    assert [(1, "sums")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
+    assert [(0, "sums")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
 
 
 def test_aborted_checkpoint_stays_aborted_whatever_arrives_late() -> None:

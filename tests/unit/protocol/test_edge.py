@@ -14,7 +14,6 @@ from tests.protocol_script import (
     FIRST,
     NOW,
     SECOND,
-    Sender,
     assert_harmless_again,
     claim,
     commands_of,
@@ -60,9 +59,10 @@ def test_epoch_that_never_opened_cannot_switch(epoch: int) -> None:
 
 
 def test_next_epoch_starts_aligned_again() -> None:
-    state = play(SWITCHED, FIRST.reports(0), FIRST.opens(1))
+    state = play(SWITCHED, FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1))
 
     assert [(0, UnalignedBy.TIMEOUT), (1, None)] == [(epoch.epoch, epoch.unaligned_by) for epoch in state.epochs]
+    state = play(state, FIRST.completes(1))
     assert "epoch 1 is aligned: it has no durable edges (I15)" == str(refusal(state, FIRST.marks(1, part("sums"))))
 
 
@@ -88,12 +88,24 @@ def test_marking_writes_the_parts_with_their_files() -> None:
     assert (RecordParts(epoch=0, parts=(first, second)),) == commands_of(SWITCHED, FIRST.marks(0, first, second))
 
 
-@pytest.mark.parametrize("events", [(FIRST.reports(0),), FIRST.passes(0, 1)[1:]], ids=["aligned", "durable"])
-def test_part_that_comes_after_the_epoch_has_aligned_is_not_marked(events: tuple[Event, ...]) -> None:
-    """Nobody needs it any more: a checkpoint will cover the epoch, or a new attempt runs it."""
-    state = play(SWITCHED, *events)
+def test_part_that_comes_after_the_epoch_is_durable_is_not_marked() -> None:
+    """Nobody needs it any more."""
+    state = play(SWITCHED, *FIRST.passes(0, 1)[1:])
 
     assert (state, ()) == decide(state, FIRST.marks(0, part("sums")), NOW)
+
+
+def test_part_that_comes_after_the_epoch_has_aligned_without_a_switch_is_not_marked() -> None:
+    state = started(FIRST.opens(0), FIRST.reports(0))
+
+    assert (state, ()) == decide(state, FIRST.marks(0, part("sums")), NOW)
+
+
+def test_part_of_an_epoch_that_switched_and_has_aligned_is_marked_until_it_is_durable() -> None:
+    """It may have waited for the epoch before, whose checkpoint held the alignment."""
+    state = play(SWITCHED, FIRST.reports(0))
+
+    assert (RecordParts(epoch=0, parts=(part("sums"),)),) == commands_of(state, FIRST.marks(0, part("sums")))
 
 
 @pytest.mark.parametrize("epoch", [1, -2])
@@ -262,48 +274,54 @@ def test_operator_that_finished_for_good_is_behind_every_part(edge: str) -> None
 def test_edge_of_another_epoch_is_behind_no_part() -> None:
     """Epoch 1 computes it anew."""
     state = started(FIRST.opens(0), FIRST.switches(0), FIRST.marks(0, part("pairs")), FIRST.reports(0), max_pending=2)
-    state = play(state, FIRST.opens(1), FIRST.switches(1))
+    state = play(state, FIRST.triggers(0), FIRST.opens(1), FIRST.switches(1), FIRST.completes(1))
 
     assert "'pairs' before it is not (I15)" in str(refusal(state, FIRST.marks(1, part("sums", wide=("pairs",)))))
 
 
-def ahead(*followed_by: Event) -> RunState:
-    """A run whose epoch 0 is aligned and not durable; epochs 0 and 1 have edges, and so has one that finishes.
-
-    What followed the alignment of epoch 0 came before epoch 1 was opened.
-    """
-    state = started(FIRST.marks(NO_EPOCH, part("words", 0, 1, total=4)), FIRST.opens(0), FIRST.switches(0))
-    state = play(state, FIRST.marks(0, part("pairs")), FIRST.reports(0), *followed_by)
-    state = play(state, FIRST.opens(1), FIRST.switches(1))
-    return play(state, FIRST.marks(1, part("pairs"), part("sums", wide=("pairs",))))
-
-
 FINISHING = (NO_EPOCH, "words")
+OF_1 = FIRST.marks(1, part("pairs"), part("sums", wide=("pairs",)))
 
 
-def test_takeover_keeps_the_edges_of_the_next_epoch_and_voids_those_of_later_ones() -> None:
-    """Epoch 1 was computed from variables that are not durable: it may come out differently now."""
-    state, written = play(ahead(), claim(2, takeover=True)), commands_of(ahead(), claim(2, takeover=True))
+def ahead() -> RunState:
+    """A run whose epoch 0 is being written; it has an edge, and so has one that finishes; epoch 1 has switched."""
+    state = started(FIRST.marks(NO_EPOCH, part("words", 0, 1, total=4)), FIRST.opens(0), FIRST.switches(0))
+    state = play(state, FIRST.marks(0, part("pairs")), FIRST.reports(0), FIRST.triggers(0))
+    return play(state, FIRST.opens(1), FIRST.switches(1))
 
-    assert {FINISHING, (0, "pairs")} == set(edges(state))
-    assert [VoidEdges(after=0)] == [command for command in written if isinstance(command, VoidEdges)]
+
+def durable() -> RunState:
+    """The same once epoch 0 is durable, and epoch 1 has edges."""
+    return play(ahead(), FIRST.completes(1), OF_1)
 
 
-def test_takeover_keeps_edges_of_the_epoch_after_a_durable_one() -> None:
-    durable = play(ahead(FIRST.triggers(0)), FIRST.completes(1))
+def test_nothing_is_marked_behind_an_epoch_that_is_not_durable() -> None:
+    """It was computed from variables that may come out differently: a takeover would have it run again."""
+    assert (ahead(), ()) == decide(ahead(), OF_1, NOW)
 
-    written = commands_of(durable, claim(2, takeover=True))
 
-    assert {FINISHING, (1, "pairs"), (1, "sums")} == set(edges(play(durable, claim(2, takeover=True))))
-    assert not is_written(VoidEdges, written)
+def test_part_is_marked_in_the_step_that_makes_the_epoch_before_durable() -> None:
+    """Also where that step aligns its own epoch, which was held."""
+    held = play(ahead(), FIRST.reports(1))
+
+    state = play(held, FIRST.completes(1), OF_1)
+
+    assert [EpochStatus.OPEN] == [epoch.status for epoch in held.epochs if epoch.epoch == 1]
+    assert [EpochStatus.ALIGNED] == [epoch.status for epoch in state.epochs]
+    assert {FINISHING, (1, "pairs"), (1, "sums")} == set(edges(state))
+
+
+@pytest.mark.parametrize("state", [ahead(), durable()], ids=["of an epoch that is aligned", "of one that is open"])
+def test_takeover_keeps_the_edges(state: RunState) -> None:
+    assert state.edges == play(state, claim(2, takeover=True)).edges
+    assert not is_written(VoidEdges, commands_of(state, claim(2, takeover=True)))
 
 
 def test_takeover_that_ignores_edges_keeps_none_and_no_part_of_what_has_not_finished_for_good() -> None:
     """What has finished for good stays so."""
-    durable = play(ahead(FIRST.triggers(0)), FIRST.completes(1), FIRST.finishes("scaled"))
-    ignoring = claim(2, takeover=True, ignore_edges=True)
+    before, ignoring = play(durable(), FIRST.finishes("scaled")), claim(2, takeover=True, ignore_edges=True)
 
-    state, written = play(durable, ignoring), commands_of(durable, ignoring)
+    state, written = play(before, ignoring), commands_of(before, ignoring)
 
     assert (set(), {"scaled"}) == (set(edges(state)), set(state.finished_operators))
     assert [VoidEdges(after=0), VoidParts(operators=("words",))] == [
@@ -326,22 +344,20 @@ def test_edges_outlive_any_number_of_attempts() -> None:
 
 
 def test_attempt_that_ends_leaves_its_edges() -> None:
-    assert ahead().edges == play(ahead(), FIRST.ends()).edges
+    assert durable().edges == play(durable(), FIRST.ends()).edges
 
 
 def test_edges_are_dropped_once_their_epoch_is_durable() -> None:
-    """Those of later epochs stay, and so do parts of what finishes for good."""
-    state = play(ahead(FIRST.triggers(0)), FIRST.completes(1))
+    """Parts of what finishes for good stay."""
+    state = play(ahead(), FIRST.completes(1))
 
-    assert {FINISHING, (1, "pairs"), (1, "sums")} == set(edges(state))
+    assert ({FINISHING, (0, "pairs")}, {FINISHING}) == (set(edges(ahead())), set(edges(state)))
 
 
 def test_buckets_whose_edge_was_voided_may_be_marked_again() -> None:
-    third = Sender(3, 3)
-    state = play(ahead(), claim(2, takeover=True), claim(3, takeover=True), third.opens(0), third.reports(0))
-    state = play(state, third.opens(1), third.switches(1))
+    state = play(durable(), claim(2, takeover=True, ignore_edges=True), SECOND.opens(1), SECOND.switches(1))
 
-    assert (RecordParts(epoch=1, parts=(part("pairs"),)),) == commands_of(state, third.marks(1, part("pairs")))
+    assert (RecordParts(epoch=1, parts=(part("pairs"),)),) == commands_of(state, SECOND.marks(1, part("pairs")))
 
 
 def test_operator_that_finishes_for_good_is_marked_in_part_without_any_epoch() -> None:
@@ -373,7 +389,7 @@ def test_late_part_of_a_superseded_attempt_is_refused() -> None:
 
 
 def test_edges_change_nothing_of_how_the_epoch_aligns() -> None:
-    state = play(ahead(), FIRST.reports(1))
+    state = play(durable(), FIRST.reports(1))
 
-    assert [EpochStatus.ALIGNED] * 2 == [epoch.status for epoch in state.epochs]
+    assert [EpochStatus.ALIGNED] == [epoch.status for epoch in state.epochs]
     assert {(1, "pairs"), (1, "sums")} < set(edges(state))

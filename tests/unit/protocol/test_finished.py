@@ -161,7 +161,7 @@ def test_changed_definition_voids_what_was_durable_inside_the_open_epoch() -> No
 
     after, written = play(state, SECOND.changes("words")), commands_of(state, SECOND.changes("words"))
 
-    assert [VoidEdges(after=0), ReplaceDefinition] == [written[0], type(written[1])]
+    assert [ReplaceDefinition, VoidEdges(after=0)] == [type(written[0]), written[1]]
     assert [(NO_EPOCH, "words")] == [(edge.epoch, edge.operator_id) for edge in after.edges]
 
 
@@ -174,7 +174,7 @@ def test_changed_definition_keeps_the_edges_that_its_attempt_says_are_as_they_we
 
     after, written = play(state, event), commands_of(state, event)
 
-    assert [VoidEdges(after=0, keeping=("sums",)), ReplaceDefinition] == [written[0], type(written[1])]
+    assert [ReplaceDefinition, VoidEdges(after=0, keeping=("sums",))] == [type(written[0]), written[1]]
     assert [(1, "sums")] == [(edge.epoch, edge.operator_id) for edge in after.edges]
 
 

@@ -185,12 +185,14 @@ def test_late_manual_checkpoint_that_completes_releases_the_held_epoch() -> None
     assert ([3], []) == ([c.checkpoint_id for c in released.pending], [e.epoch for e in released.epochs if e.is_held])
 
 
-def test_held_epoch_may_still_switch_and_mark_parts() -> None:
-    """It is open, and the process may be told to end while it waits."""
-    state = play(HELD, FIRST.switches(1, UnalignedBy.PREEMPTION), FIRST.marks(1, part("sums")))
+def test_held_epoch_may_still_switch_and_marks_its_parts_when_it_is_released() -> None:
+    """It is open, and the process may be told to end while it waits; the checkpoint that holds it may complete."""
+    held = play(HELD, FIRST.switches(1, UnalignedBy.PREEMPTION), FIRST.marks(1, part("sums")))
 
+    state = play(held, FIRST.completes(1), FIRST.marks(1, part("sums")))
+
+    assert ((), [1]) == (held.edges, [epoch.epoch for epoch in held.epochs if epoch.is_held])
     assert [(1, "sums")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
-    assert [1] == [epoch.epoch for epoch in state.epochs if epoch.is_held]
 
 
 def test_held_epoch_that_has_switched_completes_as_one_that_has_not() -> None:
