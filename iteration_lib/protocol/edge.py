@@ -41,12 +41,10 @@ def finish_parts(state: RunState, event: PartsFinished) -> tuple[RunState, tuple
         epoch = state.epoch_state(event.epoch)
         if epoch is None and not 0 <= event.epoch <= state.last_durable_epoch:
             raise ProtocolViolationError(f"epoch {event.epoch} is not open; the last one is {state.last_epoch}")
-        if epoch is None or event.epoch > state.last_durable_epoch + 1:
-            return state, ()
-        if epoch.unaligned_by is None:
-            if epoch.status is not EpochStatus.OPEN:
-                return state, ()
+        if epoch is not None and epoch.status is EpochStatus.OPEN and epoch.unaligned_by is None:
             raise ProtocolViolationError(f"epoch {event.epoch} is aligned: it has no durable edges (I15)")
+        if epoch is None or epoch.unaligned_by is None or event.epoch > state.last_durable_epoch + 1:
+            return state, ()
     marked = []
     for part in event.parts:
         if event.epoch == NO_EPOCH and part.operator_id in state.finished_operators:

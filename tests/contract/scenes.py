@@ -38,14 +38,16 @@ class Scene:
     """A run to meet at: what its attempts did, of which the last one speaks, and what is meant by who speaks of it.
 
     Who speaks of the epoch or of the checkpoint means these: the last epoch, and the pending or newest checkpoint, but
-    for a few scenes. `opens` is the epoch to open, the next one by default; `older` the checkpoint to fall back to,
-    `pinned` the one to release; `covered` are the epochs whose rows the pending one publishes.
+    for a few scenes. `opens` is the epoch to open, the next one by default; `marks` the one whose edges are marked;
+    `older` the checkpoint to fall back to, `pinned` the one to release; `covered` are the epochs whose rows the pending
+    one publishes.
     """
 
     attempts: tuple[Did, ...]
     epoch: int
     checkpoint_id: int
     opens: int | None = None
+    marks: int | None = None
     older: int = 2
     pinned: int = 2
     covered: tuple[int, ...] = ()
@@ -123,15 +125,17 @@ SCENES = {
     "waiting": _WAITING,  # the last epoch is aligned and has no checkpoint yet, that of the one before is pending
     "about to open": replace(_WAITING, epoch=5, opens=5),  # the epoch that is meant is the one that opens
     "midway": _MIDWAY,  # the last epoch is open, one of its two subtasks has reported
-    "switched": replace(
+    "switched": replace(  # the last epoch but one, whose checkpoint is pending, may still have edges
         _MIDWAY,
         attempts=(
             lambda one: (
-                *(*_fourth_pending(one), one.opens(4, centroids=2), one.switches(4)),
-                one.reports(4, {"centroids": {0: 1}}),
+                *(*_three(one), one.opens(3), one.switches(3), *_begins(one, 3)[1:]),
+                *(one.opens(4, centroids=2), one.reports(4, {"centroids": {0: 1}})),
             ),
         ),
+        marks=3,
     ),
+    "about to switch": Scene(attempts=(lambda one: (*one.passes(0, 1), one.opens(1)),), epoch=1, checkpoint_id=1),
     "held": Scene(
         attempts=(
             lambda one: (
@@ -192,6 +196,7 @@ SCENES = {
 def events(scene: Scene, one: Sender) -> dict[str, Event]:
     """Return what anybody may say at a scene: each kind of event, and persons and others beside the live attempt."""
     epoch, checkpoint_id, family = scene.epoch, scene.checkpoint_id, one.family
+    parts = (part("x", 0, 4, total=8), part("y", 0, 4, total=8, narrow=("x",)))
     return {
         "claims": claim(8, family=family),
         "takes over": claim(9, takeover=True, family=family, max_pending=2),
@@ -208,7 +213,7 @@ def events(scene: Scene, one: Sender) -> dict[str, Event]:
         "opens": one.opens_if_ready(epoch + 1 if scene.opens is None else scene.opens),
         "reports": one.reports(epoch, {"centroids": {1: 0}} if scene.epoch == 4 else None, loss=0.5),
         "switches": one.switches(epoch),
-        "marks": one.marks(epoch, part("x", 0, 4, total=8), part("y", 0, 4, total=8, narrow=("x",))),
+        "marks": one.marks(epoch if scene.marks is None else scene.marks, *parts),
         "marks for good": one.marks(NO_EPOCH, part("y")),
         "finishes": one.finishes("y"),
         "triggers": one.triggers(epoch),
@@ -277,7 +282,7 @@ MEETINGS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] =
     ((FALLS_BACK, "changes"), NAMES, ("behind",)),
     (_KEEPS_OR_NOT, _KEEPS_OR_NOT, ("four there", "one pinned")),
     (("opens",), ("switches",), ("about to open",)),
-    (("marks",), ("switches",), ("midway",)),
+    (("marks",), ("switches",), ("about to switch",)),
     (("marks",), NAMES, ("switched", "held")),
     (("reports", "switches"), NAMES, ("midway",)),
     (_ENDS_A_CHECKPOINT, _ENDS_AN_ATTEMPT, ("waiting", "held", "terminating by hand")),

@@ -20,7 +20,7 @@ from iteration_lib.protocol.state import NO_EPOCH, FailedOperator
 from iteration_lib.protocol.status import RunStatus, UnalignedBy
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import CommandLine
-from tests.driven_here import DEADLINE_SECONDS, KILL, MAX_BUCKETS, Here, Latch
+from tests.driven_here import DEADLINE_SECONDS, KILL, MAX_BUCKETS, Here, Killed, Latch
 from tests.failover.driven import wait_until
 from tests.iterations.steered import CHECKPOINTING_VARIABLE, PER_EPOCH, steered, uncaptured
 from tests.size import IS_NIGHTLY
@@ -353,22 +353,67 @@ def test_epoch_switches_on_time_while_nothing_finishes(here: Here, undisturbed: 
 # Whose variables are not durable
 
 
-def test_takeover_voids_the_edges_of_an_epoch_whose_predecessor_is_not_durable(here: Here, undisturbed: Here) -> None:
+def test_nothing_is_marked_behind_an_epoch_that_is_not_durable(here: Here, undisturbed: Here) -> None:
+    """What waits for it is lost with it: the marker of an operator that would have to run again is never committed."""
     latch = Latch()
     script = {"manifest_written@0": latch, "epoch_written@1": KILL}
     with here.driving(script=script, **AT_ONCE) as driving, latch:
         driving.exception(DEADLINE_SECONDS)
-    kept, before = marked_lines(here), {part.epoch for part in here.parts if part.epoch != NO_EPOCH}
+    marked, before = marked_lines(here), {part.epoch for part in here.parts if part.epoch != NO_EPOCH}
+    switched = here.epochs[1].unaligned_by
     here.log()
 
     run = here.drive(**AT_ONCE)
 
     ran = here.log()
-    assert {0, 1} == before
-    assert set() == kept & set(ran)
+    assert ({0}, UnalignedBy.TIMEOUT) == (before, switched)
+    assert set() == marked & set(ran)
     assert (0, 1) == (ran["shares 0 0"], ran["shares 1 0"])
-    voided = [part for part in here.store.list_parts(run.run_id) if part.voided_at is not None]
-    assert {(1, 1)} == {(part.epoch, part.fencing_token) for part in voided}
+    assert [] == [part for part in here.store.list_parts(run.run_id) if part.voided_at is not None]
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+@pytest.mark.parametrize("place", ["epoch_written@1", "waiting"], ids=["before it has aligned", "while it is held"])
+def test_what_waits_for_the_epoch_before_is_marked_in_the_step_that_makes_that_one_durable(
+    here: Here, undisturbed: Here, place: str
+) -> None:
+    """A kill right after that step finds all of it."""
+    latch = Latch()
+    script = {"manifest_written@0": latch, place: latch.open, "checkpoint_completed@0": KILL}
+    error = here.drive_and_fail(script=script, **AT_ONCE)
+    marked, durable = joined(here.marked(1)), here.found.last_durable_epoch
+    here.log()
+
+    run = here.drive(parallelism=4, **AT_ONCE)
+
+    assert isinstance(error, Killed)
+    assert (0, whole(*PER_EPOCH)) == (durable, marked)
+    assert "1" not in here.epochs_that_ran
+    assert undisturbed.found.state_digest == run.state_digest
+
+
+def test_what_is_noted_while_the_epoch_before_becomes_durable_is_marked_too(here: Here, undisturbed: Here) -> None:
+    latch = Latch()
+    script = {"manifest_written@0": latch, "epoch_written@1": KILL}
+    here.order("hold", "ranked 1 2")
+    with here.driving(script=script, **AT_ONCE) as driving:
+        try:
+            wait_until((here.desk / "held").exists, "the third bucket to be computed")
+            before = here.marked(1)
+            latch.open()
+            wait_until(lambda: here.marked(1), "epoch 0 to be durable", timeout_seconds=DEADLINE_SECONDS)
+            behind = joined(here.marked(1))
+        finally:
+            here.clear("hold")
+        driving.exception(DEADLINE_SECONDS)
+    marked = joined(here.marked(1))
+    here.log()
+
+    run = here.drive(**AT_ONCE)
+
+    assert {} == before
+    assert {**whole("shares", "total"), "ranked": [(0, 2)]} == behind
+    assert whole(*PER_EPOCH) == marked
     assert undisturbed.found.state_digest == run.state_digest
 
 

@@ -1,8 +1,8 @@
 """Did an attempt that was told to end, and had the time for it, leave what it had computed, and what it was writing?
 
 As durable edges, where it leaves none before that: all that it ran of the open epoch has to be there then, as far as it
-may be captured and what it was computed from is there too, the variables by a checkpoint that had begun. And what was
-pending has to be completed, where the grace period is long and no call hangs.
+may be captured and what it was computed from is there too, the variables by a checkpoint that is completed by then. And
+what was pending has to be completed, where the grace period is long and no call hangs.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def _check_for_good(oracle: Oracle, program: Program, attempt: SimulatedAttempt)
 
 def _check_edges(oracle: Oracle, program: Program, attempt: SimulatedAttempt, token: int) -> None:
     rows = oracle.rows
-    for epoch in (e["epoch"] for e in of_status(rows.epochs, "OPEN") if e["fencing_token"] == token):
-        if not _is_covered(rows, epoch - 1, token):
-            continue
+    was_open = [e for e in of_status(rows.epochs, "ALIGNED") if e["unaligned_by"] == "preemption"]  # and was held
+    mine = [e["epoch"] for e in (*of_status(rows.epochs, "OPEN"), *was_open) if e["fencing_token"] == token]
+    for epoch in (number for number in mine if number == rows.run["last_durable_epoch"] + 1):
         captured: set[str] = set()
         for operator in program.graph.operators:
             before = {source.operator_id for source in computed_before(program, operator, epoch)}
@@ -88,12 +88,6 @@ def _check_edges(oracle: Oracle, program: Program, attempt: SimulatedAttempt, to
             if lacking and operator.role is Role.OPERATOR:
                 text = f"attempt {attempt.number} had computed {operator_id} in epoch {epoch}, and captured it not"
                 oracle.violate("preemption", text)
-
-
-def _is_covered(rows: MemoryRun, epoch: int, token: int) -> bool:
-    """Tell whether an epoch is durable, or had a checkpoint when the one after it was opened."""
-    begun = [c for c in rows.checkpoints.values() if (c["epoch"], c["fencing_token"]) == (epoch, token)]
-    return rows.run["last_durable_epoch"] >= epoch or any(c["failure"] != "ABORTED_BY_USER" for c in begun)
 
 
 def _is_spoilt(attempt: SimulatedAttempt, rows: MemoryRun, epoch: int, operator: Operator) -> bool:

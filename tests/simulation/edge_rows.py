@@ -34,19 +34,17 @@ class EdgeOracle(Checks):
         durable = change.after.run["last_durable_epoch"]
         claim = change.attempt.claim if change.is_takeover and change.attempt is not None else None
         ignored = claim is not None and claim.ignore_edges
-        kept_through = durable if ignored else durable + 1
         for known, part in zip(before, after, strict=False):
             if known is not part and known != part:
                 void = {**known, "voided_at": part["voided_at"]} == part and known["voided_at"] is None
                 self._require(void, "I15", "a part became another: {} to {}", known, part)
-                is_left = change.is_takeover or change.after.run["status"] == "STOPPED"
-                rightly = is_left and (part["epoch"] > kept_through or (ignored and _is_begun(change, part)))
+                rightly = ignored and (part["epoch"] > durable or _is_begun(change, part))
                 self._require(rightly, "I15", "a part of epoch {} was voided, and should be kept", part["epoch"])
-                self._counters[f"edge {'ignored' if ignored else 'voided'} by a takeover"] += 1
-        if change.is_takeover:
+                self._counters["edge ignored by a takeover"] += 1
+        if ignored:
             live = [part for part in after if part["voided_at"] is None]
-            late = [part for part in live if part["epoch"] > kept_through or (ignored and _is_begun(change, part))]
-            self._require(not late, "I15", "parts of epochs after {} are kept over a takeover", kept_through)
+            left = [part for part in live if part["epoch"] > durable or _is_begun(change, part)]
+            self._require(not left, "I15", "parts of epochs after {} are kept, and to be ignored", durable)
         new = after[len(before) :]
         for part in new:
             self._marked(change, part)
@@ -81,8 +79,10 @@ class EdgeOracle(Checks):
             return
         self._require(not operator.finishes, "I15", "{} finishes for good", what)
         known, now = (rows.epochs.get((epoch, change.token)) for rows in (change.before, change.after))
-        is_open = known is not None and known["status"] == "OPEN" and now is not None and now["unaligned_by"]
-        self._require(is_open, "I15", "{}: the epoch is not open and unaligned", what)
+        may_have = now is not None and now["status"] in ("OPEN", "ALIGNED") and now["unaligned_by"] is not None
+        self._require(known is not None and may_have, "I15", "{}: the epoch has not switched, or is over", what)
+        durable = change.after.run["last_durable_epoch"]
+        self._require(epoch == durable + 1, "I15", "{}: the epoch before is not durable", what)
         self._require(_is_capturable(self.program, operator, epoch), "I15", "{} may not be captured", what)
         for source in computed_before(self.program, operator, epoch):
             is_narrow = source.kind is operator.kind is Kind.BUCKETS
@@ -94,6 +94,9 @@ class EdgeOracle(Checks):
             self._used_up(change, operator, epoch, what)
         if now is not None:
             self._counters[f"marker committed by {now['unaligned_by']}"] += 1
+            self._counters[f"marker committed of an {now['status']} epoch"] += 1
+        if durable != change.before.run["last_durable_epoch"]:
+            self._counters["marker committed with the completion that it waited for"] += 1
 
     def _used_up(self, change: Change, operator: Operator, epoch: int, what: str) -> None:
         """See that nobody will ask for what is marked without files: all who take it are whole, and there are some."""

@@ -26,12 +26,13 @@ def illegal_parts(mine: Guard, program: Program, rows: MemoryRun, last: Row | No
     if last is None:
         return
     if last["status"] != "OPEN":
-        for operator in operators:
-            if not live_parts(rows, number, operator.operator_id):
-                yield "marks parts of an epoch that has aligned", (_marks(mine, number, _part(operator)),)
         yield "switches an epoch that has aligned", (_switches(mine, number),)
+    if last["unaligned_by"] is None and last["status"] != "OPEN":
+        yield "marks parts of an epoch that aligned without a switch", (_marks(mine, number, _part(operators[0])),)
     elif last["unaligned_by"] is None:
         yield "marks parts of an epoch that has not switched", (_marks(mine, number, _part(operators[0])),)
+    elif number != rows.run["last_durable_epoch"] + 1:
+        yield "marks parts behind an epoch that is not durable", (_marks(mine, number, _part(operators[0])),)
     else:
         for operator in operators:
             yield from _of_operator(mine, program, rows, number, operator)
