@@ -9,7 +9,6 @@ _EDGES = "driver/edge.py"
 _EPOCH = "driver/epoch.py"
 _STREAMS = "driver/streams.py"
 _RESUME = "protocol/resume.py"
-_VOIDED_TOO = "(VoidEdges(after=state.last_durable_epoch),)"
 _HEARD = "                self._hear_of_end()\n"
 _SWITCHED = "            if not self._is_unaligned:\n"
 
@@ -18,15 +17,39 @@ EDGES = (
         name="parts of an epoch that has not switched are marked",
         rule="I15",
         file=_EDGE,
-        old="        if epoch.unaligned_by is None:\n            raise",
-        new="        if epoch.epoch < 0:\n            raise",
+        old="        if epoch is not None and epoch.status is EpochStatus.OPEN and epoch.unaligned_by is None:\n",
+        new="        if epoch is not None and epoch.epoch < 0:\n",
+        also=((_EDGE, " or epoch.unaligned_by is None or event", " or event"),),
     ),
     Mutant(
-        name="parts of an epoch that has aligned are marked",
+        name="parts of an epoch that has not switched are passed over",
         rule="I15",
         file=_EDGE,
-        old="        if epoch is None or epoch.status is not EpochStatus.OPEN:\n",
-        new="        if epoch is None:\n",
+        old="        if epoch is not None and epoch.status is EpochStatus.OPEN and epoch.unaligned_by is None:\n",
+        new="        if epoch is not None and epoch.epoch < 0:\n",
+    ),
+    Mutant(
+        name="parts of an epoch that aligned without a switch are marked",
+        rule="I15",
+        file=_EDGE,
+        old="        if epoch is None or epoch.unaligned_by is None or event.epoch > state.last_durable_epoch + 1:\n",
+        new="        if epoch is None or event.epoch > state.last_durable_epoch + 1:\n",
+    ),
+    Mutant(
+        name="parts are marked behind an epoch that is not durable",
+        rule="I15",
+        file=_EDGE,
+        old="epoch.unaligned_by is None or event.epoch > state.last_durable_epoch + 1:\n",
+        new="epoch.unaligned_by is None:\n",
+        in_short=True,
+    ),
+    Mutant(
+        name="what waits for the epoch before is never marked",
+        rule="preemption",
+        file=_EDGES,
+        old="            self._is_waiting = False\n",
+        new="            pass\n",
+        also=(("driver/upload.py", "behind.waiting() if behind is not None else ()", "()"),),
     ),
     Mutant(
         name="epoch that has aligned switches",
@@ -86,20 +109,19 @@ EDGES = (
         also=((_EDGES, "if not all(self._is_complete(source, marked) for source in before):", "if False:"),),
     ),
     Mutant(
-        name="takeover keeps the edges of later epochs",
-        rule="I15",
-        file=_EDGE,
-        old="kept = tuple(edge for edge in state.edges if edge.epoch <= state.last_durable_epoch + 1)",
-        new="kept = tuple(edge for edge in state.edges if edge.epoch <= state.last_durable_epoch + 2)",
-    ),
-    Mutant(
         name="takeover voids the edges of the epoch that is run next",
         rule="I15",
-        file=_EDGE,
-        old="kept = tuple(edge for edge in state.edges if edge.epoch <= state.last_durable_epoch + 1)",
-        new="kept = tuple(edge for edge in state.edges if edge.epoch <= state.last_durable_epoch)",
-        also=((_EDGE, "(VoidEdges(after=state.last_durable_epoch + 1),)", _VOIDED_TOO),),
+        file="protocol/lease.py",
+        old="ignore_edges(state) if event.ignore_edges else (state, ())",
+        new="ignore_edges(state)",
         in_short=True,
+    ),
+    Mutant(
+        name="takeover ignores edges, but for what would finish for good",
+        rule="I15",
+        file=_EDGE,
+        old="    return replace(state, edges=()), (*voided, *((VoidParts(operators=begun),) if begun else ()))\n",
+        new="    return state, voided\n",
     ),
     Mutant(
         name="edges of an operator that has finished for good are marked",

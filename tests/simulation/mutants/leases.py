@@ -191,10 +191,10 @@ LEASES = (
         new="            epochs=(),\n",
     ),
     Mutant(
-        name="edges of every epoch are kept over a takeover",
+        name="takeover keeps the edges that it is told to ignore",
         rule="I15",
         file=_LEASE,
-        old="    state, voided = keep_edges(state, ignore_edges=event.ignore_edges)\n",
+        old="    state, voided = ignore_edges(state) if event.ignore_edges else (state, ())\n",
         new="    voided: tuple[Command, ...] = ()\n",
         in_short=True,
     ),

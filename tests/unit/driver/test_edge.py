@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import permutations
 from pathlib import Path
@@ -9,16 +11,21 @@ from pathlib import Path
 import pytest
 
 from iteration_lib.config import Settings
+from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.edge import Edges, read_edges
 from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.interrupt import ToldToEnd
 from iteration_lib.launch import Drive, open_context
 from iteration_lib.model.definition import load_iteration
 from iteration_lib.process import this_holder
+from iteration_lib.protocol import RunState
+from iteration_lib.protocol.event import GuardedEvent
 from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.status import UnalignedBy
 from iteration_lib.state.saved import FileFormat, SavedFile, SavedStream
 from iteration_lib.store.record import PartRecord
 from tests.driven_in_memory import InMemory
+from tests.protocol_script import FIRST
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 TOTAL = 6
@@ -88,29 +95,66 @@ class EndsMeanwhile(dict[str, float]):
         return super().__len__()
 
 
-def test_part_is_captured_with_its_metrics_though_the_end_comes_as_it_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
     monkeypatch.syspath_prepend(str(tmp_path))
-    bench = InMemory.begin(tmp_path)
-    graph, settings = (
-        load_iteration(bench.run.reference).graph(),
-        Settings(store_url=None, state_uri=bench.run.state_uri),
-    )
+    return InMemory.begin(tmp_path)
+
+
+@pytest.fixture
+def context(bench: InMemory) -> Iterator[RunContext]:
+    graph = load_iteration(bench.run.reference).graph()
+    settings = Settings(store_url=None, state_uri=bench.run.state_uri)
     drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=1)
+    with open_context(bench.store, settings, bench.run, drive, graph=graph, params=None) as opened:
+        yield opened
+
+
+def test_part_is_captured_with_its_metrics_though_the_end_comes_as_it_is_noted(
+    bench: InMemory, context: RunContext
+) -> None:
     saved = SavedStream.from_json(part(0, bench.run.max_buckets).output)
+    edges, metrics = Edges(context, {}, epoch=NO_EPOCH), EndsMeanwhile(loss=1.0)
 
-    with open_context(bench.store, settings, bench.run, drive, graph=graph, params=None) as context:
-        edges, metrics = Edges(context, {}, epoch=NO_EPOCH), EndsMeanwhile(loss=1.0)
+    def note() -> None:
+        edges.note(context.graph.operator("scaled"), saved, metrics)
 
-        def note() -> None:
-            edges.note(graph.operator("scaled"), saved, metrics)
-
-        with pytest.raises(ToldToEnd), edges.capturing("a test", note):
-            note()
+    with pytest.raises(ToldToEnd), edges.capturing("a test", note):
+        note()
 
     (found,) = bench.store.list_live_parts(bench.run.run_id)
     assert ("scaled", {"loss": 1.0}) == (found.operator_id, found.metrics)
+
+
+def test_part_that_is_noted_while_the_epoch_before_becomes_durable_is_marked_after_that(
+    bench: InMemory, context: RunContext
+) -> None:
+    """What waited is marked in that step; what came too late for it right behind it."""
+    sums, total = context.graph.operator("sums"), bench.run.max_buckets
+    first, second = (SavedStream.from_json(part(*ends).output) for ends in ((0, 1), (1, total)))
+
+    def apply(*events: GuardedEvent) -> RunState:
+        return context.attempt.apply(*(replace(event, **context.attempt.guard) for event in events))
+
+    def marked() -> list[tuple[int, int]]:
+        found = [known for known in bench.store.list_live_parts(bench.run.run_id) if known.epoch == 1]
+        return [(known.first_bucket, known.end_bucket) for known in found]
+
+    apply(FIRST.finishes("scaled"), FIRST.opens(0, centre=1), FIRST.reports(0, {"centre": {0: 1}}))
+    apply(FIRST.triggers(0, centre=1), FIRST.opens(1, centre=1))
+    edges = Edges(context, {}, epoch=1, is_waiting=True)
+    edges.note(sums, first)
+    edges.mark(UnalignedBy.TIMEOUT)
+    waiting, before = edges.waiting(), marked()
+    edges.note(sums, second)
+    edges.mark(UnalignedBy.TIMEOUT)
+    state = apply(FIRST.completes(1, centre=(0,)), *waiting)
+    with_it = marked()
+
+    edges.release(state)
+
+    assert ([], [(0, 1)], [(0, 1), (1, total)]) == (before, with_it, marked())
+    assert () == edges.waiting()
 
 
 def test_metrics_of_all_parts_are_the_edges() -> None:
