@@ -276,6 +276,41 @@ def test_run_of_version_1_can_be_resumed(filled_store: str, name: str, token: in
     store.close()
 
 
+# Of version 13: what a takeover would void of the first run, and who heard of what of two that have ended.
+OF_VERSION_13 = """
+SET session_replication_role = replica;
+INSERT INTO runs
+    (run_id, run_key, reference, definition, params, state_uri, max_buckets, last_durable_epoch, terminated_by)
+SELECT CAST('00000000-0000-4000-8000-00000000000' || number AS uuid), number, 'm:o', '{}', '{}', '/s', 4, durable, ended
+FROM (VALUES (1, 0, NULL), (2, 2, 'criteria'), (3, 0, 'criteria')) AS made (number, durable, ended);
+INSERT INTO edge_parts (run_id, epoch, operator_id, first_bucket, end_bucket, total, fencing_token, output, metrics)
+SELECT '00000000-0000-4000-8000-000000000001', epoch, 'x', 0, 1, 1, 1, '{}', '{}' FROM generate_series(-1, 3) AS epoch;
+INSERT INTO listener_notices (run_id, listener_id, epoch, fencing_token)
+SELECT CAST('00000000-0000-4000-8000-00000000000' || number AS uuid), listener_id, epoch, 1
+FROM (VALUES (2, 'log', 0), (2, 'log', 1), (2, 'log', 2), (2, 'end', 2), (3, 'end', 0))
+    AS heard (number, listener_id, epoch);
+"""
+
+
+def test_upgrade_to_version_14_voids_what_was_marked_too_early_and_tells_who_heard_of_an_end(
+    empty_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(migrate, "SCHEMA_VERSION", 13)
+        older.setattr(migrate, "migrations", lambda: migrations()[:13])
+        assert list(ALL[:13]) == upgrade_at(empty_store)
+    execute(empty_store, f"{OF_VERSION_13}; SELECT 1")
+
+    assert [*ALL[13:]] == upgrade_at(empty_store)
+
+    voided = execute(empty_store, "SELECT epoch FROM edge_parts WHERE voided_at IS NOT NULL ORDER BY epoch")
+    final = execute(
+        empty_store, "SELECT run_key, listener_id, epoch FROM listener_notices JOIN runs USING (run_id) WHERE is_final"
+    )
+    assert [(2,), (3,)] == voided
+    assert [("2", "end", 2)] == final
+
+
 def test_two_upgrades_at_once_do_the_work_once(empty_store: str) -> None:
     results = at_once(*[lambda: upgrade_at(empty_store)] * 4)
 
