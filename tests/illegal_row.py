@@ -39,6 +39,7 @@ NEW_ROWS = {
         "attempt_id": "%(next)s",
         "holder": "'{}'",
         "lease_expires_at": "now()",
+        "policy": '\'{"max_pending": 1, "tolerable_failures": 0}\'',
         "ended_at": "now()",
         "outcome": "'RELEASED'",
     },
@@ -70,10 +71,10 @@ NEW_ROWS = {
     "edge_parts": {
         "run_id": "%(run)s",
         "epoch": "1",
-        "operator_id": "'y'",
+        "operator_id": "'x'",
         "first_bucket": "0",
         "end_bucket": "1",
-        "total": "8",
+        "total": "1",
         "fencing_token": "2",
         "output": "'{}'",
         "metrics": "'{}'",
@@ -144,6 +145,11 @@ def request_with(**columns: str) -> str:
 
 def part_with(**columns: str) -> str:
     return insert("edge_parts", **columns)
+
+
+def part_of_y(**columns: str) -> str:
+    """Buckets of `y`, of which the first two are there."""
+    return insert("edge_parts", **{"operator_id": "'y'", "end_bucket": "2", "total": "4", **columns})
 
 
 def wired_part(operator_id: str, **columns: str) -> str:
@@ -352,7 +358,7 @@ CONSTRAINTS = {
         "attempts_failed_check", attempt_with(failed_operator_id="'sums'", failed_epoch="0")
     ),
     "fewer failures than none": Illegal(
-        "attempts_checkpoint_failures_check", set_attempt(2, "checkpoint_failures = -1")
+        "attempts_checkpoint_failures_check", set_attempt(2, "checkpoint_failures = -1"), ("attempts_count_guard",)
     ),
     "two live attempts": Illegal("attempts_live_key", attempt_with(ended_at="NULL", outcome="NULL")),
     # operators and pins
@@ -405,7 +411,9 @@ CONSTRAINTS = {
         "epochs_aligned_check",
         set_epoch(2, f"status = 'ALIGNED', {ALL}, held_at = now(), decision = '{decision(3)}'"),
     ),
-    "held before every report": Illegal("epochs_held_check", set_epoch(2, "held_at = now()")),
+    "held before every report": Illegal(
+        "epochs_held_check", "UPDATE epochs SET held_at = now() WHERE run_id = %(awaited)s AND epoch = 1"
+    ),
     "every report at no time": Illegal("epochs_held_check", set_epoch(2, ALL)),
     "a switch for an unknown reason": Illegal(
         "epochs_unaligned_by_check", epoch_with(unaligned_by="'luck'", unaligned_at="now()")
@@ -520,19 +528,21 @@ CONSTRAINTS = {
     # edge_parts
     "a part's id twice": Illegal(
         "edge_parts_pkey",
-        "INSERT INTO edge_parts OVERRIDING SYSTEM VALUE SELECT part_id, run_id, epoch, 'y', 0, 1, 8, fencing_token, "
+        "INSERT INTO edge_parts OVERRIDING SYSTEM VALUE SELECT part_id, run_id, epoch, 'x', 0, 1, 1, fencing_token, "
         "output, metrics FROM edge_parts WHERE run_id = %(run)s AND epoch = 1 "
         "AND voided_at IS NULL",
     ),
     "a part of no attempt": Illegal(
-        "edge_parts_attempt_fkey", part_with(epoch="-1", fencing_token="7"), ("edge_parts_writer_guard",)
+        "edge_parts_attempt_fkey",
+        part_with(epoch="-1", operator_id="'norms'", total="4", fencing_token="7"),
+        ("edge_parts_writer_guard",),
     ),
     "a part before all epochs but one": Illegal("edge_parts_epoch_check", part_with(epoch="-2")),
     "a part before the first bucket": Illegal("edge_parts_buckets_check", part_with(first_bucket="-1")),
     "a part without buckets": Illegal("edge_parts_buckets_check", part_with(first_bucket="1")),
     "a part behind the last bucket": Illegal("edge_parts_buckets_check", part_with(end_bucket="9")),
     "a part twice": Illegal(
-        "edge_parts_live_key", part_with(operator_id="'x'", end_bucket="4"), instead=("edge_parts_guard",)
+        "edge_parts_live_key", part_with(operator_id="'y'", end_bucket="2", total="4"), instead=("edge_parts_guard",)
     ),
     # committables
     "what is prepared twice": Illegal("committables_pkey", committable_with(output="'rows'")),
@@ -872,23 +882,28 @@ GUARDS = {
     },
     "another answer of a request": Illegal("is answered", set_request("checkpoint_id = 1")),
     "an answer taken back": Illegal("is answered", set_request("checkpoint_id = NULL")),
-    "a part that is there": Illegal("do not fit", part_with(operator_id="'x'", end_bucket="4")),
-    "a part inside another": Illegal("do not fit", part_with(operator_id="'x'", first_bucket="1", end_bucket="2")),
-    "a part around another": Illegal("do not fit", part_with(operator_id="'x'", end_bucket="8")),
-    "a part that overlaps another": Illegal(
-        "do not fit", part_with(operator_id="'x'", first_bucket="3", end_bucket="5")
-    ),
-    "a part of another total": Illegal(
-        "do not fit", part_with(operator_id="'x'", first_bucket="4", end_bucket="5", total="9")
-    ),
+    "a part that is there": Illegal("do not fit", part_of_y()),
+    "a part inside another": Illegal("do not fit", part_of_y(first_bucket="1")),
+    "a part around another": Illegal("do not fit", part_of_y(end_bucket="4")),
+    "a part that overlaps another": Illegal("do not fit", part_of_y(first_bucket="1", end_bucket="3")),
+    "a part of another total": Illegal("do not fit", part_of_y(first_bucket="2", end_bucket="3", total="5")),
     "a part of an operator that has finished": Illegal(
-        "operator scaled has finished", part_with(epoch="-1", operator_id="'scaled'")
+        "operator scaled has finished", part_with(epoch="-1", operator_id="'scaled'", total="4")
     ),
     "a part of an operator that the run does not have": Illegal(
         "no operator nobody", part_with(operator_id="'nobody'")
     ),
-    "a part of more buckets than the run has": Illegal("no operator y with 17 buckets", part_with(total="17")),
-    "a part that measured a text": Illegal("what operator y measured", part_with(metrics='\'{"loss": "low"}\'')),
+    "a part of more buckets than the run has": Illegal("no operator x with 17 buckets", part_with(total="17")),
+    "a part of a value in halves": Illegal("no operator x with 2 buckets", part_with(total="2")),
+    "a part of a data stream": Illegal("no operator points with 1 buckets", wired_part("points", total="1")),
+    "a part of fewer buckets than the run has": Illegal("no operator w with 2 buckets", wired_part("w", total="2")),
+    "a part in an epoch of an operator that finishes for good": Illegal(
+        "operator norms is not computed in epoch 1", part_with(operator_id="'norms'", total="4")
+    ),
+    "a part of a variable that a checkpoint holds": Illegal(
+        "operator p is not computed in epoch 1", wired_part("p", total="1")
+    ),
+    "a part that measured a text": Illegal("what operator x measured", part_with(metrics='\'{"loss": "low"}\'')),
     "a part in an epoch that is not there": Illegal(
         "epoch 7 does not come after the last durable one", part_with(epoch="7")
     ),
@@ -906,22 +921,24 @@ GUARDS = {
         "epoch 0 has not switched", part_with(run_id="%(fresh)s", epoch="0", fencing_token="1")
     ),
     "a part for good of an operator that does not finish": Illegal(
-        "operator v does not finish for good", wired_part("v", epoch="-1")
+        "operator v is not computed in epoch -1", wired_part("v", epoch="-1")
     ),
     "a part before another bucket of its input": Illegal(
         "operator w in epoch 1 come before v is finished", wired_part("w", first_bucket="1", end_bucket="3")
     ),
-    "a value before its input": Illegal("operator u in epoch 1 come before w is finished", wired_part("u")),
-    "a part before what finishes for good": Illegal("operator t in epoch 1 come before y", wired_part("t")),
+    "a value before its input": Illegal("operator u in epoch 1 come before w is finished", wired_part("u", total="1")),
+    "a part before what finishes for good": Illegal(
+        "operator t in epoch 1 come before norms", wired_part("t", total="1")
+    ),
     "a part before the first value that it takes": Illegal(
         "operator v in epoch 0 come before p is finished", wired_part("v", run_id="%(wired at first)s", epoch="0")
     ),
     "a part that a takeover keeps, voided": Illegal(
         "no attempt may void a part of operator x in epoch 3",
-        "UPDATE edge_parts SET voided_at = now() WHERE run_id = %(older with edges)s",
+        "UPDATE edge_parts SET voided_at = now() WHERE run_id = %(older with edges)s AND epoch = 3",
     ),
     "a part of an epoch that is under way, voided": Illegal(
-        "no attempt may void a part of operator x in epoch 1", set_part("voided_at = now()")
+        "no attempt may void a part of operator y in epoch 1", set_part("voided_at = now()")
     ),
     "an attempt that ignores edges and leaves some": Illegal(
         "ignores edges, and leaves some", attempt_with(ignores_edges="true")
@@ -971,7 +988,40 @@ GUARDS = {
         }.items()
     },
     "a part that is voided again by who ignores edges": Illegal(
-        "is voided once", "UPDATE edge_parts SET voided_at = now() WHERE run_id = %(older ignoring)s"
+        "is voided once", "UPDATE edge_parts SET voided_at = now() WHERE run_id = %(older ignoring)s AND epoch = 3"
+    ),
+    "a part of what has finished for good, voided by who ignores edges": Illegal(
+        "no attempt may void a part of operator scaled in epoch -1",
+        "UPDATE edge_parts SET voided_at = now() WHERE run_id = %(older ignoring)s AND epoch = -1",
+    ),
+    "an attempt whose policy says nothing": Illegal("does not say what is pending", attempt_with(policy="'{}'")),
+    "a failure that is counted twice": Illegal(
+        "cannot count 2 failures after 0",
+        "UPDATE attempts SET checkpoint_failures = 2 WHERE run_id = %(aligned)s AND fencing_token = 1",
+    ),
+    "failures forgotten that were too many": Illegal(
+        "cannot count 0 failures after 1",
+        "UPDATE attempts SET checkpoint_failures = 0 WHERE run_id = %(failing)s AND fencing_token = 1",
+    ),
+    "a failure that is not counted": Illegal(
+        "checkpoint 1 of run",
+        "UPDATE checkpoints SET status = 'ABORTED', failure = 'DECLINED', reason = 'x', ended_at = now() "
+        "WHERE run_id = %(pending)s AND checkpoint_id = 1",
+    ),
+    "a checkpoint beyond those that may be pending": Illegal(
+        "checkpoint 2 cannot begin", checkpoint_with(run_id="%(crowded)s", checkpoint_id="2", epoch="1")
+    ),
+    "a checkpoint that ends, and leaves held what it held": Illegal(
+        "the epoch that it held has not aligned",
+        "UPDATE checkpoints SET status = 'ABORTED', failure = 'ABORTED_BY_USER', reason = 'x', ended_at = now() "
+        "WHERE run_id = %(held)s AND checkpoint_id = 1",
+    ),
+    "an epoch that nothing holds and that does not align": Illegal(
+        "nothing holds epoch 2", set_epoch(2, f"{ALL}, held_at = now()")
+    ),
+    "a notice of the end for who hears of each epoch": Illegal(
+        "hears of epochs, or of the end",
+        notice_with(run_id="%(ending)s", listener_id="'log'", fencing_token="1", epoch="1", is_final="true"),
     ),
     "a part that is voided twice": Illegal("is voided once", set_part("voided_at = now()", which=VOIDED)),
     "a part that comes back": Illegal("is voided once", set_part("voided_at = NULL", which=VOIDED)),
@@ -1051,7 +1101,8 @@ GUARDS = {
         "nobody drives run", checkpoint_with(run_id="%(left aligned)s", checkpoint_id="1")
     ),
     "an edge of a superseded attempt": Illegal(
-        "nobody drives run", part_with(run_id="%(older)s", epoch="-1", operator_id="'x'", fencing_token="1")
+        "nobody drives run",
+        part_with(run_id="%(older)s", epoch="-1", operator_id="'norms'", total="4", fencing_token="1"),
     ),
     "a notice of a superseded attempt": Illegal(
         "nobody drives run", notice_with(run_id="%(older)s", fencing_token="1")
@@ -1237,8 +1288,19 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
     ),
     "I11": ("a marker without its files", "a marker taken back", "another output of an operator that finished"),
     "I12": "a refused event writes nothing: there is no row to refuse",
-    "I13": ("an epoch after too many checkpoints have failed", "a checkpoint after too many have failed"),
-    "I14": ("alignment of an epoch that is held",),
+    "I13": (
+        "an epoch after too many checkpoints have failed",
+        "a checkpoint after too many have failed",
+        "a failure that is not counted",
+        "failures forgotten that were too many",
+        "an attempt whose policy says nothing",
+    ),
+    "I14": (
+        "alignment of an epoch that is held",
+        "an epoch that nothing holds and that does not align",
+        "a checkpoint that ends, and leaves held what it held",
+        "a checkpoint beyond those that may be pending",
+    ),
     "I15": (
         "a part that is there",
         "a part behind an epoch that is not durable",
@@ -1246,11 +1308,15 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a part in an epoch of another attempt",
         "a part of an operator that the run does not have",
         "a part for good of an operator that does not finish",
+        "a part in an epoch of an operator that finishes for good",
+        "a part of a variable that a checkpoint holds",
+        "a part of fewer buckets than the run has",
         "a part before another bucket of its input",
         "a value before its input",
         "a part before what finishes for good",
         "a part before the first value that it takes",
         "a part that a takeover keeps, voided",
+        "a part of what has finished for good, voided by who ignores edges",
         "an attempt that ignores edges and leaves some",
         "a fallback that leaves edges behind what it gives up",
     ),
@@ -1259,6 +1325,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a notice of an epoch that is not durable",
         "a notice of the end while the run goes on",
         "a notice of the last epoch alone by who hears of each",
+        "a notice of the end for who hears of each epoch",
     ),
     "I17": (
         "an abort beyond the next checkpoint",

@@ -36,6 +36,7 @@ from tests.protocol_script import (
     discards,
     keeps,
     new_run,
+    operator,
     part,
     prepared,
     releases,
@@ -69,16 +70,23 @@ _KINDS = (
 _BESIDE = ("switches", "marks", "marks", "notifies", "commits", "triggers last", "pins", "finishes", "ends")
 _RECORDS = (*[2] * 20, *[1] * 10, 0)  # a head that feeds back nothing ends the run
 _HEADS = ("centroids", "weights", "criteria")
-_STREAMS = ("x", "y")
+_STREAMS = ("scaled", "y")
 # What an operator of the machine's iteration is computed from, in running order: the narrow and the wide inputs.
 _INPUTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pairs": ((), ()),
     "sums": (("pairs",), ()),
-    "words": ((), ("x",)),
+    "words": ((), ("scaled",)),
     "means": ((), ("sums",)),
 }
 _SINKS: tuple[Mapping[str, bool], ...] = ({}, {}, {"rows": True}, {"rows": True, "model": False})
-_TOTALS = {"x": 4, "pairs": 4, "sums": 4, "words": 4, "means": 1}
+_TOTALS = {"scaled": 4, "pairs": 4, "sums": 4, "words": 4, "means": 1}
+
+
+def definition(sinks: Mapping[str, bool]) -> dict[str, object]:
+    """Return the definition that a run begins with: what is computed from what, as the machine has it."""
+    operators = {name: operator(name, *narrow, *wide) for name, (narrow, wide) in _INPUTS.items()}
+    streams = {name: operator(name) for name in _STREAMS}
+    return {"iteration": "km", "operators": {**streams, **operators}, "sinks": dict(sinks)}
 
 
 def chances(seed: int) -> random.Random:
@@ -455,7 +463,7 @@ class EventMachine(RuleBasedStateMachine):
         """Return another definition."""
         dropped, sinks = self.some_of(_STREAMS), self.chance.choice([self.state.sinks, *_SINKS])
         kept = self.some_of(_STREAMS)
-        return sender.changes("x", "y", *_INPUTS, dropped=dropped, kept=kept, sinks=sinks)
+        return sender.changes("scaled", "y", *_INPUTS, dropped=dropped, kept=kept, sinks=sinks)
 
     def a_failure(self, sender: Sender, checkpoint_id: int, *, likely: bool) -> Event:
         """Return the failure of a checkpoint, or somebody else's reason for its end."""
@@ -478,7 +486,7 @@ class EventMachine(RuleBasedStateMachine):
         """Return a part that is not marked yet, and that comes after all it was computed from; rarely any."""
         parts = [found for name in _INPUTS for found in self.next_parts(name, epoch)]
         if self.chance.random() < 0.2:
-            return sender.marks(NO_EPOCH, *self.next_parts("x", NO_EPOCH)[:1])
+            return sender.marks(NO_EPOCH, *self.next_parts("scaled", NO_EPOCH)[:1])
         if not parts or self.chance.random() < 0.2:
             return self.some_parts(sender, epoch)
         return sender.marks(epoch, self.chance.choice(parts))

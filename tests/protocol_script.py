@@ -223,7 +223,7 @@ class Sender:
             fencing_token=self.token,
             definition={
                 "iteration": "km",
-                "operators": {known: _operator(known) for known in operator_ids},
+                "operators": {known: operator(known) for known in operator_ids},
                 "sinks": dict(sinks or {}),
             },
             changes=(f"operators: {', '.join(operator_ids)}",),
@@ -277,9 +277,21 @@ class Sender:
         )
 
 
-def _operator(operator_id: str) -> dict[str, object]:
-    """Return an operator as a definition describes it."""
-    return {"name": operator_id, "role": "operator", "kind": "value", "inputs": [], "finishes": True, "code": "00"}
+# Operators of the scripts that finish for good, and those on buckets; the others are on values, in every epoch.
+FOR_GOOD = ("scaled", "norms", "z")
+ON_BUCKETS = ("scaled", "norms", "y", "pairs", "sums", "words")
+
+
+def operator(operator_id: str, *inputs: str) -> dict[str, object]:
+    """Return an operator of a definition."""
+    return {
+        "name": operator_id,
+        "role": "operator",
+        "kind": "buckets" if operator_id in ON_BUCKETS else "value",
+        "inputs": list(inputs),
+        "finishes": operator_id in FOR_GOOD,
+        "code": "00",
+    }
 
 
 FIRST = Sender(1, 1)

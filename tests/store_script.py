@@ -40,13 +40,14 @@ SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 DEFINITION = {
     "iteration": "km",
     "operators": {
-        operator_id: {"name": name, "role": role, "kind": kind, "inputs": [], "finishes": True, "code": "00"}
-        for operator_id, name, role, kind in (
-            ("points", "points", "data", "data"),
-            ("scaled", "scaled_points", "operator", "buckets"),
-            ("centroids", "centroids", "variable", "value"),
-            ("x", "x", "operator", "value"),
-            ("y", "y", "operator", "frame"),
+        operator_id: {"name": name, "role": role, "kind": kind, "inputs": [], "finishes": finishes, "code": "00"}
+        for operator_id, name, role, kind, finishes in (
+            ("points", "points", "data", "data", False),
+            ("scaled", "scaled_points", "operator", "buckets", True),
+            ("centroids", "centroids", "variable", "value", False),
+            ("x", "x", "operator", "value", False),
+            ("y", "y", "operator", "buckets", False),
+            ("norms", "norms", "operator", "buckets", True),
         )
     },
 }
@@ -68,7 +69,7 @@ WIRED = {
         **wired("v", "buckets", "scaled_points", "p_rows"),
         **wired("w", "buckets", "points", "v_rows", "s_rows"),
         **wired("u", "value", "w_rows"),
-        **wired("t", "value", "y"),
+        **wired("t", "value", "norms"),
     },
 }
 
@@ -82,7 +83,7 @@ def a_run(run_key: str | None = None, *, max_epochs: int | None = None, **change
         definition=DEFINITION,
         params={"k": 3, "ratio": 0.1, "name": "ä 'quoted' %", "deep": True, "limit": None},
         state_uri="/state",
-        max_buckets=16,
+        max_buckets=4,
         max_epochs=max_epochs,
     )
     return dataclasses.replace(run, **changes)
@@ -150,17 +151,17 @@ def _first_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
     return (
         (claim(1, family=family, max_pending=2, tolerable_failures=1),),
         (one.pins("points"), one.pins("labels", "f2")),
-        (one.marks(NO_EPOCH, part("scaled", 0, 8, total=16), part("y", 0, 2, total=4)),),
-        (one.marks(NO_EPOCH, part("scaled", 8, 16, total=16)), one.finishes("scaled")),
+        (one.marks(NO_EPOCH, part("scaled", 0, 2, total=4), part("norms", 0, 2, total=4)),),
+        (one.marks(NO_EPOCH, part("scaled", 2, 4, total=4)), one.finishes("scaled")),
         (one.opens(0, centroids=3, criteria=2),),
         (one.reports(0, {"centroids": {1: 5}}),),
         (one.reports(0, {"centroids": {0: 0, 2: 7}}), one.reports(0, {"criteria": {1: 0}})),
         (one.reports(0, {"criteria": {0: 4}}, shift=0.5, loss=1e-3), one.triggers(0, centroids=3, weights=1)),
         (one.opens(1), one.switches(1)),
-        (one.marks(1, part("x", 0, 4, total=8)), one.reports(1)),
+        (one.marks(1, part("y", 0, 2, total=4)), one.reports(1)),
         (one.acknowledges(1, centroids=(2, 0)),),
-        (one.completes(1, centroids=(1,), weights=(0,)), one.marks(1, part("x", 0, 4, total=8))),
-        (one.marks(1, part("x", 4, 8, total=8)),),
+        (one.completes(1, centroids=(1,), weights=(0,)), one.marks(1, part("y", 0, 2, total=4))),
+        (one.marks(1, part("y", 2, 4, total=4)),),
         (one.notifies(0, effect={"sent": "a.csv"}),),
         (one.triggers(1), one.opens(2)),
         (one.reports(2), one.triggers(2), one.opens(3)),
@@ -170,11 +171,14 @@ def _first_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
         (one.triggers(3), one.triggers(3)),
         (one.completes(5),),
         (one.opens(4), one.switches(4, UnalignedBy.PREEMPTION)),
-        (one.marks(4, part("x"), part("y", narrow=("x",))), one.reports(4), one.triggers(4)),
+        (one.marks(4, part("x"), part("y", 0, 1, total=4, wide=("x",))), one.reports(4), one.triggers(4)),
         (one.declines(6, "disk full"),),
         (one.triggers(4),),
         (one.opens(5), one.switches(5)),
     )
+
+
+_CHANGED = ("points", "centroids", "z", "x", "norms")
 
 
 def _second_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
@@ -182,8 +186,12 @@ def _second_attempt(family: int) -> tuple[tuple[Event, ...], ...]:
     two = Sender(2, 2, family)
     return (
         (claim(2, takeover=True, family=family, max_pending=2),),
-        (two.changes("points", "centroids", "z", "x", dropped=("scaled", "y"), sinks={"rows": True, "model": False}),),
-        (two.finishes("z"), two.marks(NO_EPOCH, part("x", 0, 1, total=2))),
+        (
+            two.changes(
+                "points", "centroids", "z", "x", "norms", dropped=("scaled", "y"), sinks={"rows": True, "model": False}
+            ),
+        ),
+        (two.finishes("z"), two.marks(NO_EPOCH, part("norms", 2, 3, total=4))),
         (asks(1, family),),
         (two.opens(4), two.reports(4, {"centroids": {0: 1}}), two.triggers(4)),
         (two.opens(5), two.reports(5), two.triggers(5)),

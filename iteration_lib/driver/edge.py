@@ -213,8 +213,9 @@ class Edges:
                 return
             state = self._attempt.apply(*events)
             self._is_unaligned = True  # only now: a call that is interrupted is repeated
-            self._note_marked(state, parts)
-        self._context.crash_plan.reach(CrashPoint.EDGE_MARKED, self.epoch)
+            has_marked = self._note_marked(state, parts)
+        if has_marked:
+            self._context.crash_plan.reach(CrashPoint.EDGE_MARKED, self.epoch)
 
     def waiting(self) -> tuple[Event, ...]:
         """Return what marks, in the step that makes the epoch before durable, all that has waited for it."""
@@ -223,24 +224,28 @@ class Edges:
             return (self._finished(parts),) if parts else ()
 
     def release(self, state: RunState) -> None:
-        """Wait no more, if the epoch before is durable now, and mark what is not yet."""
+        """Wait no more, if the epoch before is durable now, and mark what has come since `waiting`."""
         with self._lock:
             if not self._is_waiting or state.last_durable_epoch < self.epoch - 1:
                 return
             self._is_waiting = False
-            self._note_marked(state, self._markable())
-            if self._is_unaligned:
-                self._mark_in_time(UnalignedBy.TIMEOUT)
+            has_marked = self._note_marked(state, self._markable())
+        if has_marked:
+            self._context.crash_plan.reach(CrashPoint.EDGE_MARKED, self.epoch)
+        if self._is_unaligned and state.last_durable_epoch < self.epoch:
+            self._mark_in_time(UnalignedBy.TIMEOUT)
 
     def _finished(self, parts: Sequence[FinishedPart]) -> PartsFinished:
         return PartsFinished(**self._attempt.guard, epoch=self.epoch, parts=tuple(parts))
 
-    def _note_marked(self, state: RunState, parts: Sequence[FinishedPart]) -> None:
-        """Note which parts the store has now; the others wait, or the epoch is over."""
+    def _note_marked(self, state: RunState, parts: Sequence[FinishedPart]) -> bool:
+        """Note which parts the store has now, and tell whether any; the others wait, or the epoch is over."""
+        has_marked = False
         for part in parts:
             edge = state.edge(self.epoch, part.operator_id)
             if edge is None or not edge.covers(part.first_bucket, part.end_bucket):
                 continue
+            has_marked = True
             self._marked.setdefault(part.operator_id, set()).add((part.first_bucket, part.end_bucket))
             _logger.info(
                 "event=part_finished operator_id=%s epoch=%s buckets=%s-%s",
@@ -249,6 +254,7 @@ class Edges:
                 part.first_bucket,
                 part.end_bucket,
             )
+        return has_marked
 
     def _markable(self) -> list[FinishedPart]:
         """Return the new parts that may be marked; what was used up, with all who took it or not at all."""

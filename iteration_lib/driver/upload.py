@@ -65,7 +65,7 @@ class Uploads:
         self._declined: dict[int, Exception] = {}  # why checkpoints were not written that may end the attempt
         self._error: BaseException | None = None  # the first that left a checkpoint pending
         self._waiting: dict[int, Edges] = {}  # by the epoch that they are of, for the one before to be durable
-        self._completed: RunState | None = None  # the run as the last checkpoint of this attempt completed
+        self._completed: RunState | None = None  # the run as a checkpoint of this attempt completed, the last by epoch
 
     @contextmanager
     def noting_errors(self) -> Iterator[None]:
@@ -283,15 +283,16 @@ class Uploads:
             state = self._attempt.apply(acknowledged, *waiting, publish=self._sinks.publish)
         except SinkTargetError as refused:  # of a table in the store's database: nothing was stored, nothing shows
             return self._decline(snapshot, refused)
-        self._release(state)
         self._committing[snapshot.checkpoint_id] = self._context.clock.monotonic_seconds()
+        self._release(state)
         self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
         state = self._sinks.commit(state)
         self._retention.discard()
         return state
 
     def _release(self, state: RunState) -> None:
-        self._completed = state  # before the edges are looked for: they come, and look for it, in the other order
+        if self._completed is None or self._completed.last_durable_epoch < state.last_durable_epoch:
+            self._completed = state  # before the edges are looked for: they come, and look for it, in the other order
         for epoch, edges in list(self._waiting.items()):
             edges.release(state)
             if epoch <= state.last_durable_epoch + 1:

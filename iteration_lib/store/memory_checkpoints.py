@@ -23,8 +23,10 @@ from iteration_lib.protocol.command import (
 from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store.memory_rows import (
     MemoryRun,
+    MutableRow,
     Writer,
     expect,
+    is_full,
     lacks_any,
     refuse_failed,
     refuse_if,
@@ -41,6 +43,7 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
     expect(run.epochs.get(key), status="ALIGNED")
     refuse_if(key in known, f"epoch {command.epoch} has a checkpoint")
     refuse_failed(run, fencing_token)
+    refuse_if(is_full(run, fencing_token), "as many checkpoints are pending as the policy allows")
     participants = command.participants
     refuse_if(not participants or any(not p.values for p in participants), "a participant has no subtasks")
     run.run["last_checkpoint_id"] = command.checkpoint_id
@@ -94,7 +97,12 @@ def _count_checkpoint_failures(
     run: MemoryRun, command: CountCheckpointFailures, fencing_token: int, _now: datetime
 ) -> None:
     refuse_if(command.count < 0, "a negative count")
-    expect(run.attempts.get(fencing_token), ended_at=None)["checkpoint_failures"] = command.count
+    attempt = expect(run.attempts.get(fencing_token), ended_at=None)
+    known, tolerable = attempt["checkpoint_failures"], attempt["policy"]["tolerable_failures"]
+    begins_anew = command.count == 0 and known <= tolerable
+    counts = begins_anew or command.count in (known, known + 1, tolerable + 1)
+    refuse_if(not counts, f"{command.count} checkpoints have not failed in a row after {known}")
+    attempt["checkpoint_failures"] = command.count
 
 
 def _record_acknowledgements(
@@ -174,7 +182,26 @@ def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
         was = before.checkpoints.get(known, {}).get("status")
         is_subsumed = row["status"] == "SUBSUMED" and was != "SUBSUMED"
         refuse_if(is_subsumed and known > max(completed, default=0), f"no newer checkpoint subsumes checkpoint {known}")
+        if was == "PENDING" != row["status"]:
+            refuse_if(_is_uncounted(run, row), f"checkpoint {known} has failed, and is not counted")
+    held = [e["fencing_token"] for e in run.epochs.values() if e["status"] == "OPEN" and e["held_at"] is not None]
+    left = [token for token in held if _is_live(run, token) and not is_full(run, token)]
+    refuse_if(bool(left), "nothing holds an epoch that has not aligned")
     refuse_unaborted(run, None)
+
+
+def _is_live(run: MemoryRun, fencing_token: int) -> bool:
+    return run.attempts[fencing_token]["ended_at"] is None
+
+
+def _is_uncounted(run: MemoryRun, ended: MutableRow) -> bool:
+    """Tell whether a checkpoint failed, and its attempt goes on as if it had not."""
+    if ended["failure"] not in ("DECLINED", "EXPIRED") or not _is_live(run, ended["fencing_token"]):
+        return False
+    attempt = run.attempts[ended["fencing_token"]]
+    tolerable = attempt["policy"]["tolerable_failures"] if ended["kind"] != "PERIODIC" else 0
+    since = [c for c in run.checkpoints.values() if c["status"] == "COMPLETED" and c["ended_at"] > ended["ended_at"]]
+    return attempt["checkpoint_failures"] <= tolerable and not since
 
 
 CHECKPOINT_WRITERS: dict[type[Command], Writer] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from iteration_lib.protocol.alignment import decide_termination
@@ -21,9 +22,11 @@ from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.state import NO_EPOCH, Reports
 from iteration_lib.store.memory_rows import (
     MemoryRun,
+    MutableRow,
     Writer,
     as_json,
     expect,
+    is_full,
     lacks_any,
     refuse_failed,
     refuse_if,
@@ -74,9 +77,7 @@ def _align_epoch(run: MemoryRun, command: AlignEpoch, fencing_token: int, now: d
     epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN")
     refuse_if(epoch["held_at"] is None, f"epoch {command.epoch} lacks reports")
     heads = tuple(Reports(name=name, values=values) for name, values in epoch["records"].items())
-    pending = [checkpoint for checkpoint in run.checkpoints.values() if checkpoint["status"] == "PENDING"]
-    max_pending = run.attempts[fencing_token]["policy"]["max_pending"]
-    refuse_if(len(pending) >= max_pending, f"epoch {command.epoch} is held by checkpoints that are pending")
+    refuse_if(is_full(run, fencing_token), f"epoch {command.epoch} is held by checkpoints that are pending")
     is_drained = any(stop["kind"] == "DRAIN" for stop in run.stops.values())
     expected = decide_termination(command.epoch, heads, max_epochs=run.run["max_epochs"], is_drained=is_drained)
     refuse_if(command.decision != expected, f"epoch {command.epoch} decided by another rule, or other reports")
@@ -114,7 +115,9 @@ def _record_parts(run: MemoryRun, command: RecordParts, fencing_token: int, now:
 def _refuse_part(run: MemoryRun, epoch: int, part: FinishedPart) -> None:
     """Refuse what the constraints of `edge_parts` would."""
     refuse_if(not 0 <= part.first_bucket < part.end_bucket <= part.total, "a part has no such buckets")
-    is_known = part.operator_id in run.operators and part.total <= run.run["max_buckets"]
+    declared = run.run["definition"]["operators"].get(part.operator_id, {"kind": None})
+    totals = {"buckets": run.run["max_buckets"], "value": 1, "frame": 1}
+    is_known = part.total == totals.get(declared["kind"])
     refuse_if(not is_known, f"the run has no operator {part.operator_id!r} with {part.total} buckets")
     for known in run.live_parts(epoch, part.operator_id):
         refuse_if(known["total"] != part.total, "a part of another total")
@@ -122,8 +125,9 @@ def _refuse_part(run: MemoryRun, epoch: int, part: FinishedPart) -> None:
         refuse_if(overlaps, "buckets are finished twice")
     finished = run.operators[part.operator_id]["finished_at"]
     refuse_if(epoch == NO_EPOCH and finished is not None, f"{part.operator_id!r} has finished")
-    is_for_good = run.run["definition"]["operators"][part.operator_id]["finishes"]
-    refuse_if(epoch == NO_EPOCH and not is_for_good, f"{part.operator_id!r} does not finish for good")
+    is_first = epoch == 0 and declared.get("part_of") is None
+    is_computed = declared["finishes"] is (epoch == NO_EPOCH) and (declared["role"] != "variable" or is_first)
+    refuse_if(not is_computed, f"{part.operator_id!r} is not computed in epoch {epoch}")
     for source in _sources(run, part.operator_id):
         refuse_if(not _is_behind(run, epoch, part, source), f"{part.operator_id!r} comes before {source!r}")
 
@@ -153,11 +157,16 @@ def _is_behind(run: MemoryRun, epoch: int, part: FinishedPart, source: str) -> b
     return bool(edge) and sum(known["end_bucket"] - known["first_bucket"] for known in edge) == edge[0]["total"]
 
 
-def _refuse_voiding(run: MemoryRun, fencing_token: int) -> None:
+def _refuse_voiding(run: MemoryRun, voided: Iterable[MutableRow], fencing_token: int) -> None:
+    """Refuse to void what others would find, but by an attempt that has opened no epoch and says why."""
     attempt = expect(run.attempts.get(fencing_token), ended_at=None)
-    may_void = attempt["ignores_edges"] or attempt["definition_changes"] is not None
-    begun = [e for (_, token), e in run.epochs.items() if token == fencing_token and e["status"] in ("OPEN", "ALIGNED")]
-    refuse_if(not may_void or bool(begun), f"attempt {fencing_token} may void no edge now")
+    begun = [e for (_, token), e in run.epochs.items() if token == fencing_token and e["status"] != "VOIDED"]
+    for part in voided:
+        finished = run.operators.get(part["operator_id"], {}).get("finished_at")
+        is_ignored = attempt["ignores_edges"] and (part["epoch"] >= 0 or finished is None)
+        is_over = 0 <= part["epoch"] <= run.run["last_durable_epoch"]
+        may_void = (is_ignored or attempt["definition_changes"] is not None) and not is_over
+        refuse_if(not may_void or bool(begun), f"attempt {fencing_token} may void no edge now")
 
 
 def refuse_kept_edges(run: MemoryRun, before: MemoryRun) -> None:
@@ -175,17 +184,18 @@ def refuse_kept_edges(run: MemoryRun, before: MemoryRun) -> None:
 
 
 def _void_edges(run: MemoryRun, command: VoidEdges, fencing_token: int, now: datetime) -> None:
-    _refuse_voiding(run, fencing_token)
-    parts = run.parts
-    run.void_parts(lambda part: part["epoch"] > command.after and part["operator_id"] not in command.keeping, now)
-    refuse_if(parts == run.parts, f"no edge is live after epoch {command.after}")
+    def is_void(part: MutableRow) -> bool:
+        return part["epoch"] > command.after and part["operator_id"] not in command.keeping
+
+    voided = run.void_parts(is_void, now)
+    refuse_if(not voided, f"no edge is live after epoch {command.after}")
+    _refuse_voiding(run, voided, fencing_token)
 
 
 def _void_parts(run: MemoryRun, command: VoidParts, fencing_token: int, now: datetime) -> None:
-    _refuse_voiding(run, fencing_token)
-    parts = run.parts
-    run.void_parts(lambda part: part["epoch"] == NO_EPOCH and part["operator_id"] in command.operators, now)
-    refuse_if(parts == run.parts, f"no part of {command.operators} is live")
+    voided = run.void_parts(lambda part: part["epoch"] == NO_EPOCH and part["operator_id"] in command.operators, now)
+    refuse_if(not voided, f"no part of {command.operators} is live")
+    _refuse_voiding(run, voided, fencing_token)
 
 
 def _void_epochs(run: MemoryRun, command: VoidEpochs, _token: int, _now: datetime) -> None:

@@ -60,11 +60,11 @@ class MemoryRun:
             if (part["epoch"], part["operator_id"]) == (epoch, operator_id) and part["voided_at"] is None
         ]
 
-    def void_parts(self, is_void: Callable[[MutableRow], bool], now: datetime) -> None:
-        """Void live parts."""
-        self.parts = [
-            {**part, "voided_at": now} if part["voided_at"] is None and is_void(part) else part for part in self.parts
-        ]
+    def void_parts(self, is_void: Callable[[MutableRow], bool], now: datetime) -> list[MutableRow]:
+        """Void live parts, and return them."""
+        voided = [part for part in self.parts if part["voided_at"] is None and is_void(part)]
+        self.parts = [{**part, "voided_at": now} if part in voided else part for part in self.parts]
+        return voided
 
 
 # Writes one command to the rows, under a token, at an instant.
@@ -85,6 +85,12 @@ def refuse_if(broken: bool, what: str) -> None:  # noqa: FBT001 - reads as a sen
     """Refuse what a constraint of the database would."""
     if broken:
         raise ProtocolViolationError(f"{what}; this is a bug, please report it")
+
+
+def is_full(run: MemoryRun, fencing_token: int) -> bool:
+    """Tell whether as many checkpoints are pending as an attempt's policy allows."""
+    pending = [checkpoint for checkpoint in run.checkpoints.values() if checkpoint["status"] == "PENDING"]
+    return len(pending) >= int(run.attempts[fencing_token]["policy"]["max_pending"])
 
 
 def refuse_failed(run: MemoryRun, fencing_token: int) -> None:

@@ -218,6 +218,12 @@ def _record_notice(run: MemoryRun, command: RecordNotice, fencing_token: int, no
     key = (command.listener_id, command.epoch)
     refuse_if(not 0 <= command.epoch <= run.run["last_durable_epoch"], f"epoch {command.epoch} is not durable")
     refuse_if(key in run.notices, f"{command.listener_id!r} has heard of epoch {command.epoch}")
+    others = [known for known in run.notices.values() if known["listener_id"] == command.listener_id]
+    kinds = {known["is_final"] for known in others}
+    refuse_if(bool(kinds - {command.is_final}), f"{command.listener_id!r} hears of epochs, or of the end")
+    origin_epoch = run.branch["epoch"] if run.branch is not None else NO_EPOCH
+    heard = max((known["epoch"] for known in others), default=origin_epoch)
+    refuse_if(not command.is_final and command.epoch != heard + 1, f"epoch {heard + 1} comes before {command.epoch}")
     ended_with = run.run["last_durable_epoch"] if run.run["status"] == "TERMINATING" else None
     refuse_if(command.is_final and command.epoch != ended_with, f"the run did not end with epoch {command.epoch}")
     run.notices[key] = {

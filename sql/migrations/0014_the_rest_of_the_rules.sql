@@ -4,6 +4,7 @@
 
 -- Every transaction of a driver locks a row of runs first: none is in the middle of its writes now.
 LOCK TABLE runs IN EXCLUSIVE MODE;
+LOCK TABLE attempts, listener_notices IN ACCESS EXCLUSIVE MODE;
 
 UPDATE edge_parts SET voided_at = clock_timestamp()
 FROM runs
@@ -52,6 +53,10 @@ BEGIN
             RAISE EXCEPTION 'token % of run % is not in force, or another attempt''s', NEW.fencing_token, NEW.run_id
                 USING ERRCODE = 'check_violation';
         END IF;
+        IF jsonb_path_exists(NEW.policy, '$ ? (@.max_pending >= 1 && @.tolerable_failures >= 0)') IS NOT TRUE THEN
+            RAISE EXCEPTION 'the policy of attempt % does not say what is pending and tolerated', NEW.fencing_token
+                USING ERRCODE = 'check_violation';
+        END IF;
         RETURN NEW;
     END IF;
     IF (NEW.run_id, NEW.fencing_token, NEW.attempt_id, NEW.holder, NEW.policy, NEW.started_at, NEW.ignores_edges)
@@ -64,6 +69,22 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
+
+-- How many checkpoints have failed in a row grows by one, or beyond what is tolerated by one that is final or made by hand; it
+-- begins anew when one completes, unless that were too many (I13).
+CREATE FUNCTION attempts_count_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    tolerable CONSTANT integer := CAST(OLD.policy ->> 'tolerable_failures' AS integer);
+BEGIN
+    IF NEW.checkpoint_failures NOT IN (OLD.checkpoint_failures, OLD.checkpoint_failures + 1, tolerable + 1)
+       AND (NEW.checkpoint_failures <> 0 OR OLD.checkpoint_failures > tolerable) THEN
+        RAISE EXCEPTION 'attempt % cannot count % failures after %', OLD.fencing_token, NEW.checkpoint_failures,
+            OLD.checkpoint_failures USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER attempts_count_guard BEFORE UPDATE OF checkpoint_failures ON attempts
+    FOR EACH ROW EXECUTE FUNCTION attempts_count_guard();
 
 CREATE OR REPLACE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -98,7 +119,7 @@ BEGIN
     IF TG_OP = 'INSERT' OR NEW.status IN ('OPEN', 'ALIGNED') THEN
         SELECT runs.max_epochs, attempts.fencing_token IS NOT NULL AS is_driven,
             attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) AS has_failed,
-            NEW.status = 'ALIGNED' AND CAST(attempts.policy ->> 'max_pending' AS integer) <= (
+            NEW.held_at IS NOT NULL AND CAST(attempts.policy ->> 'max_pending' AS integer) <= (
                 SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
                 AND checkpoints.status = 'PENDING') AS is_held,
             (SELECT stops.kind FROM stops WHERE stops.run_id = NEW.run_id AND stops.resumed_at IS NULL) AS asked_to,
@@ -205,6 +226,10 @@ BEGIN
             RAISE EXCEPTION 'nobody drives run % under token %, who would write an epoch', NEW.run_id,
                 NEW.fencing_token USING ERRCODE = 'check_violation';
         END IF;
+        IF NEW.status = 'OPEN' AND NEW.held_at IS NOT NULL AND NOT run.is_held THEN
+            RAISE EXCEPTION 'nothing holds epoch %, whose subtasks have all reported', NEW.epoch
+                USING ERRCODE = 'check_violation';
+        END IF;
     END IF;
     RETURN NEW;
 END $$;
@@ -214,7 +239,10 @@ DECLARE
     epoch record;
 BEGIN
     SELECT runs.last_checkpoint_id, runs.aborted_through, attempts.fencing_token IS NOT NULL AS is_driven,
-        attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) AS has_failed
+        attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) AS has_failed,
+        CAST(attempts.policy ->> 'max_pending' AS integer) <= (
+            SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+            AND checkpoints.status = 'PENDING') AS is_full
     INTO epoch FROM epochs JOIN runs USING (run_id) LEFT JOIN attempts ON attempts.run_id = NEW.run_id
         AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL
     WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
@@ -231,11 +259,51 @@ BEGIN
         RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
             NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
-    IF epoch.has_failed THEN
-        RAISE EXCEPTION 'checkpoint % cannot begin: too many of attempt % have failed', NEW.checkpoint_id,
-            NEW.fencing_token USING ERRCODE = 'check_violation';
+    IF epoch.has_failed OR epoch.is_full THEN
+        RAISE EXCEPTION 'checkpoint % cannot begin: too many of attempt % have failed, or are pending',
+            NEW.checkpoint_id, NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
+END $$;
+
+CREATE OR REPLACE FUNCTION checkpoints_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.status = 'PENDING' AND NEW.status <> 'PENDING' THEN
+        IF EXISTS (SELECT FROM epochs JOIN attempts USING (run_id, fencing_token) WHERE epochs.run_id = NEW.run_id
+                   AND epochs.status = 'OPEN' AND epochs.held_at IS NOT NULL AND attempts.ended_at IS NULL
+                   AND CAST(attempts.policy ->> 'max_pending' AS integer) > (SELECT count(*) FROM checkpoints
+                       WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'PENDING')) THEN
+            RAISE EXCEPTION 'checkpoint % of run % has ended, and the epoch that it held has not aligned',
+                NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    IF OLD.status = 'PENDING' AND NEW.failure IN ('DECLINED', 'EXPIRED') THEN
+        IF EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id AND attempts.ended_at IS NULL
+                   AND attempts.fencing_token = NEW.fencing_token AND attempts.checkpoint_failures <= CASE
+                       WHEN NEW.kind <> 'PERIODIC' THEN CAST(attempts.policy ->> 'tolerable_failures' AS integer)
+                       ELSE 0 END)
+           AND NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                           AND checkpoints.status = 'COMPLETED' AND checkpoints.ended_at > NEW.ended_at) THEN
+            RAISE EXCEPTION 'checkpoint % of run % has failed, and is not counted', NEW.checkpoint_id, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    IF NEW.status = 'COMPLETED' THEN
+        IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
+                   AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
+            RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one', NEW.checkpoint_id,
+                NEW.epoch USING ERRCODE = 'check_violation';
+        END IF;
+    ELSIF NEW.status = 'SUBSUMED' THEN
+        IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                   AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED')
+           AND NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                           AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
+            RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    RETURN NULL;
 END $$;
 
 CREATE OR REPLACE FUNCTION edge_parts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -253,15 +321,18 @@ BEGIN
     END IF;
     SELECT * INTO run FROM runs WHERE runs.run_id = NEW.run_id;
     own := run.definition #> ARRAY['operators', NEW.operator_id];
-    IF own IS NULL OR run.max_buckets < NEW.total THEN
+    IF NEW.total IS DISTINCT FROM (CASE own ->> 'kind' WHEN 'buckets' THEN run.max_buckets WHEN 'value' THEN 1
+           WHEN 'frame' THEN 1 END) THEN
         RAISE EXCEPTION 'run % has no operator % with % buckets', NEW.run_id, NEW.operator_id, NEW.total
             USING ERRCODE = 'check_violation';
     END IF;
     IF jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
         RAISE EXCEPTION 'what operator % measured is no number', NEW.operator_id USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.epoch = -1 AND NOT CAST(own ->> 'finishes' AS boolean) THEN
-        RAISE EXCEPTION 'operator % does not finish for good', NEW.operator_id USING ERRCODE = 'check_violation';
+    IF (NEW.epoch = -1) <> CAST(own ->> 'finishes' AS boolean)
+       OR own ->> 'role' = 'variable' AND (NEW.epoch <> 0 OR own ->> 'part_of' IS NOT NULL) THEN
+        RAISE EXCEPTION 'operator % is not computed in epoch %', NEW.operator_id, NEW.epoch
+            USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.epoch = -1 AND EXISTS (SELECT FROM operators WHERE operators.run_id = NEW.run_id
            AND operators.operator_id = NEW.operator_id AND operators.finished_at IS NOT NULL) THEN
@@ -313,20 +384,23 @@ BEGIN
         RAISE EXCEPTION 'a part of operator % in epoch % is voided once, and else cannot change',
             OLD.operator_id, OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
-    IF NOT EXISTS (SELECT FROM attempts LEFT JOIN fallbacks USING (run_id, fencing_token)
-                   WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL
-                   AND (attempts.ignores_edges OR attempts.definition_changes IS NOT NULL
-                       OR OLD.epoch > fallbacks.epoch)
-                   AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
-                       AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'OPEN')
-                   AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
-                       AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'ALIGNED')) THEN
+    IF NOT EXISTS (SELECT FROM attempts JOIN runs USING (run_id) LEFT JOIN fallbacks
+                       ON fallbacks.run_id = attempts.run_id AND fallbacks.fencing_token = attempts.fencing_token
+                   WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL AND (OLD.epoch > fallbacks.epoch
+                       OR (attempts.definition_changes IS NOT NULL OR attempts.ignores_edges AND (OLD.epoch >= 0
+                               OR NOT EXISTS (SELECT FROM operators WHERE operators.run_id = OLD.run_id
+                                   AND operators.operator_id = OLD.operator_id AND operators.finished_at IS NOT NULL)))
+                           AND OLD.epoch NOT BETWEEN 0 AND runs.last_durable_epoch
+                           AND attempts.fencing_token > coalesce((SELECT epochs.fencing_token FROM epochs
+                               WHERE epochs.run_id = OLD.run_id AND epochs.status <> 'VOIDED'
+                               ORDER BY epochs.epoch DESC LIMIT 1), 0))) THEN
         RAISE EXCEPTION 'no attempt may void a part of operator % in epoch % now', OLD.operator_id, OLD.epoch
             USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
 
+-- An attempt that ignores edges leaves none, when it has begun, nor a part of what has not finished for good (I15).
 CREATE FUNCTION attempts_ignore_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM edge_parts JOIN runs USING (run_id) LEFT JOIN operators USING (run_id, operator_id)
@@ -351,6 +425,11 @@ BEGIN
     SELECT * INTO run FROM runs WHERE runs.run_id = NEW.run_id;
     IF NEW.epoch > run.last_durable_epoch THEN
         RAISE EXCEPTION 'epoch % is not durable', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF EXISTS (SELECT FROM listener_notices AS told WHERE told.run_id = NEW.run_id
+               AND told.listener_id = NEW.listener_id AND told.is_final <> NEW.is_final) THEN
+        RAISE EXCEPTION 'listener % hears of epochs, or of the end, not of both', NEW.listener_id
+            USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.is_final THEN
         IF run.status <> 'TERMINATING' OR NEW.epoch <> run.last_durable_epoch THEN

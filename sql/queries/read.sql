@@ -68,17 +68,11 @@ FROM operators WHERE run_id = :run_id AND finished_at IS NOT NULL
 UNION ALL
 SELECT 'pin', name, fingerprint FROM pins WHERE run_id = :run_id;
 
--- select_edges_state: the parts of edges of the epochs after the last durable one, and of operators that finish for good
--- (none is live beyond the last epoch in force, and a second bound tells the planner that these are few)
+-- select_edges_state: the parts of edges of the epoch after the last durable one, and of operators that finish for good
 SELECT epoch, operator_id, first_bucket, end_bucket, total
 FROM edge_parts
 WHERE run_id = :run_id AND voided_at IS NULL
-    AND epoch > (SELECT last_durable_epoch FROM runs WHERE runs.run_id = :run_id)
-    AND epoch <= greatest(
-        (SELECT last_durable_epoch + 1 FROM runs WHERE runs.run_id = :run_id),
-        (SELECT max(epochs.epoch) FROM epochs WHERE epochs.run_id = :run_id AND epochs.status = 'OPEN'),
-        (SELECT max(epochs.epoch) FROM epochs WHERE epochs.run_id = :run_id AND epochs.status = 'ALIGNED')
-    )
+    AND epoch = (SELECT last_durable_epoch + 1 FROM runs WHERE runs.run_id = :run_id)
 UNION ALL
 SELECT epoch, operator_id, first_bucket, end_bucket, total
 FROM edge_parts
@@ -335,19 +329,13 @@ SELECT epoch, operator_id, first_bucket, end_bucket, total, fencing_token, outpu
 FROM edge_parts WHERE run_id = :run_id
 ORDER BY epoch, operator_id COLLATE "C", first_bucket, fencing_token, part_id;
 
--- list_live_parts: the parts of durable edges of the epochs after the last durable one, and of operators that finish for
--- good (the second bound is as in select_edges_state)
+-- list_live_parts: the parts of durable edges of the epoch after the last durable one, and of operators that finish for good
 SELECT epoch, operator_id, first_bucket, end_bucket, total, fencing_token, output, metrics, finished_at, voided_at
 FROM (
     SELECT epoch, operator_id, first_bucket, end_bucket, total, fencing_token, output, metrics, finished_at, voided_at
     FROM edge_parts
     WHERE run_id = :run_id AND voided_at IS NULL
-        AND epoch > (SELECT last_durable_epoch FROM runs WHERE runs.run_id = :run_id)
-        AND epoch <= greatest(
-            (SELECT last_durable_epoch + 1 FROM runs WHERE runs.run_id = :run_id),
-            (SELECT max(epochs.epoch) FROM epochs WHERE epochs.run_id = :run_id AND epochs.status = 'OPEN'),
-            (SELECT max(epochs.epoch) FROM epochs WHERE epochs.run_id = :run_id AND epochs.status = 'ALIGNED')
-        )
+        AND epoch = (SELECT last_durable_epoch + 1 FROM runs WHERE runs.run_id = :run_id)
     UNION ALL
     SELECT epoch, operator_id, first_bucket, end_bucket, total, fencing_token, output, metrics, finished_at, voided_at
     FROM edge_parts

@@ -196,7 +196,7 @@ SCENES = {
 def events(scene: Scene, one: Sender) -> dict[str, Event]:
     """Return what anybody may say at a scene: each kind of event, and persons and others beside the live attempt."""
     epoch, checkpoint_id, family = scene.epoch, scene.checkpoint_id, one.family
-    parts = (part("x", 0, 4, total=8), part("y", 0, 4, total=8, narrow=("x",)))
+    parts = (part("x"), part("y", 0, 2, total=4, wide=("x",)))
     return {
         "claims": claim(8, family=family),
         "takes over": claim(9, takeover=True, family=family, max_pending=2),
@@ -208,14 +208,14 @@ def events(scene: Scene, one: Sender) -> dict[str, Event]:
         "deletes": deletes(gone=one.number, family=family),
         "aborts": aborts(checkpoint_id),
         "aborts the next": aborts(checkpoint_id + 1),
-        "changes": one.changes("points", "centroids", "x", "z", dropped=("scaled", "y")),
+        "changes": one.changes("points", "centroids", "x", "z", dropped=("scaled", "norms")),
         "pins": one.pins("labels"),
         "opens": one.opens_if_ready(epoch + 1 if scene.opens is None else scene.opens),
         "reports": one.reports(epoch, {"centroids": {1: 0}} if scene.epoch == 4 else None, loss=0.5),
         "switches": one.switches(epoch),
         "marks": one.marks(epoch if scene.marks is None else scene.marks, *parts),
-        "marks for good": one.marks(NO_EPOCH, part("y")),
-        "finishes": one.finishes("y"),
+        "marks for good": one.marks(NO_EPOCH, part("norms", 0, 2, total=4)),
+        "finishes": one.finishes("norms"),
         "triggers": one.triggers(epoch),
         "acknowledges": one.acknowledges(checkpoint_id, centroids=(0,)),
         "completes": one.completes(

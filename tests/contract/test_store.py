@@ -179,7 +179,8 @@ def test_operators_are_listed_in_running_order(store: StoreWithHistory) -> None:
         ("scaled", "scaled_points", "operator", "buckets", None, None),
         ("centroids", "centroids", "variable", "value", None, None),
         ("x", "x", "operator", "value", None, None),
-        ("y", "y", "operator", "frame", None, None),
+        ("y", "y", "operator", "buckets", None, None),
+        ("norms", "norms", "operator", "buckets", None, None),
     ] == [(o.operator_id, o.name, o.role, o.kind, o.finished_epoch, o.output) for o in store.list_operators(run_id)]
 
 
@@ -241,16 +242,16 @@ def test_edges_are_those_of_every_attempt_that_still_count(store: StoreWithHisto
     """Parts of two attempts make one edge; those of a durable epoch, and of a finished operator, are history."""
     run_id, coordinator = added(store), Coordinator(store)
     one, two = Sender(1, 1, family), Sender(2, 2, family)
-    before = (one.marks(NO_EPOCH, part("y", 0, 3, total=6), part("scaled", 1, 2, total=2)), one.finishes("scaled"))
+    before = (one.marks(NO_EPOCH, part("norms", 0, 3, total=4), part("scaled", 1, 2, total=4)), one.finishes("scaled"))
     durable = (one.opens(0), one.switches(0), one.marks(0, part("x")), one.reports(0), one.triggers(0))
     coordinator.apply(run_id, claim(1, family=family), *before, *durable, one.completes(1))
-    coordinator.apply(run_id, one.opens(1), one.switches(1), one.marks(1, part("x", 4, 8, total=16)))
+    coordinator.apply(run_id, one.opens(1), one.switches(1), one.marks(1, part("y", 1, 3, total=4)))
     coordinator.apply(run_id, claim(2, takeover=True, family=family), two.opens(1), two.switches(1))
-    state = coordinator.apply(run_id, two.marks(1, part("x", 8, 9, total=16), part("x", 0, 2, total=16)))
+    state = coordinator.apply(run_id, two.marks(1, part("y", 3, 4, total=4), part("y", 0, 1, total=4)))
 
     assert (
-        EdgeState(epoch=NO_EPOCH, operator_id="y", total=6, finished=((0, 3),)),
-        EdgeState(epoch=1, operator_id="x", total=16, finished=((0, 2), (4, 9))),
+        EdgeState(epoch=NO_EPOCH, operator_id="norms", total=4, finished=((0, 3),)),
+        EdgeState(epoch=1, operator_id="y", total=4, finished=((0, 4),)),
     ) == state.edges
     assert state == read_state(store, run_id)
 
@@ -306,15 +307,15 @@ def test_operators_are_matched_by_id(store: StoreWithHistory, first: Sender) -> 
     """One that is renamed and moved keeps its marker; one that is dropped loses it, though it comes back."""
     run_id, coordinator = added(store), Coordinator(store)
     coordinator.apply(run_id, claim(family=first.family), first.finishes("scaled"), first.finishes("x"))
-    coordinator.apply(run_id, first.marks(NO_EPOCH, part("y", 0, 1, total=2), part("centroids", 0, 1, total=2)))
+    coordinator.apply(run_id, first.marks(NO_EPOCH, part("norms", 0, 1, total=4)))
 
-    change = first.changes("x", "y", "new", "scaled", "centroids", dropped=("scaled", "y"))
+    change = first.changes("x", "y", "new", "scaled", "norms", dropped=("scaled", "y"))
     state = coordinator.apply(run_id, change)
 
     assert [("x", "x", True), ("y", "y", False), ("new", "new", False), ("scaled", "scaled", False)] == [
         (o.operator_id, o.name, o.output is not None) for o in store.list_operators(run_id)[:4]
     ]
-    assert (frozenset({"x"}), ["centroids"]) == (state.finished_operators, [edge.operator_id for edge in state.edges])
+    assert (frozenset({"x"}), ["norms"]) == (state.finished_operators, [edge.operator_id for edge in state.edges])
     assert state == read_state(store, run_id)
     found = store.find_run(run_id)
     assert (change.definition, change.changes) == (
@@ -343,26 +344,26 @@ def test_other_operators_void_the_edges_of_the_open_epoch_but_those_that_are_kep
     store: StoreWithHistory, first: Sender
 ) -> None:
     run_id, coordinator, second = added(store), Coordinator(store), Sender(2, 2, first.family)
-    marked = first.marks(0, part("x", 0, 1, total=2), part("x", 1, 2, total=2), part("y"))
+    marked = first.marks(0, part("y", 0, 1, total=4), part("y", 1, 2, total=4), part("x"))
     coordinator.apply(run_id, claim(family=first.family), first.opens(0), first.switches(0), marked)
-    coordinator.apply(run_id, first.marks(NO_EPOCH, part("scaled", total=1)))
+    coordinator.apply(run_id, first.marks(NO_EPOCH, part("scaled", total=4)))
     coordinator.apply(run_id, claim(2, family=first.family, takeover=True))
 
     state = coordinator.apply(run_id, second.changes("x", "y", "scaled", kept=("x", "scaled")))
 
     assert [(NO_EPOCH, "scaled"), (0, "x")] == [(edge.epoch, edge.operator_id) for edge in state.edges]
     assert state == read_state(store, run_id)
-    assert ["y"] == [known.operator_id for known in store.list_parts(run_id) if known.voided_at is not None]
+    assert ["y", "y"] == [known.operator_id for known in store.list_parts(run_id) if known.voided_at is not None]
 
 
 def test_operator_that_was_dropped_may_finish_again(store: StoreWithHistory, first: Sender) -> None:
     run_id, coordinator = added(store), Coordinator(store)
-    finishes = (first.marks(NO_EPOCH, part("x")), first.finishes("x"))
-    coordinator.apply(run_id, claim(family=first.family), *finishes, first.changes("x", dropped=("x",)))
+    finishes = (first.marks(NO_EPOCH, part("norms", total=4)), first.finishes("norms"))
+    coordinator.apply(run_id, claim(family=first.family), *finishes, first.changes("norms", dropped=("norms",)))
 
     state = coordinator.apply(run_id, *finishes)
 
-    assert (frozenset({"x"}), ()) == (state.finished_operators, state.edges)
+    assert (frozenset({"norms"}), ()) == (state.finished_operators, state.edges)
     assert state == read_state(store, run_id)
     assert [True, False] == [known.voided_at is not None for known in store.list_parts(run_id)]
 

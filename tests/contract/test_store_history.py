@@ -108,13 +108,13 @@ def test_run_tells_how_it_ended(told: dict[str, tuple[Any, ...]]) -> None:
     assert (RunStatus.FINISHED, TerminatedBy.EMPTY_FEEDBACK, None) == (run.status, run.terminated_by, run.failure)
     assert (3, 8, 13, 4) == (run.fencing_token, run.last_durable_epoch, run.last_checkpoint_id, run.aborted_through)
     assert ({"model": "/state/model"}, "cd" * 32, 9) == (run.outputs, run.state_digest, run.epochs)
-    assert ["points", "centroids", "z", "x"] == [operator.operator_id for operator in told["operators"]]
-    assert {"points", "centroids", "z", "x"} == set(run.definition["operators"])
+    assert ["points", "centroids", "z", "x", "norms"] == [operator.operator_id for operator in told["operators"]]
+    assert {"points", "centroids", "z", "x", "norms"} == set(run.definition["operators"])
 
 
 def test_attempts_tell_who_drove(told: dict[str, tuple[Any, ...]], family: int) -> None:
     patient = CheckpointPolicy(max_pending=2, tolerable_failures=1)
-    changes = ("operators: points, centroids, z, x",)
+    changes = ("operators: points, centroids, z, x, norms",)
 
     assert (
         attempt(1, family, AttemptOutcome.SUPERSEDED, "taken over", policy=patient, checkpoint_failures=1),
@@ -255,14 +255,14 @@ def failed(
 
 def test_edges_tell_what_was_durable_inside_an_epoch(told: dict[str, tuple[Any, ...]]) -> None:
     assert (
-        edge_part(NO_EPOCH, "scaled", 0, 8, total=16, voided=True),
-        edge_part(NO_EPOCH, "scaled", 8, 16, total=16, voided=True),
-        edge_part(NO_EPOCH, "x", 0, 1, total=2, voided=True, token=2),
-        edge_part(NO_EPOCH, "y", 0, 2, total=4, voided=True),
-        edge_part(1, "x", 0, 4, total=8),
-        edge_part(1, "x", 4, 8, total=8),
+        edge_part(NO_EPOCH, "norms", 0, 2, total=4, voided=True),
+        edge_part(NO_EPOCH, "norms", 2, 3, total=4, voided=True, token=2),
+        edge_part(NO_EPOCH, "scaled", 0, 2, total=4, voided=True),
+        edge_part(NO_EPOCH, "scaled", 2, 4, total=4, voided=True),
+        edge_part(1, "y", 0, 2, total=4),
+        edge_part(1, "y", 2, 4, total=4),
         edge_part(4, "x", 0, 1, total=1, voided=True),
-        edge_part(4, "y", 0, 1, total=1, voided=True),
+        edge_part(4, "y", 0, 1, total=4, voided=True),
     ) == told["parts"]
 
 
@@ -554,7 +554,7 @@ def test_json_comes_back_as_json(store: StoreWithHistory, first: Sender, tell: _
         run_id,
         claim(family=first.family),
         dataclasses.replace(first.pins("points"), pin=json),
-        first.marks(NO_EPOCH, dataclasses.replace(part("y"), output=json)),
+        first.marks(NO_EPOCH, dataclasses.replace(part("norms", total=4), output=json)),
         dataclasses.replace(first.finishes("scaled"), output=json),
         *first.passes(0, 1),
         first.notifies(0, effect=json),

@@ -25,10 +25,9 @@ from iteration_lib.store.postgres import PostgresStore
 from iteration_lib.store.record import NewRun
 from iteration_lib.store.seam import StoreWithHistory
 from tests.fixture.store import NO_SYNC
-from tests.protocol_machine import LONG_SECONDS, EventMachine, chances
+from tests.protocol_machine import LONG_SECONDS, EventMachine, chances, definition
 from tests.size import IS_NIGHTLY
 from tests.store_script import (
-    DEFINITION,
     SOME_TIME,
     a_run,
     an_origin,
@@ -72,7 +71,7 @@ class BothStores(EventMachine):
 
     def start(self, max_epochs: int | None, origin_epoch: int, sinks: Mapping[str, bool]) -> RunState:
         """Make the run; an origin has gone on for one more epoch."""
-        self.run = dataclasses.replace(self.run, max_epochs=max_epochs, definition={**DEFINITION, "sinks": dict(sinks)})
+        self.run = dataclasses.replace(self.run, max_epochs=max_epochs, definition=definition(sinks))
         origin = None
         if origin_epoch != NO_EPOCH:
             self.origin, family = a_run(), new_family()

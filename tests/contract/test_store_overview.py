@@ -133,7 +133,7 @@ def test_edge_is_restored_where_the_epochs_attempt_found_all_of_its_parts(store:
     """Attempts 1 and 2 leave a half each; what each of three attempts says of the epoch that it has opened."""
     run_id, family, coordinator = added(store), new_family(), Coordinator(store)
     one, two, three = (Sender(number, number, family) for number in (1, 2, 3))
-    halves = part("x", 0, 4, total=8), part("x", 4, 8, total=8)
+    halves = part("y", 0, 2, total=4), part("y", 2, 4, total=4)
     stories = (
         (
             claim(1, family=family),

@@ -96,12 +96,12 @@ def midway(store: StoreWithHistory, first: Sender) -> RunId:
         claim(family=first.family, max_pending=2),
         first.pins("points"),
         first.finishes("scaled"),
-        first.marks(NO_EPOCH, part("centroids", 0, 1, total=2)),
+        first.marks(NO_EPOCH, part("norms", 0, 1, total=4)),
         *first.passes(0, 1),
         first.notifies(0),
         first.opens(1),
         first.switches(1),
-        first.marks(1, part("x", 0, 4, total=8)),
+        first.marks(1, part("y", 0, 2, total=4)),
         first.reports(1),
         first.triggers(1),
         first.opens(2),
@@ -115,7 +115,7 @@ SILENT = (Reports(name="centroids", values=(None,)),)
 GOES_ON = Decision(records={"centroids": 3}, terminated_by=None)
 ENDS = Decision(records={"centroids": 0}, terminated_by=TerminatedBy.EMPTY_FEEDBACK)
 NOT_THERE = 7
-ABORT = AbortCheckpoint(checkpoint_id=2, failure=CheckpointFailure.DECLINED, reason="x")
+ABORT = AbortCheckpoint(checkpoint_id=2, failure=CheckpointFailure.ABORTED_BY_USER, reason="x")
 END = EndAttempt(fencing_token=1, outcome=AttemptOutcome.RELEASED, reason=None)
 COMPLETE = CompleteCheckpoint(
     checkpoint_id=2, manifest_path=MANIFEST, manifest_sha256=DIGEST, size_bytes=1, completed_at=NOW
@@ -180,7 +180,7 @@ def triggered(checkpoint_id: int, epoch: int, participants: tuple[Reports, ...] 
 
 
 def parts(epoch: int, *made: FinishedPart) -> RecordParts:
-    return RecordParts(epoch=epoch, parts=made or (part("y"),))
+    return RecordParts(epoch=epoch, parts=made or (part("x"),))
 
 
 # Checkpoint 3 covers epoch 2, which ends the run; checkpoint 2 is pending still.
@@ -254,6 +254,9 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "an epoch after a voided one": (VOID, OPEN),
     "an epoch after the one that ends the run": (REPORT_NOTHING, ALIGN_LAST, OPEN),
     "an epoch after too many checkpoints have failed": (CountCheckpointFailures(count=1), *NEXT),
+    "failures of more checkpoints than one": (CountCheckpointFailures(count=2),),
+    "failures forgotten that were too many": (CountCheckpointFailures(count=1), CountCheckpointFailures(count=0)),
+    "a checkpoint beyond those that may be pending": (*HELD[:-1], triggered(4, 3)),
     "an epoch without subtasks": (*NEXT[:-1], OpenEpoch(epoch=3, heads=(Reports(name="centroids", values=()),))),
     "reports of an epoch that is not there": (RecordReports(epoch=NOT_THERE, heads=SILENT),),
     "reports of an epoch that is aligned": (RecordReports(epoch=1, heads=SILENT),),
@@ -268,6 +271,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "alignment of an epoch that is not there": (dataclasses.replace(ALIGN, epoch=NOT_THERE),),
     "alignment of an epoch that is aligned": (dataclasses.replace(ALIGN, epoch=1),),
     "alignment of an epoch that lacks a report": (ALIGN,),
+    "an epoch that nothing holds and that does not align": (REPORT, CountCheckpointFailures(count=1)),
     "alignment of an epoch that is held": (*HELD, dataclasses.replace(ALIGN, epoch=3)),
     "a switch of an epoch that is not there": (SWITCH,),
     "a switch of an epoch that is aligned": (dataclasses.replace(SWITCH, epoch=1),),
@@ -280,19 +284,26 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a part in an epoch that has not switched": (*BEHIND_2, parts(3)),
     "a part in an epoch that aligned and had not switched": (*BEHIND[:4], REPORT, ALIGN, parts(2)),
     "a part before all epochs but one": (parts(NO_EPOCH - 1),),
-    "a part of an operator that has finished": (parts(NO_EPOCH, part("scaled")),),
-    "a part of an operator that the run does not have": (parts(2, part("nobody")),),
-    "a part of more buckets than the run has": (parts(2, part("y", 0, 1, total=17)),),
-    "a part that is there": (parts(2, part("x", 0, 4, total=8)),),
-    "a part inside another": (parts(2, part("x", 1, 2, total=8)),),
-    "a part around another": (parts(2, part("x", 0, 8, total=8)),),
-    "a part that overlaps another": (parts(2, part("x", 3, 5, total=8)),),
-    "a part that overlaps one of its own batch": (parts(2, part("y", 0, 2, total=8), part("y", 1, 3, total=8)),),
-    "a part of another total": (parts(2, part("x", 4, 8, total=9)),),
-    "a part of another total than one of its own batch": (parts(2, part("y", 0, 1, total=8), part("y", 1, 2)),),
-    "a part before the first bucket": (parts(2, part("y", -1, 1)),),
-    "a part behind the last bucket": (parts(2, part("y", 0, 2)),),
-    "a part without buckets": (parts(2, part("y", 1, 1)),),
+    "a part of an operator that has finished": (parts(NO_EPOCH, part("scaled", total=4)),),
+    "a part of an operator that the run does not have": (parts(1, part("nobody")),),
+    "a part of more buckets than the run has": (parts(1, part("v", 0, 1, total=17)),),
+    "a part that is there": (parts(1, part("y", 0, 2, total=4)),),
+    "a part inside another": (parts(1, part("y", 1, 2, total=4)),),
+    "a part around another": (parts(1, part("y", 0, 4, total=4)),),
+    "a part that overlaps another": (parts(1, part("y", 1, 3, total=4)),),
+    "a part that overlaps one of its own batch": (parts(1, part("v", 0, 2, total=4), part("v", 1, 3, total=4)),),
+    "a part of another total": (parts(1, part("y", 2, 4, total=5)),),
+    "a part of another total than one of its own batch": (
+        parts(1, part("v", 0, 1, total=4), part("v", 1, 2, total=2)),
+    ),
+    "a part before the first bucket": (parts(1, part("x", -1, 1)),),
+    "a part behind the last bucket": (parts(1, part("x", 0, 2)),),
+    "a part without buckets": (parts(1, part("x", 1, 1)),),
+    "a part of a value in halves": (parts(1, part("u", 0, 1, total=2)),),
+    "a part of fewer buckets than the run has": (parts(1, part("v", 0, 1, total=2)),),
+    "a part of a data stream": (parts(1, part("points")),),
+    "a part of a variable that a checkpoint holds": (parts(1, part("p")),),
+    "a part in an epoch of an operator that finishes for good": (parts(1, part("norms", 0, 1, total=4)),),
     "a part of an operator that does not finish for good": (parts(NO_EPOCH, part("v", total=4)),),
     "a part before its input": (parts(1, part("w", 0, 1, total=4)),),
     "a part before another bucket of its input": (
@@ -306,7 +317,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     ),
     "a part before an operator that finishes for good": (parts(1, part("t")),),
     "voiding edges that an attempt does not ignore": (VoidEdges(after=0),),
-    "voiding parts that an attempt does not ignore": (VoidParts(operators=("centroids",)),),
+    "voiding parts that an attempt does not ignore": (VoidParts(operators=("norms",)),),
     "voiding epochs where there are none": (VoidEpochs(after=2),),
     "durable epochs taken back": (MakeEpochsDurable(through=-1),),
     "durable epochs again": (MakeEpochsDurable(through=0),),
@@ -397,6 +408,11 @@ WRONG: dict[str, tuple[Command, ...]] = {
         SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.DRAINED),
     ),
     "a notice of an epoch that is not durable": (RecordNotice(listener_id="log", epoch=1, effect=None),),
+    "a notice that leaves out an epoch": (*BEHIND[:-1], RecordNotice(listener_id="other", epoch=1, effect=None)),
+    "a notice of the end for who hears of each epoch": (
+        *TERMINATED,
+        RecordNotice(listener_id="log", epoch=2, effect=None, is_final=True),
+    ),
     "a notice of the end while the run goes on": (
         RecordNotice(listener_id="other", epoch=0, effect=None, is_final=True),
     ),
@@ -415,7 +431,7 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (PinData(name="more", fingerprint="f", pin={}),),
     (FinishOperator(operator_id="x", epoch=1, output={}),),
     NEXT,
-    (REPORT,),
+    HELD,
     (REPORT, ALIGN),
     (*NEXT, SWITCH),
     (parts(1),),
@@ -592,7 +608,7 @@ def ignore_edges(transaction: Transaction) -> None:
     transaction.write((END, opened(2, ignores_edges=True), ABORT), 2)
 
 
-VOIDING = (VoidEdges(after=0), VoidParts(operators=("centroids",)))
+VOIDING = (VoidEdges(after=0), VoidParts(operators=("norms",)))
 
 
 @pytest.mark.parametrize("token", [0, 1, 3], ids=lambda token: f"token {token}")
@@ -655,10 +671,10 @@ def test_part_is_accepted_after_what_it_was_computed_from(store: StoreWithHistor
         transaction.write([parts(1, part("v", 0, 2, total=4), part("w", 0, 1, total=4))], 1)
         transaction.write([parts(1, part("w", 1, 2, total=4), part("v", 2, 4, total=4))], 1)
         transaction.write([parts(1, part("w", 2, 4, total=4), part("u"))], 1)
-        transaction.write([FinishOperator(operator_id="y", epoch=1, output={}), parts(1, part("t"))], 1)
+        transaction.write([FinishOperator(operator_id="norms", epoch=1, output={}), parts(1, part("t"))], 1)
 
     found = [known.operator_id for known in store.list_parts(midway) if known.epoch == 1]
-    assert ["t", "u", "v", "v", "w", "w", "w", "x"] == sorted(found)
+    assert ["t", "u", "v", "v", "w", "w", "w", "y"] == sorted(found)
 
 
 WIRED_BY_ID = {

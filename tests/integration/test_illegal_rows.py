@@ -21,11 +21,10 @@ import pytest
 from iteration_lib import protocol
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol import Event
-from iteration_lib.protocol.state import RunId
+from iteration_lib.protocol.state import NO_EPOCH, RunId
 from iteration_lib.protocol.status import CheckpointStatus, EpochStatus, RunStatus
 from iteration_lib.store.postgres import PostgresStore
 from tests.illegal_row import (
-    ALL,
     BY_INVARIANT,
     CONSTRAINTS,
     DONE,
@@ -36,7 +35,6 @@ from tests.illegal_row import (
     committable_with,
     run_with,
     set_checkpoint,
-    set_epoch,
     set_run,
 )
 from tests.protocol_script import (
@@ -96,13 +94,13 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
     Coordinator(store).apply(
         run_id,
         claim(2, takeover=True, family=family, max_pending=2),
-        second.changes("points", "scaled", "centroids", "x", "y"),
+        second.changes("points", "scaled", "centroids", "x", "y", "norms"),
         asks(1, family),
         second.finishes("scaled"),
         second.pins("points"),
         second.opens(1),
         second.switches(1),
-        second.marks(1, part("x", 0, 4, total=8)),
+        second.marks(1, part("y", 0, 2, total=4)),
         second.reports(1),
         second.triggers(1),
         second.opens(2, centroids=3),
@@ -140,6 +138,8 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
         "left uncommitted",
         "failing",
         "held",
+        "crowded",
+        "awaited",
         "ending",
         "wired",
         "wired at first",
@@ -179,7 +179,12 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
                 *(sender.opens(1), sender.reports(1), sender.triggers(1)),
                 *(sender.opens(2), sender.reports(2)),
             ),
-            "ending": (*sender.passes(0, 1), *sender.passes(1, 2, records=0)),
+            "crowded": (
+                *(sender.opens(0), sender.reports(0), sender.opens(1), sender.reports(1)),
+                *(sender.opens(2), sender.reports(2), sender.triggers(2)),
+            ),
+            "awaited": (sender.opens(0), sender.reports(0), sender.triggers(0), sender.opens(1)),
+            "ending": (*sender.passes(0, 1), sender.notifies(0), *sender.passes(1, 2, records=0)),
             "wired": (
                 *(sender.finishes("scaled"), *sender.passes(0, 1), sender.opens(1), sender.switches(1)),
                 sender.marks(1, part("v", 0, 2, total=4)),
@@ -191,7 +196,8 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
                 *sender.passes(1, 2),
             ),
         }
-        Coordinator(store).apply(other, claim(family=sender.family, max_pending=2), *events[name])
+        max_pending = 1 if name in ("crowded", "awaited") else 2
+        Coordinator(store).apply(other, claim(family=sender.family, max_pending=max_pending), *events[name])
         names["stop"] = stop_id(1, sender.family) if name == "stopped" else names.get("stop", "")
     for name in (
         *("older", "older open", "older aligned", "older published", "older with edges", "older ignoring"),
@@ -202,7 +208,8 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
         passes = [event for epoch in range(3) for event in sender.passes(epoch, epoch + 1)]
         heard = (sender.notifies(0), sender.notifies(1))
         has_edges, ignores = name in ("older with edges", "older ignoring"), name == "older ignoring"
-        edges = (sender.opens(3), sender.switches(3), sender.marks(3, part("x"))) if has_edges else ()
+        scaled = (sender.marks(NO_EPOCH, part("scaled", 0, 4, total=4)), sender.finishes("scaled"))
+        edges = (*scaled, sender.opens(3), sender.switches(3), sender.marks(3, part("x"))) if has_edges else ()
         Coordinator(store).apply(RunId(names[name]), claim(family=family), *passes, *heard, *edges)
         second = Sender(2, 2, family)
         begun = {"older open": (second.opens(3),), "older aligned": (second.opens(3), second.reports(3))}
@@ -223,7 +230,8 @@ def rows(legal_rows: Rows) -> Iterator[Rows]:
     legal_rows.execute(
         "UPDATE runs SET fencing_token = 3, attempt_id = %(next)s WHERE run_id = %(run)s"  # as in NEW_ROWS
     )
-    legal_rows.execute("UPDATE runs SET last_checkpoint_id = 2 WHERE run_id = %(failing)s")
+    for name in ("failing", "crowded"):
+        legal_rows.execute(f"UPDATE runs SET last_checkpoint_id = 2 WHERE run_id = %({name})s")
     for name in ("aligned", "left aligned", "fresh", "warned"):
         legal_rows.execute(f"UPDATE runs SET last_checkpoint_id = 1 WHERE run_id = %({name})s")
     legal_rows.execute(end_attempt("left pending"))
@@ -443,16 +451,14 @@ def test_rows_of_a_deleted_run_may_be_cleared_away(rows: Rows) -> None:
 
     gone = {table: rows.execute(f"DELETE FROM {table} WHERE run_id = %(durable)s") for table in CLEARED}
 
-    assert {"runs": 1, "attempts": 1, "epochs": 1, "checkpoints": 1, "committables": 2, "operators": 5} == {
+    assert {"runs": 1, "attempts": 1, "epochs": 1, "checkpoints": 1, "committables": 2, "operators": 6} == {
         table: count for table, count in gone.items() if count
     }
 
 
 def test_reports_of_an_epoch_that_is_held_cannot_change(rows: Rows) -> None:
-    rows.execute(set_epoch(2, f"{ALL}, held_at = now()"))
-
     with pytest.raises(psycopg2.errors.CheckViolation, match="the reports of epoch 2 cannot change"):
-        rows.execute(set_epoch(2, "records = '{\"centroids\": [0, 0, 0]}'"))
+        rows.execute("UPDATE epochs SET records = '{\"centroids\": [0]}' WHERE run_id = %(held)s AND epoch = 2")
 
 
 def test_run_cannot_advance_over_an_epoch_that_is_aligned_or_open(rows: Rows) -> None:

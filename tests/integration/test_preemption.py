@@ -347,11 +347,30 @@ def test_epoch_that_is_held_is_captured_whole_and_needs_no_body_again(here: Here
     assert undisturbed.found.state_digest == run.state_digest
 
 
-def test_epoch_that_aligns_while_it_is_captured_says_of_no_part_more_than_the_store_has(
+class ActingRunner(SlowRunner):
+    """Acts once it has written the whole of `shares` in epoch 1, which happens while the epoch is captured."""
+
+    act: Callable[[], None]
+
+    def materialise(self, stream: Stream, *, folder: str | None, **options: Any) -> Materialised:
+        """See Runner."""
+        written = super().materialise(stream, folder=folder, **options)
+        if folder is not None and folder.endswith("epoch-000001/shares"):
+            type(self).act()
+        return written
+
+
+def test_epoch_that_aligns_while_it_is_captured_is_captured_whole(
     here: Here, undisturbed: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The checkpoint that held it completes meanwhile: what is noted after that is not marked any more."""
+    """The checkpoint that held it completes meanwhile: until the epoch is durable too, what is noted is marked."""
     latch, told = Latch(), list[bool]()
+
+    class CompletesMeanwhile(ActingRunner):
+        @staticmethod
+        def act() -> None:
+            latch.open()
+            wait_until(lambda: here.found.last_durable_epoch == 0, "epoch 0 to be durable")
 
     def be_told_once() -> None:
         if not told:
@@ -362,14 +381,19 @@ def test_epoch_that_aligns_while_it_is_captured_says_of_no_part_more_than_the_st
         "epoch_opened@1": lambda: None,
         "manifest_written@0": latch,
         "waiting": be_told_once,
-        "edge_marked@1": latch.open,
     }
     caplog.set_level(logging.INFO)
-    tell_to_end(here, script=script, patience_seconds=2.0)
-
+    tell_to_end(here, script=script, patience_seconds=2.0, runner_class=CompletesMeanwhile)
+    marked, status = buckets_of(here, 1), here.epochs[1].status
     said = [record.getMessage() for record in caplog.records if "event=part_finished" in record.getMessage()]
-    assert len([part for part in here.parts if part.epoch == 1]) == len(said)
-    assert undisturbed.found.state_digest == here.drive().state_digest
+    here.log()
+
+    run = here.drive()
+
+    assert (EpochStatus.ALIGNED, ALL) == (status, marked)
+    assert len([part for part in here.store.list_parts(run.run_id) if part.epoch == 1]) == len(said)
+    assert {} == runs_of(here, 1)
+    assert undisturbed.found.state_digest == run.state_digest
 
 
 @pytest.mark.parametrize("place", ["data_pinned", "operator_written", "epoch_aligned@1", "outputs_written@2"])
@@ -436,14 +460,19 @@ def test_edges_behind_a_checkpoint_that_is_still_being_written_are_saved_by_a_lo
 def test_last_second_of_the_grace_period_is_kept_for_the_end_and_what_is_captured_takes_its_part(here: Here) -> None:
     hanging, jobs = Latch(), list[Job]()
 
-    def take_long() -> None:
-        here.clock.seconds += 20.0
+    taken = list[float]()
 
-    script = {**NOT_DURABLE, "checkpoint-1": hanging, "edge_marked@1": take_long}
-    tell_to_end(here, "paced 1 -", script=script, jobs=jobs, **GRACE)
+    class TakesLong(ActingRunner):
+        @staticmethod
+        def act() -> None:
+            here.clock.seconds += 20.0
+            taken.append(here.clock.seconds)
+
+    script = {**NOT_DURABLE, "checkpoint-1": hanging}
+    tell_to_end(here, "paced 1 -", script=script, jobs=jobs, runner_class=TakesLong, **GRACE)
     let_go(hanging, jobs)
 
-    assert 29.0 == here.clock.seconds
+    assert ([20.0], 29.0) == (taken, here.clock.seconds)
     assert -1 == here.found.last_durable_epoch
 
 

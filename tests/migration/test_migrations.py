@@ -114,7 +114,7 @@ def test_schema_equals_the_sum_of_the_migrations(empty_store: str, another_store
         "ALTER TABLE runs ADD COLUMN more integer",
         "ALTER TABLE runs ALTER COLUMN failure SET NOT NULL",
         "ALTER TABLE runs ALTER COLUMN revision SET DEFAULT 1",
-        "ALTER TABLE attempts ALTER COLUMN checkpoint_failures TYPE bigint",
+        "ALTER TABLE attempts ALTER COLUMN failed_epoch TYPE integer",
         "ALTER TABLE attempts DROP CONSTRAINT attempts_outcome_check",
         "ALTER TABLE runs SET (fillfactor = 60)",
         "ALTER TABLE runs DISABLE TRIGGER runs_guard",

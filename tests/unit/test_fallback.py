@@ -375,7 +375,8 @@ def break_all(bench: InMemory) -> None:
 def break_what_a_listener_heard(bench: InMemory) -> None:
     """Let a listener hear of the newest epoch before its checkpoint is bad."""
     with bench.store.transaction(bench.run.run_id) as transaction:
-        transaction.write([RecordNotice(listener_id="tell", epoch=1, effect=None)], bench.run.fencing_token)
+        heard = [RecordNotice(listener_id="tell", epoch=epoch, effect=None) for epoch in (0, 1)]
+        transaction.write(heard, bench.run.fencing_token)
     break_newest(bench)
 
 

@@ -38,7 +38,7 @@ def test_parts_of_durable_epochs_are_nobodys() -> None:
     history = told(
         UNALIGNED,
         (FIRST.marks(0, part("x")), FIRST.reports(0), FIRST.triggers(0), FIRST.completes(1)),
-        (FIRST.opens(1), FIRST.switches(1), FIRST.marks(1, part("y"))),
+        (FIRST.opens(1), FIRST.switches(1), FIRST.marks(1, part("y", total=4))),
     )
 
     assert (1, ["y"]) == (markers(history).epoch, [edge.operator_id for edge in markers(history).edges])
@@ -56,7 +56,7 @@ def test_parts_of_an_epoch_after_the_next_are_nobodys() -> None:
 
 def test_voided_parts_are_nobodys() -> None:
     history = told(
-        (*UNALIGNED, FIRST.marks(0, part("x")), FIRST.marks(NO_EPOCH, part("scaled", 0, 1, total=2))),
+        (*UNALIGNED, FIRST.marks(0, part("x")), FIRST.marks(NO_EPOCH, part("scaled", 0, 1, total=4))),
         (claim(2, takeover=True), SECOND.changes("x", "y", dropped=("scaled",))),
     )
 
@@ -64,8 +64,8 @@ def test_voided_parts_are_nobodys() -> None:
 
 
 def test_parts_of_an_operator_that_finishes_for_good_count_until_it_is_marked() -> None:
-    begun = (claim(), FIRST.marks(NO_EPOCH, part("scaled", 0, 1, total=2)))
-    edge = EdgeState(epoch=NO_EPOCH, operator_id="scaled", total=2, finished=((0, 1),))
+    begun = (claim(), FIRST.marks(NO_EPOCH, part("scaled", 0, 1, total=4)))
+    edge = EdgeState(epoch=NO_EPOCH, operator_id="scaled", total=4, finished=((0, 1),))
 
     before, after = told(begun), told(begun, (FIRST.finishes("scaled"),))
 
