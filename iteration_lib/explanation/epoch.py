@@ -104,7 +104,8 @@ def _skipping(history: RunHistory, epoch: EpochRecord) -> Iterator[str]:
         yield f"operator {edge.operator_id!r} {what}: {who} had left a durable edge of it, {share}"
     voided = [known for known in history.parts if known.epoch == epoch.epoch and known.voided_at is not None]
     for attempt in history.attempts if voided else ():
-        why = "with other operators, or by --ignore-edges" if attempt.definition_changes else "by --ignore-edges"
+        has_others = attempt.definition_changes and not attempt.ignores_edges
+        why = "with other operators" if has_others else "by --ignore-edges"
         for edge in edges_of(_voided_by(history, attempt, epoch, voided)):
             what = f"a durable edge of {edge.operator_id!r}, {show_share(edge.finished, edge.total)}"
             yield f"{what}, was voided when attempt {attempt.fencing_token} took the run, {why}"

@@ -195,9 +195,9 @@ class FinishedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartsFinished(GuardedEvent):
-    """Parts of durable edges of the open epoch are complete, in an order in which each comes after its inputs.
+    """Parts of durable edges of an epoch are complete, in an order in which each comes after its inputs.
 
-    The epoch is NO_EPOCH for operators that finish for good.
+    Before the epoch before is durable this says nothing. The epoch is NO_EPOCH for operators that finish for good.
     """
 
     epoch: int

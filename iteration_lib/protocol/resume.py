@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from iteration_lib.protocol.bucket_range import Ranges, all_buckets, common_buckets, missing_buckets, show_share
 from iteration_lib.protocol.legality import Markers
-from iteration_lib.protocol.state import NO_EPOCH, EdgeState
+from iteration_lib.protocol.state import EdgeState
 from iteration_lib.protocol.status import OperatorStatus
 from iteration_lib.protocol.topology import Exchange, Topology, Vertex
 
@@ -101,7 +101,7 @@ def usable_edges(topology: Topology, markers: Markers) -> UsableEdges:
         if dropped:
             unused.append(UnusedEdge(operator_id=vertex.operator_id, buckets=dropped, reason=reason))
     unused += [
-        UnusedEdge(operator_id=edge.operator_id, buckets=edge.finished, reason=_why_stray(topology, markers, edge))
+        UnusedEdge(operator_id=edge.operator_id, buckets=edge.finished, reason=_why_stray(topology, edge))
         for edge in markers.edges
         if edge not in edges.values()
     ]
@@ -145,12 +145,10 @@ def _ready(topology: Topology, there: dict[str, Ranges], vertex: Vertex, input_i
     return all_buckets(vertex.total) if there[input_id] == all_buckets(source.total) else ()
 
 
-def _why_stray(topology: Topology, markers: Markers, edge: EdgeState) -> str:
+def _why_stray(topology: Topology, edge: EdgeState) -> str:
     vertex = topology.vertex(edge.operator_id)
     if vertex is None:
         return "no operator has this id now"
-    if edge.epoch not in (NO_EPOCH, markers.epoch):
-        return f"it is of epoch {edge.epoch}, and epoch {markers.epoch} comes next"
     return "the operator finishes for good now" if vertex.finishes else "the operator now runs in every epoch"
 
 

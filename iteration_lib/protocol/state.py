@@ -183,7 +183,7 @@ class RunState:
     that attempt has ended. `checkpoint_failures` counts those in a row that the live attempt has met;
     `aborted_through` is the greatest checkpoint id that a person has aborted, begun or not. `requests` maps what
     persons asked for to the checkpoint that answered it, None where none has; earlier answers than the latest are not
-    kept; `stop` is the latest request to stop or to drain. `edges` are those of finishing operators and of the epochs
+    kept; `stop` is the latest request to stop or to drain. `edges` are those of finishing operators and of the epoch
     after the last durable one. `notified` maps a listener to the last epoch that it has heard of.
 
     A branch begins behind `origin_epoch`, the epoch of the checkpoint that it started from, and `holds_origin` until it

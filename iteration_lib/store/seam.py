@@ -182,7 +182,7 @@ class History(Protocol):
         ...
 
     def list_live_parts(self, run_id: RunId) -> tuple[PartRecord, ...]:
-        """Return those that are not voided, of epochs that are not durable and of operators that finish for good."""
+        """Return those that are not voided, of the epoch after the last durable one and of what finishes for good."""
         ...
 
     def list_requests(self, run_id: RunId) -> tuple[RequestRecord, ...]:

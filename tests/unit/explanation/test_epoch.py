@@ -269,7 +269,7 @@ LEFT = (
     (FIRST.marks(0, part("x"), part("y", 0, 2, total=4)),),
 )
 VOIDED = "a durable edge of 'y', buckets 0 to 1 of 4, was voided when attempt 2 took the run, "
-OF_OTHERS = f"{VOIDED}with other operators, or by --ignore-edges"
+OF_OTHERS = f"{VOIDED}with other operators"
 
 
 def of_edges(history: RunHistory, epoch: int, *, token: int) -> list[str]:

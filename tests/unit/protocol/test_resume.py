@@ -154,7 +154,6 @@ def test_edges_of_epoch_0_are_used_only_with_the_first_values_that_they_were_com
     ("stray", "reason"),
     [
         (edge(replace(SUMS, operator_id="gone"), epoch=3), "no operator has this id now"),
-        (edge(SUMS, epoch=4), "it is of epoch 4, and epoch 3 comes next"),
         (edge(replace(SUMS, finishes=True)), "the operator now runs in every epoch"),
         (edge(replace(SCALED, finishes=False), epoch=3), "the operator finishes for good now"),
         (edge(replace(SUMS, total=2), epoch=3), "it has 2 buckets, and the operator now 4"),
