@@ -746,36 +746,15 @@ CREATE TRIGGER checkpoints_start_guard BEFORE INSERT ON checkpoints FOR EACH ROW
 -- durable epoch (I6), which became durable by it; what is subsumed is so by a newer one that is completed (I8); what has
 -- ended holds no epoch any more (I14), and has been counted where it failed (I13).
 CREATE FUNCTION checkpoints_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    ended record;
 BEGIN
-    SELECT NEW.status = 'COMPLETED' AND EXISTS (
-            SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
-            AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) AS covers_another,
-        NEW.status = 'SUBSUMED' AND NOT EXISTS (
-            SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-            AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id)
-        AND EXISTS (
-            SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-            AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED') AS is_not_subsumed,
-        OLD.status = 'PENDING' AND EXISTS (
-            SELECT FROM epochs JOIN attempts USING (run_id, fencing_token) WHERE epochs.run_id = NEW.run_id
-            AND epochs.status = 'OPEN' AND epochs.held_at IS NOT NULL AND attempts.ended_at IS NULL
-            AND CAST(attempts.policy ->> 'max_pending' AS integer) > (
-                SELECT count(*) FROM checkpoints AS known WHERE known.run_id = NEW.run_id
-                AND known.status = 'PENDING')) AS leaves_held
-    INTO ended;
-    IF ended.covers_another THEN
-        RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one', NEW.checkpoint_id,
-            NEW.epoch USING ERRCODE = 'check_violation';
-    END IF;
-    IF ended.is_not_subsumed THEN
-        RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
-            USING ERRCODE = 'check_violation';
-    END IF;
-    IF ended.leaves_held THEN
-        RAISE EXCEPTION 'checkpoint % of run % has ended, and the epoch that it held has not aligned',
-            NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+    IF OLD.status = 'PENDING' AND NEW.status <> 'PENDING' THEN
+        IF EXISTS (SELECT FROM epochs JOIN attempts USING (run_id, fencing_token) WHERE epochs.run_id = NEW.run_id
+                   AND epochs.status = 'OPEN' AND epochs.held_at IS NOT NULL AND attempts.ended_at IS NULL
+                   AND CAST(attempts.policy ->> 'max_pending' AS integer) > (SELECT count(*) FROM checkpoints
+                       WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'PENDING')) THEN
+            RAISE EXCEPTION 'checkpoint % of run % has ended, and the epoch that it held has not aligned',
+                NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+        END IF;
     END IF;
     IF OLD.status = 'PENDING' AND NEW.failure IN ('DECLINED', 'EXPIRED') THEN
         IF EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id AND attempts.ended_at IS NULL
@@ -785,6 +764,21 @@ BEGIN
            AND NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
                            AND checkpoints.status = 'COMPLETED' AND checkpoints.ended_at > NEW.ended_at) THEN
             RAISE EXCEPTION 'checkpoint % of run % has failed, and is not counted', NEW.checkpoint_id, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    IF NEW.status = 'COMPLETED' THEN
+        IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
+                   AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
+            RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one', NEW.checkpoint_id,
+                NEW.epoch USING ERRCODE = 'check_violation';
+        END IF;
+    ELSIF NEW.status = 'SUBSUMED' THEN
+        IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                   AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED')
+           AND NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                           AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
+            RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
                 USING ERRCODE = 'check_violation';
         END IF;
     END IF;
