@@ -426,6 +426,8 @@ DECLARE
     may_move boolean;
     rule text;
     run record;
+    is_driven boolean;
+    is_held boolean;
 BEGIN
     IF TG_OP = 'INSERT' OR NEW.records <> OLD.records THEN
         IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
@@ -434,7 +436,8 @@ BEGIN
             RAISE EXCEPTION 'the reports of epoch % are no counts of subtasks', NEW.epoch
                 USING ERRCODE = 'check_violation';
         END IF;
-        NEW.expected_reports := jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*]'));
+        NEW.expected_reports := CASE TG_OP WHEN 'UPDATE' THEN OLD.expected_reports  -- the subtasks stay the same
+            ELSE jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*]')) END;
         NEW.reports := jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*] ? (@ != null)'));
         IF TG_OP = 'UPDATE' AND (OLD.status <> 'OPEN' OR OLD.held_at IS NOT NULL
                OR jsonb_path_query_array(NEW.records, '$.keyvalue().key')
@@ -450,19 +453,26 @@ BEGIN
        AND jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
         RAISE EXCEPTION 'what epoch % measured is no number', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
-    IF TG_OP = 'INSERT' OR NEW.status IN ('OPEN', 'ALIGNED') THEN
-        SELECT runs.max_epochs, attempts.fencing_token IS NOT NULL AS is_driven,
-            attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) AS has_failed,
-            NEW.held_at IS NOT NULL AND CAST(attempts.policy ->> 'max_pending' AS integer) <= (
-                SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-                AND checkpoints.status = 'PENDING') AS is_held,
+    IF TG_OP = 'INSERT' THEN
+        SELECT (SELECT coalesce(attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer),
+                false) FROM attempts WHERE attempts.run_id = NEW.run_id
+                AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS has_failed,
             (SELECT stops.kind FROM stops WHERE stops.run_id = NEW.run_id AND stops.resumed_at IS NULL) AS asked_to,
             (SELECT epochs.fencing_token FROM epochs WHERE epochs.run_id = NEW.run_id
              AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
              AND epochs.decision ->> 'terminated_by' IS NULL) AS previous_token
-        INTO run FROM runs LEFT JOIN attempts ON attempts.run_id = runs.run_id
-            AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL
-        WHERE runs.run_id = NEW.run_id;
+        INTO run;
+        is_driven := run.has_failed IS NOT NULL;
+    ELSIF NEW.status IN ('OPEN', 'ALIGNED') THEN
+        SELECT runs.max_epochs, (SELECT coalesce(CAST(attempts.policy ->> 'max_pending' AS integer), 1)
+                FROM attempts WHERE attempts.run_id = NEW.run_id
+                AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS max_pending,
+            (SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+             AND checkpoints.status = 'PENDING') AS pending,
+            (SELECT stops.kind FROM stops WHERE stops.run_id = NEW.run_id AND stops.resumed_at IS NULL) AS asked_to
+        INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+        is_driven := run.max_pending IS NOT NULL;
+        is_held := run.pending >= run.max_pending;
     END IF;
     IF TG_OP = 'INSERT' THEN
         IF run.has_failed THEN
@@ -501,7 +511,7 @@ BEGIN
                 RAISE EXCEPTION 'no completed checkpoint covers epoch %', OLD.epoch USING ERRCODE = 'check_violation';
             END IF;
         ELSIF OLD.status = 'OPEN' AND NEW.status = 'ALIGNED' AND jsonb_typeof(NEW.decision) = 'object' THEN
-            IF run.is_held THEN
+            IF is_held THEN
                 RAISE EXCEPTION 'epoch % is held by the checkpoints that are pending', OLD.epoch
                     USING ERRCODE = 'check_violation';
             END IF;
@@ -556,13 +566,15 @@ BEGIN
             USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'epochs';
     END IF;
     IF NEW.status IN ('OPEN', 'ALIGNED') THEN
-        IF run.is_driven IS NOT TRUE THEN
+        IF is_driven IS NOT TRUE THEN
             RAISE EXCEPTION 'nobody drives run % under token %, who would write an epoch', NEW.run_id,
                 NEW.fencing_token USING ERRCODE = 'check_violation';
         END IF;
-        IF NEW.status = 'OPEN' AND NEW.held_at IS NOT NULL AND NOT run.is_held THEN
-            RAISE EXCEPTION 'nothing holds epoch %, whose subtasks have all reported', NEW.epoch
-                USING ERRCODE = 'check_violation';
+        IF TG_OP = 'UPDATE' AND NEW.status = 'OPEN' AND NEW.held_at IS NOT NULL THEN
+            IF NOT is_held THEN
+                RAISE EXCEPTION 'nothing holds epoch %, whose subtasks have all reported', NEW.epoch
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
     END IF;
     RETURN NEW;
@@ -611,7 +623,8 @@ BEGIN
             RAISE EXCEPTION 'the acknowledgements of checkpoint % are not those of subtasks', NEW.checkpoint_id
                 USING ERRCODE = 'check_violation';
         END IF;
-        NEW.expected := jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*]'));
+        NEW.expected := CASE TG_OP WHEN 'UPDATE' THEN OLD.expected  -- the subtasks stay the same
+            ELSE jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*]')) END;
         NEW.acknowledged := jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*] ? (@ != null)'));
         IF TG_OP = 'UPDATE' AND (OLD.status <> 'PENDING'
                OR jsonb_path_query_array(NEW.acknowledgements, '$.keyvalue().key')
@@ -710,13 +723,14 @@ CREATE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     epoch record;
 BEGIN
-    SELECT runs.last_checkpoint_id, runs.aborted_through, attempts.fencing_token IS NOT NULL AS is_driven,
-        attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) AS has_failed,
-        CAST(attempts.policy ->> 'max_pending' AS integer) <= (
-            SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-            AND checkpoints.status = 'PENDING') AS is_full
-    INTO epoch FROM epochs JOIN runs USING (run_id) LEFT JOIN attempts ON attempts.run_id = NEW.run_id
-        AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL
+    SELECT runs.last_checkpoint_id, runs.aborted_through,
+        (SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+         AND checkpoints.status = 'PENDING') AS pending,
+        (SELECT CASE WHEN attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) THEN 0
+                ELSE coalesce(CAST(attempts.policy ->> 'max_pending' AS integer), 1) END
+         FROM attempts WHERE attempts.run_id = NEW.run_id
+         AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS may_be_pending
+    INTO epoch FROM epochs JOIN runs USING (run_id)
     WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
         AND epochs.status = 'ALIGNED';
     IF epoch.last_checkpoint_id IS DISTINCT FROM NEW.checkpoint_id THEN
@@ -727,11 +741,11 @@ BEGIN
         RAISE EXCEPTION 'checkpoint % of run % was aborted before it began', NEW.checkpoint_id, NEW.run_id
             USING ERRCODE = 'check_violation';
     END IF;
-    IF NOT epoch.is_driven THEN
+    IF epoch.may_be_pending IS NULL THEN
         RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
             NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
-    IF epoch.has_failed OR epoch.is_full THEN
+    IF epoch.pending >= epoch.may_be_pending THEN
         RAISE EXCEPTION 'checkpoint % cannot begin: too many of attempt % have failed, or are pending',
             NEW.checkpoint_id, NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
@@ -748,12 +762,15 @@ CREATE TRIGGER checkpoints_start_guard BEFORE INSERT ON checkpoints FOR EACH ROW
 CREATE FUNCTION checkpoints_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.status = 'PENDING' AND NEW.status <> 'PENDING' THEN
-        IF EXISTS (SELECT FROM epochs JOIN attempts USING (run_id, fencing_token) WHERE epochs.run_id = NEW.run_id
-                   AND epochs.status = 'OPEN' AND epochs.held_at IS NOT NULL AND attempts.ended_at IS NULL
-                   AND CAST(attempts.policy ->> 'max_pending' AS integer) > (SELECT count(*) FROM checkpoints
-                       WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'PENDING')) THEN
-            RAISE EXCEPTION 'checkpoint % of run % has ended, and the epoch that it held has not aligned',
-                NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+        IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN'
+                   AND epochs.held_at IS NOT NULL) THEN
+            IF EXISTS (SELECT FROM epochs JOIN attempts USING (run_id, fencing_token)
+                       WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN' AND attempts.ended_at IS NULL
+                       AND CAST(attempts.policy ->> 'max_pending' AS integer) > (SELECT count(*) FROM checkpoints
+                           WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'PENDING')) THEN
+                RAISE EXCEPTION 'checkpoint % of run % has ended, and the epoch that it held has not aligned',
+                    NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
     END IF;
     IF OLD.status = 'PENDING' AND NEW.failure IN ('DECLINED', 'EXPIRED') THEN
@@ -768,18 +785,21 @@ BEGIN
         END IF;
     END IF;
     IF NEW.status = 'COMPLETED' THEN
-        IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
-                   AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
-            RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one', NEW.checkpoint_id,
-                NEW.epoch USING ERRCODE = 'check_violation';
+        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.last_durable_epoch <> NEW.epoch) THEN
+            IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
+                RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one',
+                    NEW.checkpoint_id, NEW.epoch USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
     ELSIF NEW.status = 'SUBSUMED' THEN
-        IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-                   AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED')
-           AND NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-                           AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
-            RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
-                USING ERRCODE = 'check_violation';
+        IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
+            IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED') THEN
+                RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
     END IF;
     RETURN NULL;

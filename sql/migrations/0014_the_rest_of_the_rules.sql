@@ -92,6 +92,8 @@ DECLARE
     may_move boolean;
     rule text;
     run record;
+    is_driven boolean;
+    is_held boolean;
 BEGIN
     IF TG_OP = 'INSERT' OR NEW.records <> OLD.records THEN
         IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
@@ -100,7 +102,8 @@ BEGIN
             RAISE EXCEPTION 'the reports of epoch % are no counts of subtasks', NEW.epoch
                 USING ERRCODE = 'check_violation';
         END IF;
-        NEW.expected_reports := jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*]'));
+        NEW.expected_reports := CASE TG_OP WHEN 'UPDATE' THEN OLD.expected_reports  -- the subtasks stay the same
+            ELSE jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*]')) END;
         NEW.reports := jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*] ? (@ != null)'));
         IF TG_OP = 'UPDATE' AND (OLD.status <> 'OPEN' OR OLD.held_at IS NOT NULL
                OR jsonb_path_query_array(NEW.records, '$.keyvalue().key')
@@ -116,19 +119,26 @@ BEGIN
        AND jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
         RAISE EXCEPTION 'what epoch % measured is no number', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
-    IF TG_OP = 'INSERT' OR NEW.status IN ('OPEN', 'ALIGNED') THEN
-        SELECT runs.max_epochs, attempts.fencing_token IS NOT NULL AS is_driven,
-            attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) AS has_failed,
-            NEW.held_at IS NOT NULL AND CAST(attempts.policy ->> 'max_pending' AS integer) <= (
-                SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-                AND checkpoints.status = 'PENDING') AS is_held,
+    IF TG_OP = 'INSERT' THEN
+        SELECT (SELECT coalesce(attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer),
+                false) FROM attempts WHERE attempts.run_id = NEW.run_id
+                AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS has_failed,
             (SELECT stops.kind FROM stops WHERE stops.run_id = NEW.run_id AND stops.resumed_at IS NULL) AS asked_to,
             (SELECT epochs.fencing_token FROM epochs WHERE epochs.run_id = NEW.run_id
              AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
              AND epochs.decision ->> 'terminated_by' IS NULL) AS previous_token
-        INTO run FROM runs LEFT JOIN attempts ON attempts.run_id = runs.run_id
-            AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL
-        WHERE runs.run_id = NEW.run_id;
+        INTO run;
+        is_driven := run.has_failed IS NOT NULL;
+    ELSIF NEW.status IN ('OPEN', 'ALIGNED') THEN
+        SELECT runs.max_epochs, (SELECT coalesce(CAST(attempts.policy ->> 'max_pending' AS integer), 1)
+                FROM attempts WHERE attempts.run_id = NEW.run_id
+                AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS max_pending,
+            (SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+             AND checkpoints.status = 'PENDING') AS pending,
+            (SELECT stops.kind FROM stops WHERE stops.run_id = NEW.run_id AND stops.resumed_at IS NULL) AS asked_to
+        INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+        is_driven := run.max_pending IS NOT NULL;
+        is_held := run.pending >= run.max_pending;
     END IF;
     IF TG_OP = 'INSERT' THEN
         IF run.has_failed THEN
@@ -167,7 +177,7 @@ BEGIN
                 RAISE EXCEPTION 'no completed checkpoint covers epoch %', OLD.epoch USING ERRCODE = 'check_violation';
             END IF;
         ELSIF OLD.status = 'OPEN' AND NEW.status = 'ALIGNED' AND jsonb_typeof(NEW.decision) = 'object' THEN
-            IF run.is_held THEN
+            IF is_held THEN
                 RAISE EXCEPTION 'epoch % is held by the checkpoints that are pending', OLD.epoch
                     USING ERRCODE = 'check_violation';
             END IF;
@@ -222,14 +232,119 @@ BEGIN
             USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'epochs';
     END IF;
     IF NEW.status IN ('OPEN', 'ALIGNED') THEN
-        IF run.is_driven IS NOT TRUE THEN
+        IF is_driven IS NOT TRUE THEN
             RAISE EXCEPTION 'nobody drives run % under token %, who would write an epoch', NEW.run_id,
                 NEW.fencing_token USING ERRCODE = 'check_violation';
         END IF;
-        IF NEW.status = 'OPEN' AND NEW.held_at IS NOT NULL AND NOT run.is_held THEN
-            RAISE EXCEPTION 'nothing holds epoch %, whose subtasks have all reported', NEW.epoch
+        IF TG_OP = 'UPDATE' AND NEW.status = 'OPEN' AND NEW.held_at IS NOT NULL THEN
+            IF NOT is_held THEN
+                RAISE EXCEPTION 'nothing holds epoch %, whose subtasks have all reported', NEW.epoch
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    broken text;
+    may_move boolean;
+BEGIN
+    IF TG_OP = 'INSERT' OR NEW.acknowledgements <> OLD.acknowledgements THEN
+        IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+           OR jsonb_path_exists(NEW.acknowledgements, 'strict $.*[*] ? (@.type() != "null" && @.type() != "number"
+               || @.type() == "number" && @ != 1)', '{}', true) THEN
+            RAISE EXCEPTION 'the acknowledgements of checkpoint % are not those of subtasks', NEW.checkpoint_id
                 USING ERRCODE = 'check_violation';
         END IF;
+        NEW.expected := CASE TG_OP WHEN 'UPDATE' THEN OLD.expected  -- the subtasks stay the same
+            ELSE jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*]')) END;
+        NEW.acknowledged := jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*] ? (@ != null)'));
+        IF TG_OP = 'UPDATE' AND (OLD.status <> 'PENDING'
+               OR jsonb_path_query_array(NEW.acknowledgements, '$.keyvalue().key')
+                  <> jsonb_path_query_array(OLD.acknowledgements, '$.keyvalue().key')
+               OR jsonb_path_query_array(NEW.acknowledgements, '$.*.size()')
+                  <> jsonb_path_query_array(OLD.acknowledgements, '$.*.size()')) THEN
+            RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+    ELSIF (NEW.acknowledged, NEW.expected) IS DISTINCT FROM (OLD.acknowledged, OLD.expected) THEN
+        RAISE EXCEPTION 'the acknowledgements of checkpoint % are counted, not told', OLD.checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF TG_OP = 'UPDATE' THEN
+        IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind)
+           IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind) THEN
+            RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        may_move := OLD.status = NEW.status OR CASE OLD.status
+            WHEN 'PENDING' THEN NEW.status IN ('COMPLETED', 'ABORTED', 'SUBSUMED')
+            WHEN 'COMPLETED' THEN NEW.status IN ('SUBSUMED', 'DISCARDED')
+            WHEN 'SUBSUMED' THEN NEW.status = 'DISCARDED'
+            ELSE false
+        END;
+        IF OLD.status = 'SUBSUMED' AND NEW.status = 'COMPLETED' THEN
+            may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.to_checkpoint_id = OLD.checkpoint_id);
+        END IF;
+        IF NOT may_move THEN
+            RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status = 'PENDING' AND NEW.status IN ('COMPLETED', 'SUBSUMED') THEN
+            IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
+                           AND attempts.fencing_token = OLD.fencing_token AND attempts.ended_at IS NULL) THEN
+                RAISE EXCEPTION 'nobody drives run % under token %, who would write a completed checkpoint',
+                    OLD.run_id, OLD.fencing_token USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF NEW.status = 'DISCARDED' AND OLD.status <> 'DISCARDED' THEN
+            IF EXISTS (SELECT FROM branches WHERE branches.origin_run_id = OLD.run_id
+                       AND branches.origin_checkpoint_id = OLD.checkpoint_id AND branches.released_at IS NULL)
+               OR EXISTS (SELECT FROM checkpoint_pins WHERE checkpoint_pins.run_id = OLD.run_id
+                       AND checkpoint_pins.checkpoint_id = OLD.checkpoint_id)
+               OR OLD.status = 'COMPLETED' AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id
+                       AND runs.status = 'DELETED')
+                   AND NOT EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                       WHERE fallbacks.run_id = OLD.run_id
+                       AND fallbacks.from_checkpoint_id = OLD.checkpoint_id) THEN
+                RAISE EXCEPTION 'checkpoint % of run % is needed', OLD.checkpoint_id, OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF OLD.manifest_sha256 IS NOT NULL AND (NEW.manifest_path, NEW.manifest_sha256, NEW.size_bytes)
+           IS DISTINCT FROM (OLD.manifest_path, OLD.manifest_sha256, OLD.size_bytes) THEN
+            RAISE EXCEPTION 'the manifest of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.ended_at IS NOT NULL AND (NEW.ended_at, NEW.failure, NEW.reason)
+           IS DISTINCT FROM (OLD.ended_at, OLD.failure, OLD.reason) THEN
+            RAISE EXCEPTION 'how checkpoint % ended cannot change', OLD.checkpoint_id USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    broken := CASE
+        WHEN NEW.checkpoint_id < 1 THEN 'checkpoints_checkpoint_id_check'
+        WHEN NEW.kind NOT IN ('PERIODIC', 'MANUAL', 'FINAL') THEN 'checkpoints_kind_check'
+        WHEN NEW.status NOT IN ('PENDING', 'COMPLETED', 'ABORTED', 'SUBSUMED', 'DISCARDED')
+            THEN 'checkpoints_status_check'
+        WHEN NEW.expected < 1 THEN 'checkpoints_acknowledged_check'
+        WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
+            OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
+        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
+            OR length(NEW.manifest_sha256) <> 64 OR translate(NEW.manifest_sha256, '0123456789abcdef', '') <> ''
+            THEN 'checkpoints_manifest_check'
+        WHEN (NEW.status = 'ABORTED') <> (NEW.reason IS NOT NULL) THEN 'checkpoints_aborted_check'
+        WHEN NEW.failure NOT IN ('DECLINED', 'EXPIRED', 'ABORTED_BY_USER', 'SUBSUMED', 'ATTEMPT_ENDED')
+            THEN 'checkpoints_failure_check'
+        WHEN (NEW.status = 'ABORTED') <> (NEW.failure IS NOT NULL) THEN 'checkpoints_failed_check'
+        WHEN (NEW.status = 'PENDING') <> (NEW.ended_at IS NULL) THEN 'checkpoints_ended_check'
+        WHEN NEW.size_bytes < 0 THEN 'checkpoints_size_check'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION 'checkpoint % breaks %', NEW.checkpoint_id, broken
+            USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'checkpoints';
     END IF;
     RETURN NEW;
 END $$;
@@ -238,13 +353,14 @@ CREATE OR REPLACE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE pl
 DECLARE
     epoch record;
 BEGIN
-    SELECT runs.last_checkpoint_id, runs.aborted_through, attempts.fencing_token IS NOT NULL AS is_driven,
-        attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) AS has_failed,
-        CAST(attempts.policy ->> 'max_pending' AS integer) <= (
-            SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-            AND checkpoints.status = 'PENDING') AS is_full
-    INTO epoch FROM epochs JOIN runs USING (run_id) LEFT JOIN attempts ON attempts.run_id = NEW.run_id
-        AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL
+    SELECT runs.last_checkpoint_id, runs.aborted_through,
+        (SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+         AND checkpoints.status = 'PENDING') AS pending,
+        (SELECT CASE WHEN attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) THEN 0
+                ELSE coalesce(CAST(attempts.policy ->> 'max_pending' AS integer), 1) END
+         FROM attempts WHERE attempts.run_id = NEW.run_id
+         AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS may_be_pending
+    INTO epoch FROM epochs JOIN runs USING (run_id)
     WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
         AND epochs.status = 'ALIGNED';
     IF epoch.last_checkpoint_id IS DISTINCT FROM NEW.checkpoint_id THEN
@@ -255,11 +371,11 @@ BEGIN
         RAISE EXCEPTION 'checkpoint % of run % was aborted before it began', NEW.checkpoint_id, NEW.run_id
             USING ERRCODE = 'check_violation';
     END IF;
-    IF NOT epoch.is_driven THEN
+    IF epoch.may_be_pending IS NULL THEN
         RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
             NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
-    IF epoch.has_failed OR epoch.is_full THEN
+    IF epoch.pending >= epoch.may_be_pending THEN
         RAISE EXCEPTION 'checkpoint % cannot begin: too many of attempt % have failed, or are pending',
             NEW.checkpoint_id, NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
@@ -269,12 +385,15 @@ END $$;
 CREATE OR REPLACE FUNCTION checkpoints_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.status = 'PENDING' AND NEW.status <> 'PENDING' THEN
-        IF EXISTS (SELECT FROM epochs JOIN attempts USING (run_id, fencing_token) WHERE epochs.run_id = NEW.run_id
-                   AND epochs.status = 'OPEN' AND epochs.held_at IS NOT NULL AND attempts.ended_at IS NULL
-                   AND CAST(attempts.policy ->> 'max_pending' AS integer) > (SELECT count(*) FROM checkpoints
-                       WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'PENDING')) THEN
-            RAISE EXCEPTION 'checkpoint % of run % has ended, and the epoch that it held has not aligned',
-                NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+        IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN'
+                   AND epochs.held_at IS NOT NULL) THEN
+            IF EXISTS (SELECT FROM epochs JOIN attempts USING (run_id, fencing_token)
+                       WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN' AND attempts.ended_at IS NULL
+                       AND CAST(attempts.policy ->> 'max_pending' AS integer) > (SELECT count(*) FROM checkpoints
+                           WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'PENDING')) THEN
+                RAISE EXCEPTION 'checkpoint % of run % has ended, and the epoch that it held has not aligned',
+                    NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
     END IF;
     IF OLD.status = 'PENDING' AND NEW.failure IN ('DECLINED', 'EXPIRED') THEN
@@ -289,18 +408,21 @@ BEGIN
         END IF;
     END IF;
     IF NEW.status = 'COMPLETED' THEN
-        IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
-                   AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
-            RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one', NEW.checkpoint_id,
-                NEW.epoch USING ERRCODE = 'check_violation';
+        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.last_durable_epoch <> NEW.epoch) THEN
+            IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
+                RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one',
+                    NEW.checkpoint_id, NEW.epoch USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
     ELSIF NEW.status = 'SUBSUMED' THEN
-        IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-                   AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED')
-           AND NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-                           AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
-            RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
-                USING ERRCODE = 'check_violation';
+        IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
+            IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED') THEN
+                RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
     END IF;
     RETURN NULL;
