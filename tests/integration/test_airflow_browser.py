@@ -222,6 +222,7 @@ def test_grid_has_a_colour_for_whatever_became_of_an_operator(
         ["run", "skipped", "skipped", "skipped"],
         ["run", "restored", "edge", "failed"],
         ["run", "run", "run", "open"],
+        ["run", "run", "run", "open"],
     ] == shown
     cells = {str(cell.get_attribute("class")): cell for row in rows for cell in row.all()}
     colours = {name: cell.evaluate("cell => getComputedStyle(cell).backgroundColor") for name, cell in cells.items()}
