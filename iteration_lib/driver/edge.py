@@ -13,7 +13,6 @@ holds them, and computed again they may be others.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -89,7 +88,7 @@ class Edges:
         self._marked: dict[str, set[Range]] = {name: set(edge.ranges) for name, edge in found.items()}
         self._is_unaligned = epoch == NO_EPOCH
         self._is_ending = False
-        self._lock = threading.RLock()
+        self._lock = context.background.lock()
         self._started_seconds = context.clock.monotonic_seconds()
 
     @property
@@ -140,10 +139,10 @@ class Edges:
         with self._lock:
             self._metrics[operator.operator_id] = metrics or {}
             self._noted.setdefault(operator.operator_id, []).append(saved)  # from here on a signal finds all of it
-            if self._is_ending:
-                self.mark(UnalignedBy.PREEMPTION)
-            elif self.is_due:
-                self.mark(UnalignedBy.TIMEOUT)
+        if self._is_ending:
+            self.mark(UnalignedBy.PREEMPTION)
+        elif self.is_due:
+            self.mark(UnalignedBy.TIMEOUT)
 
     @property
     def is_due(self) -> bool:
@@ -173,9 +172,8 @@ class Edges:
             raise
 
     def _hear_of_end(self) -> None:
-        with self._lock:
-            self._is_ending = True
-            self.mark(UnalignedBy.PREEMPTION)
+        self._is_ending = True
+        self.mark(UnalignedBy.PREEMPTION)
 
     @contextmanager
     def timed(self) -> Iterator[None]:

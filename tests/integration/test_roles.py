@@ -152,7 +152,7 @@ def test_coordinator_cannot_delete_operators_while_a_run_goes_on(store_url: str,
     with pytest.raises(psycopg2.errors.CheckViolation, match="the operators of run"):
         execute(login("iteration_coordinator"), f"DELETE FROM operators WHERE run_id = '{run_id}'")  # noqa: S608 - a UUID
 
-    assert 5 == len(store.list_operators(run_id))
+    assert 6 == len(store.list_operators(run_id))
     store.close()
 
 

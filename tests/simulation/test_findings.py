@@ -168,7 +168,7 @@ def test_fallback_that_was_refused_was_so_rightly_though_what_forbade_it_is_gone
 
     monkeypatch.setattr(Oracle, "attempt_ended", release_all_and_end)
 
-    refused = list(map(run_schedule, (2, 59, 197, 206)))
+    refused = list(map(run_schedule, (2, 47, 59, 206)))
     assert all(outcome.counters["fallback refused"] for outcome in refused)
     assert [] == [outcome.violation for outcome in refused if outcome.violation is not None]
 
