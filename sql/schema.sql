@@ -1,5 +1,5 @@
 -- The store as it is now. Illegal rows and transitions are refused here, by the database itself; the rules behind the
--- constraints are the invariants of iteration_lib/protocol (I1 to I21).
+-- constraints are the invariants of iteration_lib/protocol (I1 to I21). ARCHITECTURE.md says what is not asked here.
 
 CREATE TABLE runs (
     run_id               uuid PRIMARY KEY,
@@ -55,9 +55,9 @@ BEGIN
     IF NEW.last_durable_epoch <> OLD.last_durable_epoch THEN
         IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
                        AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch = NEW.last_durable_epoch)
-           OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
-                      AND epochs.epoch BETWEEN OLD.last_durable_epoch + 1 AND NEW.last_durable_epoch
-                      AND epochs.status IN ('OPEN', 'ALIGNED')) THEN
+           OR NEW.last_durable_epoch - OLD.last_durable_epoch > (SELECT count(*) FROM epochs
+               WHERE epochs.run_id = OLD.run_id AND epochs.status = 'DURABLE'
+               AND epochs.epoch BETWEEN OLD.last_durable_epoch + 1 AND NEW.last_durable_epoch) THEN
             RAISE EXCEPTION 'run %: no completed checkpoint makes every epoch up to % durable', OLD.run_id,
                 NEW.last_durable_epoch USING ERRCODE = 'check_violation';
         END IF;
@@ -235,7 +235,10 @@ BEGIN
             RAISE EXCEPTION 'token % of run % is not in force, or another attempt''s', NEW.fencing_token, NEW.run_id
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF jsonb_path_exists(NEW.policy, '$ ? (@.max_pending >= 1 && @.tolerable_failures >= 0)') IS NOT TRUE THEN
+        IF jsonb_path_exists(NEW.policy, 'strict $ ? (@.max_pending >= 1 && @.max_pending <= 2147483647
+               && @.max_pending.floor() == @.max_pending && @.tolerable_failures >= 0
+               && @.tolerable_failures <= 2147483647 && @.tolerable_failures.floor() == @.tolerable_failures)', '{}', true)
+           IS NOT TRUE THEN
             RAISE EXCEPTION 'the policy of attempt % does not say what is pending and tolerated', NEW.fencing_token
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -254,10 +257,10 @@ END $$;
 CREATE TRIGGER attempts_guard BEFORE INSERT OR UPDATE ON attempts FOR EACH ROW EXECUTE FUNCTION attempts_guard();
 
 -- How many checkpoints have failed in a row grows by one, or beyond what is tolerated by one that is final or made by hand; it
--- begins anew when one completes, unless that were too many (I13).
+-- begins anew only where that were not too many (I13).
 CREATE FUNCTION attempts_count_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    tolerable CONSTANT integer := CAST(OLD.policy ->> 'tolerable_failures' AS integer);
+    tolerable CONSTANT bigint := CAST(OLD.policy ->> 'tolerable_failures' AS bigint);
 BEGIN
     IF NEW.checkpoint_failures NOT IN (OLD.checkpoint_failures, OLD.checkpoint_failures + 1, tolerable + 1)
        AND (NEW.checkpoint_failures <> 0 OR OLD.checkpoint_failures > tolerable) THEN
@@ -670,11 +673,13 @@ BEGIN
                        AND branches.origin_checkpoint_id = OLD.checkpoint_id AND branches.released_at IS NULL)
                OR EXISTS (SELECT FROM checkpoint_pins WHERE checkpoint_pins.run_id = OLD.run_id
                        AND checkpoint_pins.checkpoint_id = OLD.checkpoint_id)
-               OR OLD.status = 'COMPLETED' AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id
-                       AND runs.status = 'DELETED')
+               OR NOT EXISTS (SELECT FROM checkpoints AS newer WHERE newer.run_id = OLD.run_id
+                       AND newer.status = 'COMPLETED' AND newer.checkpoint_id > OLD.checkpoint_id)
+                   AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id AND runs.status = 'DELETED')
                    AND NOT EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
                        WHERE fallbacks.run_id = OLD.run_id
-                       AND fallbacks.from_checkpoint_id = OLD.checkpoint_id) THEN
+                       AND OLD.checkpoint_id > fallbacks.to_checkpoint_id
+                       AND OLD.checkpoint_id <= fallbacks.from_checkpoint_id) THEN
                 RAISE EXCEPTION 'checkpoint % of run % is needed', OLD.checkpoint_id, OLD.run_id
                     USING ERRCODE = 'check_violation';
             END IF;
@@ -758,7 +763,7 @@ CREATE TRIGGER checkpoints_start_guard BEFORE INSERT ON checkpoints FOR EACH ROW
 
 -- What is asked at the end of a transaction, whose steps only together are legal: what is completed covers the last
 -- durable epoch (I6), which became durable by it; what is subsumed is so by a newer one that is completed (I8); what has
--- ended holds no epoch any more (I14), and has been counted where it failed (I13).
+-- ended holds no epoch any more (I14), and where it failed its attempt counts one failure at least (I13).
 CREATE FUNCTION checkpoints_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.status = 'PENDING' AND NEW.status <> 'PENDING' THEN
@@ -997,7 +1002,12 @@ BEGIN
     END IF;
     IF NOT EXISTS (SELECT FROM attempts JOIN runs USING (run_id) LEFT JOIN fallbacks
                        ON fallbacks.run_id = attempts.run_id AND fallbacks.fencing_token = attempts.fencing_token
-                   WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL AND (OLD.epoch > fallbacks.epoch
+                   WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL AND (
+                       OLD.epoch > fallbacks.epoch
+                           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                               AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'OPEN')
+                           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                               AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'ALIGNED')
                        OR (attempts.definition_changes IS NOT NULL OR attempts.ignores_edges AND (OLD.epoch >= 0
                                OR NOT EXISTS (SELECT FROM operators WHERE operators.run_id = OLD.run_id
                                    AND operators.operator_id = OLD.operator_id AND operators.finished_at IS NOT NULL)))

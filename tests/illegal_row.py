@@ -1157,7 +1157,12 @@ GUARDS = {
     ),
     "a pending checkpoint, discarded": Illegal(
         "cannot go from PENDING to DISCARDED",
-        f"UPDATE checkpoints SET status = 'DISCARDED', {DONE} WHERE run_id = %(pending)s AND checkpoint_id = 1",
+        f"UPDATE checkpoints SET status = 'DISCARDED', {DONE} WHERE run_id = %(left behind)s AND checkpoint_id = 1",
+    ),
+    "the newest checkpoint, subsumed and then discarded": Illegal(
+        "checkpoint 1 of run",
+        "SET CONSTRAINTS ALL DEFERRED; UPDATE checkpoints SET status = 'SUBSUMED' WHERE run_id = %(durable)s"
+        "; UPDATE checkpoints SET status = 'DISCARDED' WHERE run_id = %(durable)s",
     ),
     "a checkpoint that is subsumed by none": Illegal(
         "no newer checkpoint subsumes checkpoint 1", set_checkpoint(1, "status = 'SUBSUMED'")
@@ -1335,6 +1340,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
     ),
     "I18": (
         "the newest checkpoint of a run that is there, discarded",
+        "the newest checkpoint, subsumed and then discarded",
         "a checkpoint that a person pins, discarded",
         "a checkpoint that a branch pins, discarded",
         "a branch of a pending checkpoint",

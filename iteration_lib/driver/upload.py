@@ -64,6 +64,7 @@ class Uploads:
         self._committing: dict[int, float] = {}  # by checkpoint, since when its sinks commit
         self._declined: dict[int, Exception] = {}  # why checkpoints were not written that may end the attempt
         self._error: BaseException | None = None  # the first that left a checkpoint pending
+        self._released: set[int] = set()  # the checkpoints whose completion has marked what waited for it
         self._waiting: dict[int, Edges] = {}  # by the epoch that they are of, for the one before to be durable
         self._completed: RunState | None = None  # the run as a checkpoint of this attempt completed, the last by epoch
 
@@ -158,7 +159,7 @@ class Uploads:
             self._context.background.wait(jobs, timeout_seconds=min(_POLL_SECONDS, left))
 
     def _is_pending(self, upload: _Upload) -> bool:
-        is_completed = upload.snapshot.checkpoint_id in self._committing
+        is_completed = upload.snapshot.checkpoint_id in self._released
         return not (is_completed or self._is_late(upload.started_seconds))
 
     def check(self, state: RunState) -> None:
@@ -285,6 +286,7 @@ class Uploads:
             return self._decline(snapshot, refused)
         self._committing[snapshot.checkpoint_id] = self._context.clock.monotonic_seconds()
         self._release(state)
+        self._released.add(snapshot.checkpoint_id)
         self._context.crash_plan.reach(CrashPoint.CHECKPOINT_COMPLETED, snapshot.epoch)
         state = self._sinks.commit(state)
         self._retention.discard()
