@@ -16,7 +16,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.driver.context import RunContext
@@ -182,17 +181,16 @@ class Edges:
         Without a time to wait for there is nothing to do here: a timeout of 0 marks each part as it is noted.
         """
         timeout = self._context.alignment_timeout_seconds if self._is_of_use else None
-        time_out = partial(self._mark_in_time, UnalignedBy.TIMEOUT)
-        cancel = self._context.background.after(timeout, time_out) if timeout else None
+        cancel = self._context.background.after(timeout, self._mark_beside) if timeout else None
         try:
             yield
         finally:
             if cancel is not None:
                 cancel()
 
-    def _mark_in_time(self, by: UnalignedBy) -> None:
+    def _mark_beside(self) -> None:
         try:
-            self.mark(by)
+            self.mark(UnalignedBy.TIMEOUT)
         except IterationError as err:  # the driver hears of it at its own next step
             _logger.warning("event=not_marked epoch=%s error=%s", self.epoch, err)
 
@@ -231,7 +229,7 @@ class Edges:
         if has_marked:
             self._context.crash_plan.reach(CrashPoint.EDGE_MARKED, self.epoch)
         if self._is_unaligned and state.last_durable_epoch < self.epoch:
-            self._mark_in_time(UnalignedBy.TIMEOUT)
+            self._mark_beside()
 
     def _finished(self, parts: Sequence[FinishedPart]) -> PartsFinished:
         return PartsFinished(**self._attempt.guard, epoch=self.epoch, parts=tuple(parts))

@@ -62,9 +62,11 @@ class MemoryRun:
 
     def void_parts(self, is_void: Callable[[MutableRow], bool], now: datetime) -> list[MutableRow]:
         """Void live parts, and return them."""
-        voided = [part for part in self.parts if part["voided_at"] is None and is_void(part)]
-        self.parts = [{**part, "voided_at": now} if part in voided else part for part in self.parts]
-        return voided
+        known = self.parts
+        self.parts = [
+            {**part, "voided_at": now} if part["voided_at"] is None and is_void(part) else part for part in known
+        ]
+        return [before for before, after in zip(known, self.parts, strict=True) if before is not after]
 
 
 # Writes one command to the rows, under a token, at an instant.

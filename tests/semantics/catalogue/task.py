@@ -151,8 +151,7 @@ GUARDS = (
         "what comes while the epoch before becomes durable waits for ever",
         "unit/driver/test_edge.py::test_part_that_is_noted_while_the_epoch_before_becomes_durable_is_marked_after_that",
         "iteration_lib/driver/edge.py",
-        "        if self._is_unaligned and state.last_durable_epoch < self.epoch:\n"
-        "            self._mark_in_time(UnalignedBy.TIMEOUT)\n",
+        "        if self._is_unaligned and state.last_durable_epoch < self.epoch:\n            self._mark_beside()\n",
         "",
     ),
     guard(

@@ -40,7 +40,7 @@ GUARDS = (
         "no timer fires",
         "integration/test_durable_edges.py::test_epoch_switches_on_time_while_nothing_finishes",
         "iteration_lib/driver/edge.py",
-        "self._context.background.after(timeout, time_out) if timeout else None",
+        "self._context.background.after(timeout, self._mark_beside) if timeout else None",
         "None",
     ),
     guard(
