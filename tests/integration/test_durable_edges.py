@@ -15,12 +15,15 @@ from typing import Any
 
 import pytest
 
+from iteration_lib.coordinator import Publish
 from iteration_lib.errors import OperatorFailedError, StateCorruptedError
-from iteration_lib.protocol.state import NO_EPOCH, FailedOperator
+from iteration_lib.protocol import Event, RunState
+from iteration_lib.protocol.event import CheckpointAcknowledged
+from iteration_lib.protocol.state import NO_EPOCH, FailedOperator, RunId
 from iteration_lib.protocol.status import RunStatus, UnalignedBy
 from iteration_lib.store.postgres import PostgresStore
 from tests.command_line import CommandLine
-from tests.driven_here import DEADLINE_SECONDS, KILL, MAX_BUCKETS, Here, Killed, Latch
+from tests.driven_here import DEADLINE_SECONDS, KILL, MAX_BUCKETS, Here, Killed, Latch, MortalCoordinator
 from tests.failover.driven import wait_until
 from tests.iterations.steered import CHECKPOINTING_VARIABLE, PER_EPOCH, steered, uncaptured
 from tests.size import IS_NIGHTLY
@@ -373,14 +376,25 @@ def test_nothing_is_marked_behind_an_epoch_that_is_not_durable(here: Here, undis
     assert undisturbed.found.state_digest == run.state_digest
 
 
+class KilledOnceCompleted(MortalCoordinator):
+    """Is killed right after the commit that completes a checkpoint."""
+
+    def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:
+        """See Coordinator."""
+        state = super().apply(run_id, *events, publish=publish)
+        if any(isinstance(event, CheckpointAcknowledged) for event in events):
+            self.kill()
+        return state
+
+
 @pytest.mark.parametrize("place", ["epoch_written@1", "waiting"], ids=["before it has aligned", "while it is held"])
 def test_what_waits_for_the_epoch_before_is_marked_in_the_step_that_makes_that_one_durable(
     here: Here, undisturbed: Here, place: str
 ) -> None:
     """A kill right after that step finds all of it."""
     latch = Latch()
-    script = {"manifest_written@0": latch, place: latch.open, "checkpoint_completed@0": KILL}
-    error = here.drive_and_fail(script=script, **AT_ONCE)
+    script = {"manifest_written@0": latch, place: latch.open}
+    error = here.drive_and_fail(script=script, coordinator_class=KilledOnceCompleted, **AT_ONCE)
     marked, durable = joined(here.marked(1)), here.found.last_durable_epoch
     here.log()
 
