@@ -206,7 +206,7 @@ CREATE TABLE attempts (
     outcome              text,
     reason               text,
     policy               jsonb NOT NULL DEFAULT '{}',
-    checkpoint_failures  integer NOT NULL DEFAULT 0,
+    checkpoint_failures  bigint NOT NULL DEFAULT 0,
     definition_changes   text[],
     failed_operator_id   text,
     failed_epoch         bigint,
@@ -242,6 +242,10 @@ BEGIN
             RAISE EXCEPTION 'the policy of attempt % does not say what is pending and tolerated', NEW.fencing_token
                 USING ERRCODE = 'check_violation';
         END IF;
+        IF NEW.checkpoint_failures <> 0 THEN
+            RAISE EXCEPTION 'no checkpoint of attempt % has failed before it begins', NEW.fencing_token
+                USING ERRCODE = 'check_violation';
+        END IF;
         RETURN NEW;
     END IF;
     IF (NEW.run_id, NEW.fencing_token, NEW.attempt_id, NEW.holder, NEW.policy, NEW.started_at, NEW.ignores_edges)
@@ -256,21 +260,15 @@ BEGIN
 END $$;
 CREATE TRIGGER attempts_guard BEFORE INSERT OR UPDATE ON attempts FOR EACH ROW EXECUTE FUNCTION attempts_guard();
 
--- How many checkpoints have failed in a row grows by one, or beyond what is tolerated by one that is final or made by hand; it
--- begins anew only where that were not too many (I13).
+-- How many checkpoints have failed in a row is counted as they end, never told (I13).
 CREATE FUNCTION attempts_count_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    tolerable CONSTANT bigint := CAST(OLD.policy ->> 'tolerable_failures' AS bigint);
 BEGIN
-    IF NEW.checkpoint_failures NOT IN (OLD.checkpoint_failures, OLD.checkpoint_failures + 1, tolerable + 1)
-       AND (NEW.checkpoint_failures <> 0 OR OLD.checkpoint_failures > tolerable) THEN
-        RAISE EXCEPTION 'attempt % cannot count % failures after %', OLD.fencing_token, NEW.checkpoint_failures,
-            OLD.checkpoint_failures USING ERRCODE = 'check_violation';
-    END IF;
-    RETURN NEW;
+    RAISE EXCEPTION 'the failed checkpoints of attempt % are counted, not told', NEW.fencing_token
+        USING ERRCODE = 'check_violation';
 END $$;
-CREATE TRIGGER attempts_count_guard BEFORE UPDATE OF checkpoint_failures ON attempts
-    FOR EACH ROW EXECUTE FUNCTION attempts_count_guard();
+CREATE TRIGGER attempts_count_guard BEFORE UPDATE OF checkpoint_failures ON attempts FOR EACH ROW
+    WHEN (NEW.checkpoint_failures <> OLD.checkpoint_failures AND pg_trigger_depth() = 0)
+    EXECUTE FUNCTION attempts_count_guard();
 
 -- An attempt that has failed says why; it may do so by a listener, too, so that no table lists what it may name.
 CREATE FUNCTION attempts_failed_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -293,10 +291,11 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- No epoch begins aligned or durable, no checkpoint completed: that is a step of its own, which has its guards.
+-- No epoch begins aligned, durable, voided or held, no checkpoint completed: that is a step of its own, which has its guards.
 CREATE FUNCTION start_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION '% of run % does not begin as %', TG_ARGV[0], NEW.run_id, NEW.status USING ERRCODE = 'check_violation';
+    RAISE EXCEPTION '% of run % does not begin as one that is %', TG_ARGV[0], NEW.run_id,
+        CASE NEW.status WHEN 'OPEN' THEN 'held' ELSE NEW.status END USING ERRCODE = 'check_violation';
 END $$;
 
 CREATE TABLE operators (
@@ -322,8 +321,12 @@ CREATE TABLE operators (
 
 COMMENT ON TABLE operators IS 'The operators of a run; one that finished for good names the files of its output (I11).';
 
--- An operator is itself by its id, and by the token under which it was added; what it left when it finished stays (I11).
+-- An operator is itself by its id, and by the token under which it was added; what it left when it finished stays. It
+-- finishes for good where the run's definition says so, in the epoch after the last durable one, and behind all that it
+-- takes (I11).
 CREATE FUNCTION operators_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run record;
 BEGIN
     IF TG_OP = 'INSERT' THEN
         IF NEW.finished_at IS NOT NULL
@@ -341,6 +344,21 @@ BEGIN
     IF OLD.finished_at IS NOT NULL AND (NEW.finished_epoch, NEW.fencing_token, NEW.output, NEW.finished_at)
        IS DISTINCT FROM (OLD.finished_epoch, OLD.fencing_token, OLD.output, OLD.finished_at) THEN
         RAISE EXCEPTION 'operator % has finished and cannot change', OLD.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL THEN
+        SELECT runs.last_durable_epoch + 1 AS epoch,
+            CAST(runs.definition #> ARRAY['operators', NEW.operator_id] ->> 'finishes' AS boolean) AS may_finish,
+            (SELECT min(source.operator_id)
+             FROM jsonb_array_elements_text(runs.definition #> ARRAY['operators', NEW.operator_id, 'inputs']) AS taken (name)
+             JOIN jsonb_each(runs.definition -> 'operators') AS declared (operator_id, says) ON taken.name = CASE
+                 WHEN runs.definition ? 'format' THEN declared.operator_id ELSE declared.says ->> 'name' END
+             JOIN operators AS source ON source.run_id = NEW.run_id AND source.operator_id = declared.operator_id
+             WHERE source.role <> 'data' AND source.finished_at IS NULL) AS lacking
+        INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+        IF run.may_finish IS NOT TRUE OR run.epoch <> NEW.finished_epoch OR run.lacking IS NOT NULL THEN
+            RAISE EXCEPTION 'operator % does not finish for good in epoch %, or not before %', NEW.operator_id,
+                NEW.finished_epoch, coalesce(run.lacking, 'any other one') USING ERRCODE = 'check_violation';
+        END IF;
     END IF;
     RETURN NEW;
 END $$;
@@ -417,10 +435,11 @@ CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
 
 COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DURABLE, or VOIDED when superseded.';
 
--- An epoch follows one that is aligned or durable and does not end the run (I3, I9); no attempt opens one after another
--- while a person asks the run to stop (I20), or after more checkpoints have failed than it puts up with (I13). None aligns
--- while as many are pending as its policy allows (I14). What it was decided from is what was reported, and by the rule that
--- holds then; it stays (I5). Only a completed checkpoint makes it durable (I6), and who drives the run alone writes it (I2).
+-- An epoch follows one that is durable, or aligned by the same attempt, and does not end the run (I3, I9); what an
+-- attempt leaves is void before another one goes on, and not while it is live (I2). No attempt opens one after another while
+-- a person asks the run to stop (I20), or after more checkpoints have failed than it puts up with (I13). None aligns while as
+-- many are pending as its policy allows (I14). What it was decided from is what was reported, and by the rule that holds
+-- then; it stays (I5). Only a completed checkpoint makes it durable (I6), and who drives the run alone writes it (I2).
 -- What the run, its attempts, checkpoints, stops and other epochs say of one that opens or aligns is asked in one query,
 -- which takes as long as many conditions on the row itself.
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -462,7 +481,8 @@ BEGIN
                 AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS has_failed,
             (SELECT stops.kind FROM stops WHERE stops.run_id = NEW.run_id AND stops.resumed_at IS NULL) AS asked_to,
             (SELECT epochs.fencing_token FROM epochs WHERE epochs.run_id = NEW.run_id
-             AND epochs.epoch = NEW.epoch - 1 AND epochs.status IN ('ALIGNED', 'DURABLE')
+             AND epochs.epoch = NEW.epoch - 1 AND (epochs.status = 'DURABLE'
+                 OR epochs.status = 'ALIGNED' AND epochs.fencing_token = NEW.fencing_token)
              AND epochs.decision ->> 'terminated_by' IS NULL) AS previous_token
         INTO run;
         is_driven := run.has_failed IS NOT NULL;
@@ -507,6 +527,13 @@ BEGIN
         IF NOT may_move THEN
             RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.status = 'VOIDED' AND OLD.status IN ('OPEN', 'ALIGNED') THEN
+            IF EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
+                       AND attempts.fencing_token = OLD.fencing_token AND attempts.ended_at IS NULL) THEN
+                RAISE EXCEPTION 'epoch % of run % is not void while its attempt is live', OLD.epoch, OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
         IF OLD.status = 'ALIGNED' AND NEW.status = 'DURABLE' THEN
             IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
@@ -584,7 +611,7 @@ BEGIN
 END $$;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
 CREATE TRIGGER epochs_start_guard BEFORE INSERT ON epochs FOR EACH ROW
-    WHEN (NEW.status IN ('ALIGNED', 'DURABLE') OR NEW.decision IS NOT NULL) EXECUTE FUNCTION start_guard('an epoch');
+    WHEN (NEW.status <> 'OPEN' OR NEW.held_at IS NOT NULL) EXECUTE FUNCTION start_guard('an epoch');
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
@@ -742,9 +769,10 @@ BEGIN
         RAISE EXCEPTION 'checkpoint % of epoch % was not issued, or its epoch has not aligned', NEW.checkpoint_id,
             NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.status <> 'ABORTED' AND NEW.checkpoint_id <= epoch.aborted_through THEN
-        RAISE EXCEPTION 'checkpoint % of run % was aborted before it began', NEW.checkpoint_id, NEW.run_id
-            USING ERRCODE = 'check_violation';
+    IF NEW.failure IS DISTINCT FROM 'ABORTED_BY_USER'
+       AND (NEW.failure IS NOT NULL OR NEW.checkpoint_id <= epoch.aborted_through) THEN
+        RAISE EXCEPTION 'checkpoint % of run % was aborted before it began, or begins as one that has failed',
+            NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
     END IF;
     IF epoch.may_be_pending IS NULL THEN
         RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
@@ -763,7 +791,7 @@ CREATE TRIGGER checkpoints_start_guard BEFORE INSERT ON checkpoints FOR EACH ROW
 
 -- What is asked at the end of a transaction, whose steps only together are legal: what is completed covers the last
 -- durable epoch (I6), which became durable by it; what is subsumed is so by a newer one that is completed (I8); what has
--- ended holds no epoch any more (I14), and where it failed its attempt counts one failure at least (I13).
+-- ended holds no epoch any more (I14).
 CREATE FUNCTION checkpoints_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.status = 'PENDING' AND NEW.status <> 'PENDING' THEN
@@ -776,17 +804,6 @@ BEGIN
                 RAISE EXCEPTION 'checkpoint % of run % has ended, and the epoch that it held has not aligned',
                     NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
             END IF;
-        END IF;
-    END IF;
-    IF OLD.status = 'PENDING' AND NEW.failure IN ('DECLINED', 'EXPIRED') THEN
-        IF EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id AND attempts.ended_at IS NULL
-                   AND attempts.fencing_token = NEW.fencing_token AND attempts.checkpoint_failures <= CASE
-                       WHEN NEW.kind <> 'PERIODIC' THEN CAST(attempts.policy ->> 'tolerable_failures' AS integer)
-                       ELSE 0 END)
-           AND NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-                           AND checkpoints.status = 'COMPLETED' AND checkpoints.ended_at > NEW.ended_at) THEN
-            RAISE EXCEPTION 'checkpoint % of run % has failed, and is not counted', NEW.checkpoint_id, NEW.run_id
-                USING ERRCODE = 'check_violation';
         END IF;
     END IF;
     IF NEW.status = 'COMPLETED' THEN
@@ -811,6 +828,53 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER checkpoints_end_guard AFTER UPDATE OF status ON checkpoints
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION checkpoints_end_guard();
+
+-- What is aborted was so by what has happened at the end of the transaction: else a failure would hide behind it (I13).
+CREATE FUNCTION checkpoints_aborted_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT (CASE NEW.failure
+        WHEN 'ATTEMPT_ENDED' THEN EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+            AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NOT NULL)
+        WHEN 'ABORTED_BY_USER' THEN EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
+            AND runs.aborted_through >= NEW.checkpoint_id)
+        WHEN 'SUBSUMED' THEN EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+            AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id)
+    END) THEN
+        RAISE EXCEPTION 'checkpoint % of run % is not aborted by %', NEW.checkpoint_id, NEW.run_id, NEW.failure
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER checkpoints_aborted_guard AFTER UPDATE OF status ON checkpoints
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (OLD.status <> 'ABORTED' AND NEW.status = 'ABORTED' AND NEW.failure NOT IN ('DECLINED', 'EXPIRED'))
+    EXECUTE FUNCTION checkpoints_aborted_guard();
+CREATE CONSTRAINT TRIGGER checkpoints_unbegun_guard AFTER INSERT ON checkpoints DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.status = 'ABORTED') EXECUTE FUNCTION checkpoints_aborted_guard();
+
+-- A live attempt counts the checkpoints of its own that fail in a row, and begins anew when one completes, unless they were
+-- too many; of one that is final or made by hand none is tolerable (I13).
+CREATE FUNCTION checkpoints_count() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.status = 'COMPLETED' THEN
+        UPDATE attempts SET checkpoint_failures = 0
+        WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token
+            AND attempts.checkpoint_failures > 0
+            AND attempts.checkpoint_failures <= CAST(attempts.policy ->> 'tolerable_failures' AS bigint);
+        RETURN NULL;
+    END IF;
+    UPDATE attempts SET checkpoint_failures = 1 + CASE NEW.kind WHEN 'PERIODIC' THEN checkpoint_failures
+        ELSE greatest(checkpoint_failures, CAST(attempts.policy ->> 'tolerable_failures' AS bigint)) END
+    WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, whose checkpoint % would fail', NEW.run_id,
+            NEW.fencing_token, NEW.checkpoint_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER checkpoints_count AFTER UPDATE OF status ON checkpoints FOR EACH ROW
+    WHEN (OLD.status = 'PENDING' AND (NEW.status = 'COMPLETED' OR NEW.failure IN ('DECLINED', 'EXPIRED')))
+    EXECUTE FUNCTION checkpoints_count();
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,

@@ -53,11 +53,10 @@ NEW_ROWS = {
         "added_under": "2",
     },
     "epochs": {
-        "run_id": "%(run)s",
-        "epoch": "2",
+        "run_id": "%(durable)s",
+        "epoch": "1",
         "fencing_token": "1",
         "records": "'{\"c\": [null]}'",
-        "status": "'VOIDED'",
     },
     "checkpoints": {
         "run_id": "%(aligned)s",
@@ -239,7 +238,18 @@ def set_notice(columns: str) -> str:
     return f"UPDATE listener_notices SET {columns} WHERE run_id = %(run)s AND listener_id = 'log'"
 
 
+def aborted(failure: str, *, of: str) -> str:
+    """A pending checkpoint that is aborted by something."""
+    ended = f"status = 'ABORTED', failure = '{failure}', reason = 'x', ended_at = now()"
+    return f"UPDATE checkpoints SET {ended} WHERE run_id = %({of})s AND checkpoint_id = 1"
+
+
+def aborted_checkpoint(failure: str) -> str:
+    return checkpoint_with(status="'ABORTED'", failure=f"'{failure}'", reason="'x'", ended_at="now()")
+
+
 VOIDED = "epoch = 1 AND voided_at IS NOT NULL"
+FINISHED = "finished_epoch = {}, fencing_token = 2, output = '{{}}', finished_at = now()"
 EVERY = "acknowledgements = '{\"centroids\": [1]}'"
 ALL = "records = '{\"centroids\": [1, 1, 1]}'"
 DONE = f"{EVERY}, manifest_path = 'p', manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now()"
@@ -389,11 +399,13 @@ CONSTRAINTS = {
         "pins_attempt_fkey", "INSERT INTO pins VALUES (%(run)s, 'x', 7, 'f', '{}')", ("pins_writer_guard",)
     ),
     # epochs
-    "an epoch twice under one token": Illegal("epochs_pkey", epoch_with(epoch="1", fencing_token="1")),
-    "an epoch of no attempt": Illegal("epochs_attempt_fkey", epoch_with(fencing_token="7")),
+    "an epoch twice under one token": Illegal("epochs_pkey", epoch_with(epoch="0"), ("epochs_epoch_key",)),
+    "an epoch of no attempt": Illegal(
+        "epochs_attempt_fkey", epoch_with(fencing_token="7", expected_reports="1", reports="0"), ("epochs_guard",)
+    ),
     "an epoch before the first": Illegal("epochs_epoch_check", epoch_with(epoch="-1")),
-    "an epoch of unknown status": Illegal("epochs_status_check", epoch_with(status="'BEGUN'"), ("epochs_epoch_key",)),
-    "an epoch without subtasks": Illegal("epochs_reports_check", epoch_with(records="'{}'", held_at="now()")),
+    "an epoch of unknown status": Illegal("epochs_status_check", epoch_with(status="'BEGUN'"), ("epochs_start_guard",)),
+    "an epoch without subtasks": Illegal("epochs_reports_check", epoch_with(records="'{}'"), ("epochs_held_check",)),
     "an open epoch with a decision": Illegal("epochs_open_check", set_epoch(2, "decision = '{}'")),
     "a decision that is no object": Illegal(
         "epochs_decision_check",
@@ -425,6 +437,7 @@ CONSTRAINTS = {
     "an epoch twice in force": Illegal(
         "epochs_epoch_key",
         epoch_with(
+            run_id="%(run)s",
             epoch="0",
             fencing_token="2",
             status="'ALIGNED'",
@@ -437,7 +450,7 @@ CONSTRAINTS = {
     ),
     "two open epochs": Illegal(
         "epochs_open_key",
-        epoch_with(status="'OPEN'", reports="0", expected_reports="1"),
+        epoch_with(run_id="%(run)s", epoch="2", reports="0", expected_reports="1"),
         ("epochs_guard", "epochs_epoch_key"),
     ),
     # checkpoints
@@ -759,6 +772,18 @@ GUARDS = {
     "another output of an operator that finished": Illegal(
         "operator scaled has finished", set_operator("scaled", "output = '{}'")
     ),
+    "a marker of an operator that does not finish for good": Illegal(
+        "operator x does not finish for good", set_operator("x", FINISHED.format(1))
+    ),
+    "a marker in another epoch than the one that is under way": Illegal(
+        "operator norms does not finish for good", set_operator("norms", FINISHED.format(0))
+    ),
+    "a marker before what the operator takes": Illegal(
+        "not before norms",
+        f"UPDATE operators SET {FINISHED.format(1)} WHERE run_id = %(wired)s AND operator_id = 'q'".replace(
+            "= 2", "= 1"
+        ),
+    ),
     "another pin": Illegal("a pin of run", "UPDATE pins SET fingerprint = 'f9' WHERE run_id = %(run)s"),
     **{
         f"a lower {column}": Illegal("only grow", set_run("run", f"{column} = {column} - 1"))
@@ -773,9 +798,19 @@ GUARDS = {
     ),
     "another run of an epoch": Illegal("the identity of epoch", set_epoch(1, "run_id = %(terminating)s")),
     "an epoch after a gap": Illegal("epoch 9 does not follow", epoch_with(epoch="9")),
-    "an epoch after an open one": Illegal("epoch 3 does not follow", epoch_with(epoch="3")),
+    "an epoch after an open one": Illegal(
+        "epoch 3 does not follow", epoch_with(run_id="%(run)s", epoch="3", fencing_token="2")
+    ),
+    "an epoch after one that another attempt has left": Illegal(
+        "epoch 1 does not follow",
+        "SET CONSTRAINTS ALL DEFERRED; "
+        "UPDATE runs SET fencing_token = 2, attempt_id = %(next)s WHERE run_id = %(left aligned)s; "
+        + attempt_with(run_id="%(left aligned)s", fencing_token="2", ended_at="NULL", outcome="NULL")
+        + "; "
+        + epoch_with(run_id="%(left aligned)s", fencing_token="2"),
+    ),
     "an epoch after the one that ends the run": Illegal(
-        "epoch 1 does not follow", epoch_with(run_id="%(terminating)s", epoch="1")
+        "epoch 1 does not follow", epoch_with(run_id="%(terminating)s")
     ),
     "another decision": Illegal(
         "the decision of epoch 1 cannot change", set_epoch(1, "decision = decision || '{\"x\": 1}'")
@@ -954,7 +989,7 @@ GUARDS = {
     ),
     "an epoch after too many checkpoints have failed": Illegal(
         "epoch 1 cannot open: too many checkpoints",
-        epoch_with(run_id="%(failing)s", epoch="1", status="'OPEN'"),
+        epoch_with(run_id="%(failing)s"),
     ),
     "a checkpoint after too many have failed": Illegal(
         "checkpoint 2 cannot begin: too many", checkpoint_with(run_id="%(failing)s", checkpoint_id="2")
@@ -995,25 +1030,34 @@ GUARDS = {
         "UPDATE edge_parts SET voided_at = now() WHERE run_id = %(older ignoring)s AND epoch = -1",
     ),
     "an attempt whose policy says nothing": Illegal("does not say what is pending", attempt_with(policy="'{}'")),
-    "a failure that is counted twice": Illegal(
-        "cannot count 2 failures after 0",
-        "UPDATE attempts SET checkpoint_failures = 2 WHERE run_id = %(aligned)s AND fencing_token = 1",
+    "an attempt that begins with a failure": Illegal(
+        "no checkpoint of attempt 3 has failed", attempt_with(checkpoint_failures="1")
     ),
-    "failures forgotten that were too many": Illegal(
-        "cannot count 0 failures after 1",
+    "a failure that is told": Illegal(
+        "are counted, not told",
+        "UPDATE attempts SET checkpoint_failures = 1 WHERE run_id = %(aligned)s AND fencing_token = 1",
+    ),
+    "failures that are forgotten": Illegal(
+        "are counted, not told",
         "UPDATE attempts SET checkpoint_failures = 0 WHERE run_id = %(failing)s AND fencing_token = 1",
     ),
-    "a failure that is not counted": Illegal(
-        "checkpoint 1 of run",
-        "UPDATE checkpoints SET status = 'ABORTED', failure = 'DECLINED', reason = 'x', ended_at = now() "
-        "WHERE run_id = %(pending)s AND checkpoint_id = 1",
+    "a failure that nobody counts": Illegal("whose checkpoint 1 would fail", aborted("DECLINED", of="left pending")),
+    **{
+        f"a failure that is called {failure}": Illegal(f"is not aborted by {failure}", aborted(failure, of="pending"))
+        for failure in ("ATTEMPT_ENDED", "ABORTED_BY_USER", "SUBSUMED")
+    },
+    "a checkpoint that begins as aborted, and nobody has": Illegal(
+        "is not aborted by ABORTED_BY_USER", aborted_checkpoint("ABORTED_BY_USER")
+    ),
+    "a checkpoint that begins as one that has failed": Illegal(
+        "begins as one that has failed", aborted_checkpoint("DECLINED")
     ),
     "a checkpoint beyond those that may be pending": Illegal(
         "checkpoint 2 cannot begin", checkpoint_with(run_id="%(crowded)s", checkpoint_id="2", epoch="1")
     ),
     "a checkpoint that ends, and leaves held what it held": Illegal(
         "the epoch that it held has not aligned",
-        "UPDATE checkpoints SET status = 'ABORTED', failure = 'ABORTED_BY_USER', reason = 'x', ended_at = now() "
+        "UPDATE checkpoints SET status = 'ABORTED', failure = 'DECLINED', reason = 'x', ended_at = now() "
         "WHERE run_id = %(held)s AND checkpoint_id = 1",
     ),
     "an epoch that nothing holds and that does not align": Illegal(
@@ -1078,12 +1122,8 @@ GUARDS = {
         f"UPDATE checkpoints SET status = 'SUBSUMED', {DONE} WHERE run_id = %(left behind)s AND checkpoint_id = 1",
     ),
     # who writes, and what an invariant says beyond one row
-    "an epoch of a superseded attempt": Illegal(
-        "nobody drives run", epoch_with(run_id="%(older)s", epoch="3", fencing_token="1", status="'OPEN'")
-    ),
-    "an epoch of an attempt that has ended": Illegal(
-        "nobody drives run", epoch_with(run_id="%(left aligned)s", epoch="1", status="'OPEN'")
-    ),
+    "an epoch of a superseded attempt": Illegal("nobody drives run", epoch_with(run_id="%(older)s", epoch="3")),
+    "an epoch of an attempt that has ended": Illegal("nobody drives run", epoch_with(run_id="%(left aligned)s")),
     "an epoch that aligns after its attempt has ended": Illegal(
         "nobody drives run",
         "UPDATE epochs SET status = 'ALIGNED', records = '{\"centroids\": [4]}', held_at = now(), aligned_at = now(), "
@@ -1091,8 +1131,8 @@ GUARDS = {
     ),
     "a marker of a superseded attempt": Illegal(
         "nobody drives run",
-        "UPDATE operators SET finished_epoch = 0, fencing_token = 1, output = '{}', finished_at = now() "
-        "WHERE run_id = %(older)s AND operator_id = 'x'",
+        "UPDATE operators SET finished_epoch = 3, fencing_token = 1, output = '{}', finished_at = now() "
+        "WHERE run_id = %(older)s AND operator_id = 'norms'",
     ),
     "a pin of a superseded attempt": Illegal(
         "nobody drives run", "INSERT INTO pins VALUES (%(older)s, 'x', 1, 'f', '{}')"
@@ -1143,14 +1183,17 @@ GUARDS = {
         "decided by another rule than drained", deciding(None, of="draining")
     ),
     "a decision of an epoch that is voided": Illegal(
-        "the decision of epoch 2 cannot change", set_epoch(2, f"status = 'VOIDED', decision = '{decision(1)}'")
+        "the decision of epoch 0 cannot change",
+        f"UPDATE epochs SET status = 'VOIDED', decision = '{decision(1)}' WHERE run_id = %(left open)s AND epoch = 0",
     ),
     "a decision of an epoch that was voided": Illegal(
         "the decision of epoch 1 cannot change", set_epoch(1, f"decision = '{decision(1)}'", 1)
     ),
-    "an epoch that begins with a decision": Illegal(
-        "does not begin as VOIDED", epoch_with(decision=f"'{decision(1)}'")
+    "an epoch that begins as void": Illegal("does not begin as one that is VOIDED", epoch_with(status="'VOIDED'")),
+    "an epoch that begins as held, though nothing is pending": Illegal(
+        "does not begin as one that is held", epoch_with(records="'{\"c\": [1]}'", held_at="now()")
     ),
+    "a void epoch of an attempt that is live": Illegal("epoch 1 of run", set_epoch(1, "status = 'VOIDED'")),
     "a durable epoch that a fallback keeps, voided": Illegal(
         "epoch 0 cannot go from DURABLE to VOIDED",
         "UPDATE epochs SET status = 'VOIDED', durable_at = NULL WHERE run_id = %(fallen)s AND epoch = 0",
@@ -1232,7 +1275,7 @@ GUARDS = {
         "has heard of no epoch before 1", notice_with(run_id="%(older)s", listener_id="'new'", epoch="1")
     ),
     "an epoch after another one of a run that is to stop": Illegal(
-        "a person asks run", epoch_with(run_id="%(leaving)s", epoch="1", status="'OPEN'")
+        "a person asks run", epoch_with(run_id="%(leaving)s")
     ),
     "a notice of an epoch that is not durable": Illegal(
         "epoch 1 is not durable", notice_with(listener_id="'log'", epoch="1")
@@ -1258,7 +1301,12 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "an attempt under a token that was never issued",
         "an attempt that the token was not issued to",
     ),
-    "I2": tuple(name for name, illegal in GUARDS.items() if illegal.rule == "nobody drives run"),
+    "I2": (
+        *(name for name, illegal in GUARDS.items() if illegal.rule == "nobody drives run"),
+        "a void epoch of an attempt that is live",
+        "an epoch that begins as void",
+        "an epoch after one that another attempt has left",
+    ),
     "I3": ("an epoch after a gap", "an epoch after an open one", "an epoch twice in force"),
     "I4": ("alignment without every report", "reports of fewer subtasks", "other reports of epoch 1"),
     "I5": (
@@ -1291,16 +1339,31 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a run that is finished while it is driven",
         "a run that begins as finished",
     ),
-    "I11": ("a marker without its files", "a marker taken back", "another output of an operator that finished"),
+    "I11": (
+        "a marker without its files",
+        "a marker taken back",
+        "another output of an operator that finished",
+        "a marker of an operator that does not finish for good",
+        "a marker in another epoch than the one that is under way",
+        "a marker before what the operator takes",
+    ),
     "I12": "a refused event writes nothing: there is no row to refuse",
     "I13": (
         "an epoch after too many checkpoints have failed",
         "a checkpoint after too many have failed",
-        "a failure that is not counted",
-        "failures forgotten that were too many",
+        "an attempt that begins with a failure",
+        "a failure that is told",
+        "failures that are forgotten",
+        "a failure that nobody counts",
+        "a failure that is called ATTEMPT_ENDED",
+        "a failure that is called ABORTED_BY_USER",
+        "a failure that is called SUBSUMED",
+        "a checkpoint that begins as aborted, and nobody has",
+        "a checkpoint that begins as one that has failed",
         "an attempt whose policy says nothing",
     ),
     "I14": (
+        "an epoch that begins as held, though nothing is pending",
         "alignment of an epoch that is held",
         "an epoch that nothing holds and that does not align",
         "a checkpoint that ends, and leaves held what it held",

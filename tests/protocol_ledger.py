@@ -16,7 +16,6 @@ from iteration_lib.protocol.command import (
     AlignEpoch,
     AnswerRequests,
     CompleteCheckpoint,
-    CountCheckpointFailures,
     DeleteRun,
     DiscardCheckpoints,
     EndAttempt,
@@ -103,8 +102,6 @@ class Ledger(Rows):
         assert len(live) <= 1, "I1: two attempts are live"
         assert set(live) <= {max(self.attempts, default=0)}, "I1: the live attempt lacks the greatest token"
         assert list(range(1, len(self.attempts) + 1)) == list(self.attempts), "I1: a token is missing"
-        for row in self.attempts.values():
-            assert row.failures == row.stored_failures, "I13: failures are counted wrongly"
         if self.status is RunStatus.FINISHED:
             assert not self.last_epoch() > self.last_durable_epoch, "I10: finished, with epochs that are not durable"
             assert not self.pending(), "I10: finished, with a checkpoint pending"
@@ -156,7 +153,7 @@ class Ledger(Rows):
 
     def _write(self, event: Event, command: Command) -> None:
         match command:
-            case OpenAttempt() | EndAttempt() | SetRunStatus() | PublishOutputs() | CountCheckpointFailures():
+            case OpenAttempt() | EndAttempt() | SetRunStatus() | PublishOutputs():
                 self._write_run(command)
             case OpenEpoch() | RecordReports() | AlignEpoch():
                 self._write_epoch(command)
@@ -180,9 +177,7 @@ class Ledger(Rows):
             case _:
                 self._write_checkpoint(command)
 
-    def _write_run(
-        self, command: OpenAttempt | EndAttempt | SetRunStatus | PublishOutputs | CountCheckpointFailures
-    ) -> None:
+    def _write_run(self, command: OpenAttempt | EndAttempt | SetRunStatus | PublishOutputs) -> None:
         match command:
             case OpenAttempt():
                 assert not self.is_live(), "I1: another attempt is live"
@@ -198,8 +193,6 @@ class Ledger(Rows):
                 assert (command.status is RunStatus.FAILED) == bool(command.failure)
             case PublishOutputs():
                 self._move_to(RunStatus.FINISHED)
-            case CountCheckpointFailures():
-                self.attempts[self.token()].stored_failures = command.count
 
     def _write_epoch(self, command: OpenEpoch | RecordReports | AlignEpoch) -> None:
         match command:
@@ -358,7 +351,7 @@ class Ledger(Rows):
                 assert None in self.requests.values()
                 self.requests = {key: known or command.checkpoint_id for key, known in self.requests.items()}
             case AbortThrough():
-                assert self.aborted_through < command.checkpoint_id == max(self.checkpoints, default=0) + 1
+                assert self.aborted_through < command.checkpoint_id <= max(self.checkpoints, default=0) + 1
                 self.aborted_through = command.checkpoint_id
 
     def _write_end(self, command: RecordStop | StopRun | ResumeRun | DeleteRun | ReleaseOrigin) -> None:

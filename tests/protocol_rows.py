@@ -18,13 +18,12 @@ FOR_GOOD = -1  # the epoch of parts of operators that finish for good
 
 @dataclass(slots=True)
 class AttemptRow:
-    """An attempt; `failures` are counted here, `stored_failures` by the protocol."""
+    """An attempt, and how many of its checkpoints have failed in a row."""
 
     attempt_id: str
     policy: CheckpointPolicy
     is_live: bool = True
     failures: int = 0
-    stored_failures: int = 0
     definition_changes: tuple[str, ...] | None = None
 
 
@@ -184,7 +183,7 @@ class Rows:
             last_checkpoint_id=max(self.checkpoints, default=0),
             pending=tuple(known[key] for key in self.pending()),
             completed=completed[0] if completed else None,
-            checkpoint_failures=self.attempts[self.token()].stored_failures if self.is_live() else 0,
+            checkpoint_failures=self.attempts[self.token()].failures if self.is_live() else 0,
             aborted_through=self.aborted_through,
             requests={key: answer for key, answer in self.requests.items() if answer in (None, latest)},
             stop=next((self._stop_state(key) for key in reversed(self.stops)), None),

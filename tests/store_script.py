@@ -70,6 +70,7 @@ WIRED = {
         **wired("w", "buckets", "points", "v_rows", "s_rows"),
         **wired("u", "value", "w_rows"),
         **wired("t", "value", "norms"),
+        **wired("q", "value", "points", "scaled_points", "norms", finishes=True),
     },
 }
 

@@ -15,7 +15,6 @@ from iteration_lib.protocol.command import (
     AbortCheckpoint,
     AbortThrough,
     Command,
-    CountCheckpointFailures,
     RecordRequest,
 )
 from iteration_lib.protocol.event import CheckpointAborted, CheckpointRequested
@@ -35,8 +34,10 @@ def abort_by_user(state: RunState, event: CheckpointAborted) -> tuple[RunState, 
     reason = f"aborted by {event.aborted_by}"
     state, aborted = abort_checkpoints(state, meant, CheckpointFailure.ABORTED_BY_USER, reason)
     commands: list[Command] = [*aborted]
-    if max(state.last_checkpoint_id, state.aborted_through) < event.checkpoint_id:
+    is_next = max(state.last_checkpoint_id, state.aborted_through) < event.checkpoint_id
+    if is_next:
         check_goes_on(state)
+    if meant or is_next:
         commands.append(AbortThrough(checkpoint_id=event.checkpoint_id))
         state = replace(state, aborted_through=event.checkpoint_id)
     state, released = release_alignment(state)
@@ -77,9 +78,9 @@ def abort_checkpoints(
     return replace(state, pending=pending), commands
 
 
-def count_failure(state: RunState, kind: CheckpointKind) -> tuple[RunState, tuple[Command, ...]]:
-    """Count a failed checkpoint; of a final or hand-made one none is tolerable (I13)."""
+def count_failure(state: RunState, kind: CheckpointKind) -> RunState:
+    """Count a failed checkpoint, as the store does by itself; of a final or hand-made one none is tolerable (I13)."""
     count = state.checkpoint_failures + 1
     if kind is not CheckpointKind.PERIODIC:
         count = max(count, state.policy.tolerable_failures + 1)
-    return replace(state, checkpoint_failures=count), (CountCheckpointFailures(count=count),)
+    return replace(state, checkpoint_failures=count)

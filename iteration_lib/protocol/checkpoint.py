@@ -13,7 +13,6 @@ from iteration_lib.protocol.command import (
     AnswerRequests,
     Command,
     CompleteCheckpoint,
-    CountCheckpointFailures,
     MakeEpochsDurable,
     RecordAcknowledgements,
     ReleaseOrigin,
@@ -114,9 +113,8 @@ def decline_checkpoint(state: RunState, event: CheckpointDeclined) -> tuple[RunS
     if checkpoint is None:
         return state, ()
     state, aborted = abort_checkpoints(state, (checkpoint,), event.failure, event.reason)
-    state, counted = count_failure(state, checkpoint.kind)
-    state, released = release_alignment(state)
-    return state, (*aborted, *counted, *released)
+    state, released = release_alignment(count_failure(state, checkpoint.kind))
+    return state, (*aborted, *released)
 
 
 def _is_repeated(state: RunState, event: CheckpointTriggered) -> bool:
@@ -205,9 +203,6 @@ def _complete(
     commands += [*aborted, MakeEpochsDurable(through=completed.epoch), *stored]
     if state.holds_origin:
         commands.append(ReleaseOrigin())
-    failures = state.checkpoint_failures if has_failed(state) else 0
-    if failures != state.checkpoint_failures:
-        commands.append(CountCheckpointFailures(count=0))
     decision = covered[-1].decision
     terminated_by = decision.terminated_by if decision is not None else None
     if terminated_by is not None:
@@ -225,7 +220,7 @@ def _complete(
             epochs=tuple(epoch for epoch in state.epochs if epoch.epoch > completed.epoch),
             edges=tuple(edge for edge in state.edges if not NO_EPOCH < edge.epoch <= completed.epoch),
             completed=completed,
-            checkpoint_failures=failures,
+            checkpoint_failures=state.checkpoint_failures if has_failed(state) else 0,
             holds_origin=False,
         ),
         tuple(commands),

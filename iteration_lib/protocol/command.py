@@ -226,13 +226,6 @@ class AbortThrough:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountCheckpointFailures:
-    """The number of checkpoints in a row that have failed in the attempt in force."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordAcknowledgements:
     """Store who has acknowledged a pending checkpoint up to now."""
 
@@ -361,7 +354,6 @@ Command: TypeAlias = (
     | StopRun
     | ResumeRun
     | AbortThrough
-    | CountCheckpointFailures
     | RecordAcknowledgements
     | CompleteCheckpoint
     | SubsumeCheckpoint

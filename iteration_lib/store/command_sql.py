@@ -13,7 +13,6 @@ from iteration_lib.protocol.command import (
     AnswerRequests,
     Command,
     CompleteCheckpoint,
-    CountCheckpointFailures,
     DeleteRun,
     DiscardCheckpoints,
     EndAttempt,
@@ -47,7 +46,7 @@ from iteration_lib.protocol.command import (
     VoidParts,
 )
 from iteration_lib.protocol.state import Reports
-from iteration_lib.protocol.status import CheckpointStatus
+from iteration_lib.protocol.status import CheckpointFailure, CheckpointStatus
 from iteration_lib.store.row import decision_json, failed_columns, holder_json, operator_columns, policy_json, to_json
 from iteration_lib.store.statement import ONE_ROW
 
@@ -318,10 +317,6 @@ def _abort_through(command: AbortThrough, execute: Execute) -> None:
     _one(execute, "abort_through", {"checkpoint_id": command.checkpoint_id})
 
 
-def _count_checkpoint_failures(command: CountCheckpointFailures, execute: Execute) -> None:
-    _one(execute, "count_checkpoint_failures", {"count": command.count})
-
-
 def _record_acknowledgements(command: RecordAcknowledgements, execute: Execute) -> None:
     _one(execute, "record_acknowledgements", _acknowledged(command))
 
@@ -444,7 +439,6 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     StopRun: _stop_run,
     ResumeRun: _resume_run,
     AbortThrough: _abort_through,
-    CountCheckpointFailures: _count_checkpoint_failures,
     RecordAcknowledgements: _record_acknowledgements,
     CompleteCheckpoint: _complete_checkpoint,
     SubsumeCheckpoint: _subsume_checkpoint,
@@ -459,15 +453,22 @@ _WRITERS: dict[type[Command], Callable[[Any, Execute], None]] = {  # Any: the co
     RecordNotice: _record_notice,
 }
 
+
+def _unbegun(command: TriggerCheckpoint | AbortCheckpoint) -> object:
+    """Which checkpoint never begins: one that a person aborts; one that fails has begun."""
+    failure = command.failure if isinstance(command, AbortCheckpoint) else CheckpointFailure.ABORTED_BY_USER
+    return command.checkpoint_id, failure
+
+
 # By the first of them: commands that have one write where they follow one another right away, if the last two are about
 # the same epoch or checkpoint.
 _EPOCH, _CHECKPOINT = attrgetter("epoch"), attrgetter("checkpoint_id")
 _COMPLETION = (RecordAcknowledgements, CompleteCheckpoint)
 _WRITERS_TOGETHER: dict[
-    type[Command], tuple[tuple[type[Command], ...], Callable[[Command], object], Callable[..., None]]
+    type[Command], tuple[tuple[type[Command], ...], Callable[[Any], object], Callable[..., None]]
 ] = {
     RecordReports: ((RecordReports, AlignEpoch), _EPOCH, _report_and_align_epoch),
-    TriggerCheckpoint: ((TriggerCheckpoint, AbortCheckpoint), _CHECKPOINT, _trigger_aborted_checkpoint),
+    TriggerCheckpoint: ((TriggerCheckpoint, AbortCheckpoint), _unbegun, _trigger_aborted_checkpoint),
     RecordAcknowledgements: (_COMPLETION, _CHECKPOINT, _acknowledge_and_complete),
     SubsumeCheckpoint: ((SubsumeCheckpoint, *_COMPLETION), _CHECKPOINT, _subsume_and_complete),
 }

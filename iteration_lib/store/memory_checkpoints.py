@@ -11,7 +11,6 @@ from iteration_lib.protocol.command import (
     AnswerRequests,
     Command,
     CompleteCheckpoint,
-    CountCheckpointFailures,
     DiscardCheckpoints,
     PinCheckpoint,
     RecordAcknowledgements,
@@ -20,10 +19,9 @@ from iteration_lib.protocol.command import (
     SubsumeCheckpoint,
     TriggerCheckpoint,
 )
-from iteration_lib.protocol.status import CheckpointStatus
+from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind, CheckpointStatus
 from iteration_lib.store.memory_rows import (
     MemoryRun,
-    MutableRow,
     Writer,
     expect,
     is_full,
@@ -93,18 +91,6 @@ def _abort_through(run: MemoryRun, command: AbortThrough, _token: int, _now: dat
     run.run["aborted_through"] = command.checkpoint_id
 
 
-def _count_checkpoint_failures(
-    run: MemoryRun, command: CountCheckpointFailures, fencing_token: int, _now: datetime
-) -> None:
-    refuse_if(command.count < 0, "a negative count")
-    attempt = expect(run.attempts.get(fencing_token), ended_at=None)
-    known, tolerable = attempt["checkpoint_failures"], attempt["policy"]["tolerable_failures"]
-    begins_anew = command.count == 0 and known <= tolerable
-    counts = begins_anew or command.count in (known, known + 1, tolerable + 1)
-    refuse_if(not counts, f"{command.count} checkpoints have not failed in a row after {known}")
-    attempt["checkpoint_failures"] = command.count
-
-
 def _record_acknowledgements(
     run: MemoryRun, command: RecordAcknowledgements, fencing_token: int, _now: datetime
 ) -> None:
@@ -131,6 +117,9 @@ def _complete_checkpoint(run: MemoryRun, command: CompleteCheckpoint, fencing_to
         size_bytes=command.size_bytes,
         ended_at=command.completed_at or now,
     )
+    attempt = run.attempts[fencing_token]
+    if not command.is_subsumed and attempt["checkpoint_failures"] <= attempt["policy"]["tolerable_failures"]:
+        attempt["checkpoint_failures"] = 0
 
 
 def _subsume_checkpoint(run: MemoryRun, command: SubsumeCheckpoint, _token: int, _now: datetime) -> None:
@@ -140,6 +129,11 @@ def _subsume_checkpoint(run: MemoryRun, command: SubsumeCheckpoint, _token: int,
 def _abort_checkpoint(run: MemoryRun, command: AbortCheckpoint, _token: int, now: datetime) -> None:
     checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING")
     checkpoint.update(status="ABORTED", failure=command.failure.value, reason=command.reason, ended_at=now)
+    if command.failure.is_counted:
+        attempt = expect(run.attempts.get(checkpoint["fencing_token"]), ended_at=None)
+        is_tolerable = checkpoint["kind"] == CheckpointKind.PERIODIC.value
+        least = 0 if is_tolerable else attempt["policy"]["tolerable_failures"]
+        attempt["checkpoint_failures"] = max(attempt["checkpoint_failures"], least) + 1
 
 
 def _discard_checkpoints(run: MemoryRun, command: DiscardCheckpoints, _token: int, _now: datetime) -> None:
@@ -183,7 +177,8 @@ def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
         is_subsumed = row["status"] == "SUBSUMED" and was != "SUBSUMED"
         refuse_if(is_subsumed and known > max(completed, default=0), f"no newer checkpoint subsumes checkpoint {known}")
         if was == "PENDING" != row["status"]:
-            refuse_if(_is_uncounted(run, row), f"checkpoint {known} has failed, and is not counted")
+            is_meant = row["failure"] is None or _is_meant(run, known, row["failure"], newest=max(completed, default=0))
+            refuse_if(not is_meant, f"checkpoint {known} is not aborted by {row['failure']}")
     held = [e["fencing_token"] for e in run.epochs.values() if e["status"] == "OPEN" and e["held_at"] is not None]
     left = [token for token in held if _is_live(run, token) and not is_full(run, token)]
     refuse_if(bool(left), "nothing holds an epoch that has not aligned")
@@ -194,14 +189,17 @@ def _is_live(run: MemoryRun, fencing_token: int) -> bool:
     return run.attempts[fencing_token]["ended_at"] is None
 
 
-def _is_uncounted(run: MemoryRun, ended: MutableRow) -> bool:
-    """Tell whether a checkpoint failed, and its attempt goes on as if it had not."""
-    if ended["failure"] not in ("DECLINED", "EXPIRED") or not _is_live(run, ended["fencing_token"]):
-        return False
-    attempt = run.attempts[ended["fencing_token"]]
-    tolerable = attempt["policy"]["tolerable_failures"] if ended["kind"] != "PERIODIC" else 0
-    since = [c for c in run.checkpoints.values() if c["status"] == "COMPLETED" and c["ended_at"] > ended["ended_at"]]
-    return attempt["checkpoint_failures"] <= tolerable and not since
+def _is_meant(run: MemoryRun, checkpoint_id: int, failure: str, *, newest: int) -> bool:
+    """Tell whether what aborted a checkpoint happened: its attempt ended, a person said so, a newer one completed."""
+    match CheckpointFailure(failure):
+        case CheckpointFailure.ATTEMPT_ENDED:
+            return not _is_live(run, run.checkpoints[checkpoint_id]["fencing_token"])
+        case CheckpointFailure.ABORTED_BY_USER:
+            return checkpoint_id <= int(run.run["aborted_through"])
+        case CheckpointFailure.SUBSUMED:
+            return checkpoint_id < newest
+        case CheckpointFailure.DECLINED | CheckpointFailure.EXPIRED:
+            return True
 
 
 CHECKPOINT_WRITERS: dict[type[Command], Writer] = {
@@ -209,7 +207,6 @@ CHECKPOINT_WRITERS: dict[type[Command], Writer] = {
     RecordRequest: _record_request,
     AnswerRequests: _answer_requests,
     AbortThrough: _abort_through,
-    CountCheckpointFailures: _count_checkpoint_failures,
     RecordAcknowledgements: _record_acknowledgements,
     CompleteCheckpoint: _complete_checkpoint,
     SubsumeCheckpoint: _subsume_checkpoint,

@@ -30,6 +30,7 @@ from iteration_lib.store.memory_rows import (
     lacks_any,
     refuse_failed,
     refuse_if,
+    sources_of,
     subtasks,
 )
 from iteration_lib.store.row import decision_json
@@ -39,7 +40,13 @@ def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: dat
     in_force = [epoch for epoch in run.epochs.values() if epoch["status"] != "VOIDED"]
     refuse_if(command.epoch < 0 or command.epoch in [e["epoch"] for e in in_force], f"epoch {command.epoch} is there")
     refuse_if("OPEN" in [epoch["status"] for epoch in in_force], "another epoch is open")
-    before = [e for e in in_force if e["epoch"] == command.epoch - 1 and e["decision"]["terminated_by"] is None]
+    before = [
+        e
+        for e in in_force
+        if e["epoch"] == command.epoch - 1
+        and (e["status"] == "DURABLE" or e["fencing_token"] == fencing_token)
+        and e["decision"]["terminated_by"] is None
+    ]
     is_first = command.epoch == (run.branch["epoch"] + 1 if run.branch is not None else 0)
     refuse_if(not is_first and not before, f"epoch {command.epoch} does not follow another one")
     refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
@@ -128,16 +135,8 @@ def _refuse_part(run: MemoryRun, epoch: int, part: FinishedPart) -> None:
     is_first = epoch == 0 and declared.get("part_of") is None
     is_computed = declared["finishes"] is (epoch == NO_EPOCH) and (declared["role"] != "variable" or is_first)
     refuse_if(not is_computed, f"{part.operator_id!r} is not computed in epoch {epoch}")
-    for source in _sources(run, part.operator_id):
+    for source in sources_of(run, part.operator_id):
         refuse_if(not _is_behind(run, epoch, part, source), f"{part.operator_id!r} comes before {source!r}")
-
-
-def _sources(run: MemoryRun, operator_id: str) -> list[str]:
-    """Return the ids of what an operator takes, by the run's definition; of format 1, which names them, too."""
-    definition = run.run["definition"]
-    operators = definition["operators"]
-    ids = {known if "format" in definition else operators[known]["name"]: known for known in operators}
-    return [ids[name] for name in operators[operator_id]["inputs"]]
 
 
 def _is_behind(run: MemoryRun, epoch: int, part: FinishedPart, source: str) -> bool:
@@ -206,6 +205,8 @@ def _void_epochs(run: MemoryRun, command: VoidEpochs, _token: int, _now: datetim
     ]
     refuse_if(not voided, f"no epoch is open after {command.after}")
     for epoch in voided:
+        is_live = run.attempts[epoch["fencing_token"]]["ended_at"] is None
+        refuse_if(is_live, f"epoch {epoch['epoch']} is not void while its attempt is live")
         epoch["status"] = "VOIDED"
 
 

@@ -109,6 +109,14 @@ def expect(row: MutableRow | None, **columns: object) -> MutableRow:
     return row
 
 
+def sources_of(run: MemoryRun, operator_id: str) -> list[str]:
+    """Return the ids of what an operator takes, by the run's definition; of format 1, which names them, too."""
+    definition = run.run["definition"]
+    operators = definition["operators"]
+    ids = {known if "format" in definition else operators[known]["name"]: known for known in operators}
+    return [ids[name] for name in operators[operator_id]["inputs"]]
+
+
 def subtasks(reports: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
     """Return how many subtasks each name has."""
     return {name: len(values) for name, values in reports.items()}

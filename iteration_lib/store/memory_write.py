@@ -30,7 +30,7 @@ from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus, check_transition
 from iteration_lib.store.memory_checkpoints import CHECKPOINT_WRITERS, refuse_unaborted
 from iteration_lib.store.memory_epochs import EPOCH_WRITERS
-from iteration_lib.store.memory_rows import MemoryRun, MutableRow, Writer, as_json, expect, refuse_if
+from iteration_lib.store.memory_rows import MemoryRun, MutableRow, Writer, as_json, expect, refuse_if, sources_of
 from iteration_lib.store.row import failed_columns, holder_json, policy_json
 
 _FINISHED = ("finished_epoch", "fencing_token", "output", "finished_at")
@@ -160,6 +160,13 @@ def _pin_data(run: MemoryRun, command: PinData, _token: int, _now: datetime) -> 
 
 def _finish_operator(run: MemoryRun, command: FinishOperator, fencing_token: int, now: datetime) -> None:
     operator = expect(run.operators.get(command.operator_id), finished_at=None)
+    sources = [(run.operators[source], source) for source in sources_of(run, command.operator_id)]
+    lacking = [source for row, source in sources if row["role"] != "data" and row["finished_at"] is None]
+    may_finish = run.run["definition"]["operators"][command.operator_id]["finishes"] and not lacking
+    is_next = command.epoch == run.run["last_durable_epoch"] + 1
+    refuse_if(
+        not may_finish or not is_next, f"{command.operator_id!r} does not finish for good in epoch {command.epoch}"
+    )
     output = as_json(dict(command.output))
     operator.update(finished_epoch=command.epoch, fencing_token=fencing_token, output=output, finished_at=now)
 

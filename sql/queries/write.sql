@@ -72,10 +72,6 @@ WITH live AS MATERIALIZED (
 UPDATE attempts SET lease_expires_at = clock_timestamp() + make_interval(secs => :lease_ttl_seconds)
 FROM live WHERE attempts.run_id = live.run_id AND attempts.fencing_token = live.fencing_token;
 
--- count_checkpoint_failures: how many checkpoints in a row have failed in a live attempt
-UPDATE attempts SET checkpoint_failures = :count
-WHERE run_id = :run_id AND fencing_token = :fencing_token AND ended_at IS NULL;
-
 -- record_definition_changes: let a live attempt say how its operators are others than the run's
 UPDATE attempts SET definition_changes = CAST(:changes AS text[])
 WHERE run_id = :run_id AND fencing_token = :fencing_token AND ended_at IS NULL;

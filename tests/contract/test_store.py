@@ -7,7 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -42,6 +42,7 @@ from tests.store_script import (
     read_state,
     timeless,
     whole_story,
+    wired,
 )
 
 pytestmark = pytest.mark.postgres
@@ -305,17 +306,20 @@ def test_failures_are_those_of_the_live_attempt(store: StoreWithHistory, family:
 
 def test_operators_are_matched_by_id(store: StoreWithHistory, first: Sender) -> None:
     """One that is renamed and moved keeps its marker; one that is dropped loses it, though it comes back."""
-    run_id, coordinator = added(store), Coordinator(store)
-    coordinator.apply(run_id, claim(family=first.family), first.finishes("scaled"), first.finishes("x"))
+    before = {**cast("dict[str, object]", DEFINITION["operators"]), **wired("e", "value", finishes=True)}
+    run, coordinator = a_run(definition={**DEFINITION, "operators": before}), Coordinator(store)
+    assert store.add_run(run)
+    run_id = run.run_id
+    coordinator.apply(run_id, claim(family=first.family), first.finishes("scaled"), first.finishes("e"))
     coordinator.apply(run_id, first.marks(NO_EPOCH, part("norms", 0, 1, total=4)))
 
-    change = first.changes("x", "y", "new", "scaled", "norms", dropped=("scaled", "y"))
+    change = first.changes("e", "y", "new", "scaled", "norms", dropped=("scaled", "y"))
     state = coordinator.apply(run_id, change)
 
-    assert [("x", "x", True), ("y", "y", False), ("new", "new", False), ("scaled", "scaled", False)] == [
+    assert [("e", "e", True), ("y", "y", False), ("new", "new", False), ("scaled", "scaled", False)] == [
         (o.operator_id, o.name, o.output is not None) for o in store.list_operators(run_id)[:4]
     ]
-    assert (frozenset({"x"}), ["norms"]) == (state.finished_operators, [edge.operator_id for edge in state.edges])
+    assert (frozenset({"e"}), ["norms"]) == (state.finished_operators, [edge.operator_id for edge in state.edges])
     assert state == read_state(store, run_id)
     found = store.find_run(run_id)
     assert (change.definition, change.changes) == (

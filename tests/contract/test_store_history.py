@@ -106,7 +106,7 @@ def test_run_tells_how_it_ended(told: dict[str, tuple[Any, ...]]) -> None:
     (run,) = told["runs"]
 
     assert (RunStatus.FINISHED, TerminatedBy.EMPTY_FEEDBACK, None) == (run.status, run.terminated_by, run.failure)
-    assert (3, 8, 13, 4) == (run.fencing_token, run.last_durable_epoch, run.last_checkpoint_id, run.aborted_through)
+    assert (3, 8, 13, 12) == (run.fencing_token, run.last_durable_epoch, run.last_checkpoint_id, run.aborted_through)
     assert ({"model": "/state/model"}, "cd" * 32, 9) == (run.outputs, run.state_digest, run.epochs)
     assert ["points", "centroids", "z", "x", "norms"] == [operator.operator_id for operator in told["operators"]]
     assert {"points", "centroids", "z", "x", "norms"} == set(run.definition["operators"])

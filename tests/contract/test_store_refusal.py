@@ -17,7 +17,6 @@ from iteration_lib.protocol.command import (
     AlignEpoch,
     AnswerRequests,
     CompleteCheckpoint,
-    CountCheckpointFailures,
     DeleteRun,
     DiscardCheckpoints,
     EndAttempt,
@@ -93,7 +92,7 @@ def midway(store: StoreWithHistory, first: Sender) -> RunId:
     run_id = run.run_id
     Coordinator(store).apply(
         run_id,
-        claim(family=first.family, max_pending=2),
+        claim(family=first.family, max_pending=2, tolerable_failures=1),
         first.pins("points"),
         first.finishes("scaled"),
         first.marks(NO_EPOCH, part("norms", 0, 1, total=4)),
@@ -115,7 +114,8 @@ SILENT = (Reports(name="centroids", values=(None,)),)
 GOES_ON = Decision(records={"centroids": 3}, terminated_by=None)
 ENDS = Decision(records={"centroids": 0}, terminated_by=TerminatedBy.EMPTY_FEEDBACK)
 NOT_THERE = 7
-ABORT = AbortCheckpoint(checkpoint_id=2, failure=CheckpointFailure.ABORTED_BY_USER, reason="x")
+ABORT = AbortCheckpoint(checkpoint_id=2, failure=CheckpointFailure.DECLINED, reason="x")
+ABORT_3 = AbortCheckpoint(checkpoint_id=3, failure=CheckpointFailure.ABORTED_BY_USER, reason="x")
 END = EndAttempt(fencing_token=1, outcome=AttemptOutcome.RELEASED, reason=None)
 COMPLETE = CompleteCheckpoint(
     checkpoint_id=2, manifest_path=MANIFEST, manifest_sha256=DIGEST, size_bytes=1, completed_at=NOW
@@ -136,7 +136,7 @@ FAIL = SetRunStatus(status=RunStatus.FAILED, failure="x")
 PUBLISH = PublishOutputs(outputs={}, state_digest="d")
 STOP = RecordStop(stop_id=stop_id(9, 9), kind=StopKind.STOP, requested_by="ann")
 STOPPED = StopRun(stop_id=stop_id(9, 9))
-REST = (END, ABORT, VOID)  # nobody drives the run, and nothing waits
+REST = (ABORT, END, VOID)  # nobody drives the run, and nothing waits
 SAME = ReplaceDefinition(definition=DEFINITION, changes=("none",), dropped=())
 FEWER = dataclasses.replace(
     SAME, definition={"operators": {"x": {"name": "x", "role": "operator", "kind": "value", "inputs": []}}}
@@ -144,17 +144,6 @@ FEWER = dataclasses.replace(
 
 
 DROPPED = dataclasses.replace(FEWER, dropped=("scaled",))
-
-
-# Checkpoint 2 covers epoch 1, and no epoch is open: the run could go on from checkpoint 1.
-BEHIND = (
-    SubsumeCheckpoint(checkpoint_id=1),
-    ACKNOWLEDGE,
-    COMPLETE,
-    MakeEpochsDurable(through=1),
-    VoidEpochs(after=1),
-)
-FALL = FallBack(from_checkpoint_id=2, to_checkpoint_id=1, epoch=0, reason="a file is missing")
 
 
 def stopping(number: int) -> tuple[Command, ...]:
@@ -179,6 +168,22 @@ def triggered(checkpoint_id: int, epoch: int, participants: tuple[Reports, ...] 
     )
 
 
+# A new attempt has begun, under token 2, and voided what the first one left.
+OVER = (ABORT, END, opened(2), VOID)
+# More checkpoints have failed in a row than the attempt puts up with.
+FAILED = (ABORT, triggered(3, 1), dataclasses.replace(ABORT, checkpoint_id=3))
+# One that was made by hand has failed, which none puts up with; another one completes all the same.
+FAILED_BY_HAND = (
+    *(REPORT, ALIGN, dataclasses.replace(triggered(3, 2), kind=CheckpointKind.MANUAL)),
+    *(dataclasses.replace(ABORT, checkpoint_id=3), SubsumeCheckpoint(checkpoint_id=1)),
+    *(ACKNOWLEDGE, COMPLETE, MakeEpochsDurable(through=1)),
+)
+# Checkpoint 2 covers epoch 1, and a new attempt, under token 2, has voided the rest: it could go on from checkpoint 1.
+COMPLETED_2 = (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, MakeEpochsDurable(through=1))
+BEHIND = (*COMPLETED_2, END, opened(2), VoidEpochs(after=1))
+FALL = FallBack(from_checkpoint_id=2, to_checkpoint_id=1, epoch=0, reason="a file is missing")
+
+
 def parts(epoch: int, *made: FinishedPart) -> RecordParts:
     return RecordParts(epoch=epoch, parts=made or (part("x"),))
 
@@ -194,7 +199,7 @@ TERMINATED = (*ENDED, ABORT, LAST)
 HELD = (*(REPORT, ALIGN, triggered(3, 2), OPEN), dataclasses.replace(REPORT, epoch=3))
 # The same once both have completed: epoch 3 comes after the last durable one.
 BEHIND_2 = (
-    *(*HELD[:-1], *BEHIND[:-1], SubsumeCheckpoint(checkpoint_id=2)),
+    *(*HELD[:-1], *COMPLETED_2, SubsumeCheckpoint(checkpoint_id=2)),
     *(dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(COMPLETE, checkpoint_id=3)),
     MakeEpochsDurable(through=2),
 )
@@ -209,8 +214,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "an operator that failed in an attempt that did not": (
         dataclasses.replace(END, failed=FailedOperator(operator_id="x", epoch=0)),
     ),
-    "failures of an attempt that has ended": (END, CountCheckpointFailures(count=1)),
-    "a negative number of failures": (CountCheckpointFailures(count=-1),),
+    "a checkpoint that fails once its attempt has ended": (END, ABORT),
     "a failure without a reason": (END, SetRunStatus(status=RunStatus.FAILED)),
     "a failure of a run that is driven": (FAIL,),
     "an ending without a rule": (SetRunStatus(status=RunStatus.TERMINATING),),
@@ -218,10 +222,10 @@ WRONG: dict[str, tuple[Command, ...]] = {
         *TERMINATED,
         SetRunStatus(status=RunStatus.RUNNING),
     ),
-    "outputs of a run that is not terminating": (END, VOID, ABORT, PUBLISH),
+    "outputs of a run that is not terminating": (*REST, PUBLISH),
     "outputs while a checkpoint is pending": (*ENDED, LAST, END, PUBLISH),
     "outputs of a run that is driven": (*TERMINATED, PUBLISH),
-    "an ending that no epoch decided": (VOID, ABORT, TERMINATE),
+    "an ending that no epoch decided": (*OVER, TERMINATE),
     "an ending by another rule": (*ENDED, ABORT, TERMINATE),
     **{
         f"an ending by {by.value}, which does not hold": (
@@ -242,20 +246,28 @@ WRONG: dict[str, tuple[Command, ...]] = {
         ALIGN,
     ),
     "other operators while an epoch is open": (SAME,),
-    "other operators while an epoch is aligned": (VoidEpochs(after=1), SAME),
-    "other operators between durable epochs": (VOID, SAME),
+    "other operators while an epoch is aligned": (REPORT, ALIGN, SAME),
+    "other operators between durable epochs": (*BEHIND_2, SAME),
     "a second pin of a stream": (PinData(name="points", fingerprint="f9", pin={}),),
     "a second marker of an operator": (FinishOperator(operator_id="scaled", epoch=1, output={}),),
     "a marker of an operator that is not there": (FinishOperator(operator_id="nobody", epoch=1, output={}),),
-    "an epoch that is there": (VoidEpochs(after=1), OpenEpoch(epoch=1, heads=SILENT)),
-    "a durable epoch again": (VOID, OpenEpoch(epoch=0, heads=SILENT)),
+    "an epoch that is there": (REPORT, ALIGN, OpenEpoch(epoch=1, heads=SILENT)),
+    "a durable epoch again": (REPORT, ALIGN, OpenEpoch(epoch=0, heads=SILENT)),
     "a second open epoch": (OPEN,),
     "an epoch after a gap": (*NEXT[:-1], OpenEpoch(epoch=4, heads=SILENT)),
-    "an epoch after a voided one": (VOID, OPEN),
+    "an epoch after a voided one": (*OVER, OPEN),
+    "an epoch after one that another attempt has left": (
+        *OVER[:-1],
+        VoidEpochs(after=1),
+        OpenEpoch(epoch=2, heads=SILENT),
+    ),
+    "a void epoch of an attempt that is live": (ABORT, VOID),
     "an epoch after the one that ends the run": (REPORT_NOTHING, ALIGN_LAST, OPEN),
-    "an epoch after too many checkpoints have failed": (CountCheckpointFailures(count=1), *NEXT),
-    "failures of more checkpoints than one": (CountCheckpointFailures(count=2),),
-    "failures forgotten that were too many": (CountCheckpointFailures(count=1), CountCheckpointFailures(count=0)),
+    "an epoch after too many checkpoints have failed": (*FAILED, *NEXT),
+    "an epoch after a checkpoint too many has failed and another one completed": (*FAILED_BY_HAND, OPEN),
+    "an operator that does not finish for good": (FinishOperator(operator_id="x", epoch=1, output={}),),
+    "an operator that finishes in an epoch that is over": (FinishOperator(operator_id="norms", epoch=0, output={}),),
+    "an operator that finishes before what it takes": (FinishOperator(operator_id="q", epoch=1, output={}),),
     "a checkpoint beyond those that may be pending": (*HELD[:-1], triggered(4, 3)),
     "an epoch without subtasks": (*NEXT[:-1], OpenEpoch(epoch=3, heads=(Reports(name="centroids", values=()),))),
     "reports of an epoch that is not there": (RecordReports(epoch=NOT_THERE, heads=SILENT),),
@@ -271,7 +283,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "alignment of an epoch that is not there": (dataclasses.replace(ALIGN, epoch=NOT_THERE),),
     "alignment of an epoch that is aligned": (dataclasses.replace(ALIGN, epoch=1),),
     "alignment of an epoch that lacks a report": (ALIGN,),
-    "an epoch that nothing holds and that does not align": (REPORT, CountCheckpointFailures(count=1)),
+    "an epoch that nothing holds and that does not align": (REPORT, PinCheckpoint(checkpoint_id=1, pinned_by="ann")),
     "alignment of an epoch that is held": (*HELD, dataclasses.replace(ALIGN, epoch=3)),
     "a switch of an epoch that is not there": (SWITCH,),
     "a switch of an epoch that is aligned": (dataclasses.replace(SWITCH, epoch=1),),
@@ -279,10 +291,10 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a part in an epoch that is not there": (parts(NOT_THERE),),
     "a part in an epoch that is durable": (parts(0),),
     "a part behind an epoch that is not durable": (dataclasses.replace(SWITCH, epoch=2), parts(2)),
-    "a part in an epoch that switched, and is durable": (*BEHIND[:4], parts(1)),
-    "a part in an epoch that switched, and is voided": (ABORT, VOID, parts(1)),
+    "a part in an epoch that switched, and is durable": (*COMPLETED_2, parts(1)),
+    "a part in an epoch that switched, and is voided": (*OVER, parts(1)),
     "a part in an epoch that has not switched": (*BEHIND_2, parts(3)),
-    "a part in an epoch that aligned and had not switched": (*BEHIND[:4], REPORT, ALIGN, parts(2)),
+    "a part in an epoch that aligned and had not switched": (*COMPLETED_2, REPORT, ALIGN, parts(2)),
     "a part before all epochs but one": (parts(NO_EPOCH - 1),),
     "a part of an operator that has finished": (parts(NO_EPOCH, part("scaled", total=4)),),
     "a part of an operator that the run does not have": (parts(1, part("nobody")),),
@@ -328,11 +340,11 @@ WRONG: dict[str, tuple[Command, ...]] = {
     ),
     "a checkpoint of an epoch that is not there": (triggered(3, NOT_THERE),),
     "a checkpoint of an epoch that is open": (triggered(3, 2),),
-    "a checkpoint of an epoch that is voided": (ABORT, VOID, triggered(3, 1)),
+    "a checkpoint of an epoch that is voided": (*OVER, triggered(3, 1)),
     "a second checkpoint of an epoch": (triggered(3, 1),),
     "a checkpoint id taken back": (ABORT, triggered(1, 1)),
     "a checkpoint id again": (ABORT, triggered(2, 1)),
-    "a checkpoint after too many have failed": (ABORT, CountCheckpointFailures(count=1), triggered(3, 1)),
+    "a checkpoint after too many have failed": (*FAILED, triggered(4, 1)),
     "a checkpoint without participants": (ABORT, triggered(3, 1, ())),
     "an answer by a checkpoint that is not there": (AnswerRequests(checkpoint_id=NOT_THERE),),
     "an answer where nobody asked": (AnswerRequests(checkpoint_id=2), AnswerRequests(checkpoint_id=2)),
@@ -388,27 +400,26 @@ WRONG: dict[str, tuple[Command, ...]] = {
         FALL,
     ),
     "a fallback behind what a sink publishes": (
-        *BEHIND,
-        RecordCommittables(committables=(prepared(1, "rows"),)),
+        *(*COMPLETED_2, RecordCommittables(committables=(prepared(1, "rows"),)), *BEHIND[len(COMPLETED_2) :]),
         FALL,
     ),
     "a fallback of a run that terminates": (*TERMINATED, dataclasses.replace(FALL, from_checkpoint_id=3)),
-    "a fallback by an attempt that has ended": (*BEHIND, END, FALL),
+    "a fallback by an attempt that has ended": (*BEHIND, dataclasses.replace(END, fencing_token=2), FALL),
     "a second stop": (STOP, dataclasses.replace(STOP, stop_id=stop_id(8, 9), kind=StopKind.DRAIN)),
     "a stop of a run that terminates": (*TERMINATED, STOP),
     "a stopped run that nobody asked to stop": (*REST, STOPPED),
     "a stopped run that was asked to drain": (*REST, dataclasses.replace(STOP, kind=StopKind.DRAIN), STOPPED),
-    "a stopped run that is driven": (VOID, ABORT, STOP, STOPPED),
+    "a stopped run that is driven": (*OVER, STOP, STOPPED),
     "a stopped run that has something pending": (END, VOID, STOP, STOPPED),
-    "a stopped run that has something open": (END, ABORT, STOP, STOPPED),
+    "a stopped run that has something open": (ABORT, END, STOP, STOPPED),
     "a run that is resumed and was not stopped": (STOP, ResumeRun(stop_id=STOP.stop_id, resumed_by="bob")),
     "an attempt of a stopped run": (*REST, STOP, STOPPED, opened(2)),
     "a run that drains and nobody asked it to": (
-        *(VOID, ABORT),
+        *OVER,
         SetRunStatus(status=RunStatus.TERMINATING, terminated_by=TerminatedBy.DRAINED),
     ),
     "a notice of an epoch that is not durable": (RecordNotice(listener_id="log", epoch=1, effect=None),),
-    "a notice that leaves out an epoch": (*BEHIND[:-1], RecordNotice(listener_id="other", epoch=1, effect=None)),
+    "a notice that leaves out an epoch": (*COMPLETED_2, RecordNotice(listener_id="other", epoch=1, effect=None)),
     "a notice of the end for who hears of each epoch": (
         *TERMINATED,
         RecordNotice(listener_id="log", epoch=2, effect=None, is_final=True),
@@ -429,33 +440,32 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (END, FAIL),
     (*TERMINATED, END, PUBLISH),
     (PinData(name="more", fingerprint="f", pin={}),),
-    (FinishOperator(operator_id="x", epoch=1, output={}),),
+    (FinishOperator(operator_id="norms", epoch=1, output={}),),
     NEXT,
     HELD,
     (REPORT, ALIGN),
     (*NEXT, SWITCH),
     (parts(1),),
-    (VOID,),
+    REST,
     (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, MakeEpochsDurable(through=1)),
     (ABORT, triggered(3, 1)),
     (RecordRequest(request_id=asks(9, 9).request_id, requested_by="ann"),),
     (AnswerRequests(checkpoint_id=2),),
     (ABORT, AbortThrough(checkpoint_id=3)),
-    (CountCheckpointFailures(count=1),),
     (ACKNOWLEDGE,),
     (*ENDED, ACKNOWLEDGE, LATE),
     (ABORT,),
     (RecordCommittables(committables=(prepared(0, "rows"),)),),
     (RecordCommittables(committables=(prepared(0, "rows"),)), MarkCommitted(committed=((0, "rows"),))),
     (RecordNotice(listener_id="other", epoch=0, effect=None),),
-    (*BEHIND[:4], DiscardCheckpoints(checkpoint_ids=(1,))),
+    (*COMPLETED_2, DiscardCheckpoints(checkpoint_ids=(1,))),
     (PinCheckpoint(checkpoint_id=1, pinned_by="ann"),),
     (
         PinCheckpoint(checkpoint_id=1, pinned_by="ann"),
-        CountCheckpointFailures(count=1),
+        ABORT,
         ReleaseCheckpoint(checkpoint_id=1),
     ),
-    (END, ABORT, VOID, DeleteRun(deleted_by="ann")),
+    (*REST, DeleteRun(deleted_by="ann")),
     (*BEHIND, FALL),
     (STOP,),
     (*REST, *stopping(7)),
@@ -467,7 +477,7 @@ TOGETHER: dict[str, tuple[tuple[Command, ...], tuple[Command, ...], tuple[Comman
     "measure_and_align_epoch": ((), (REPORT, ALIGN), ()),
     "trigger_aborted_checkpoint": (
         (ABORT, AbortThrough(checkpoint_id=3)),
-        (triggered(3, 1), dataclasses.replace(ABORT, checkpoint_id=3)),
+        (triggered(3, 1), ABORT_3),
         (),
     ),
     "acknowledge_and_complete_checkpoint": (ENDED, (ACKNOWLEDGE, LATE), ()),
@@ -492,20 +502,20 @@ def test_write_that_breaks_the_protocol_is_refused_and_leaves_nothing(
 ) -> None:
     before = history(store, midway), read_state(store, midway)
 
-    refused_write(store, midway, commands, 1)
+    refused_write(store, midway, commands, token_after(commands[:-1]))
 
     assert before == (history(store, midway), read_state(store, midway))
 
 
-@pytest.mark.parametrize("token", [0, 2, 3], ids=lambda token: f"token {token}")
+@pytest.mark.parametrize("later", [-1, 1, 2], ids=lambda later: f"token {later:+}")
 @pytest.mark.parametrize("commands", [*STALE, *HALF], ids=name_of)
 def test_write_under_another_token_is_refused_by_the_store_itself(
-    store: StoreWithHistory, midway: RunId, commands: tuple[Command, ...], token: int
+    store: StoreWithHistory, midway: RunId, commands: tuple[Command, ...], later: int
 ) -> None:
     """Though the protocol would have refused it before: this is the fence that a stale reader of states runs into."""
     before = history(store, midway), read_state(store, midway)
 
-    refused_write(store, midway, commands, token)
+    refused_write(store, midway, commands, token_after(commands[:-1]) + later)
 
     assert before == (history(store, midway), read_state(store, midway))
 
@@ -517,7 +527,7 @@ def test_same_write_under_the_token_in_force_is_accepted(
     before = history(store, midway), read_state(store, midway)
 
     with store.transaction(midway) as transaction:
-        transaction.write(commands, 1)
+        write_in_turn(transaction, commands)
 
     assert before != (history(store, midway), read_state(store, midway))
 
@@ -580,7 +590,7 @@ def test_other_operators_are_refused(
         ),
         (
             *(ABORT, AbortThrough(checkpoint_id=3), triggered(3, 1), AnswerRequests(checkpoint_id=3)),
-            dataclasses.replace(ABORT, checkpoint_id=3),
+            ABORT_3,
         ),
     ],
     ids=["aborted too late", "completed all the same", "aborted after the answer"],
@@ -605,7 +615,7 @@ def test_other_operators_are_accepted_before_the_first_epoch(store: StoreWithHis
 
 def ignore_edges(transaction: Transaction) -> None:
     """Open an attempt that ignores edges, and has not voided them yet."""
-    transaction.write((END, opened(2, ignores_edges=True), ABORT), 2)
+    write_in_turn(transaction, (ABORT, END, opened(2, ignores_edges=True)))
 
 
 VOIDING = (VoidEdges(after=0), VoidParts(operators=("norms",)))
@@ -706,13 +716,26 @@ def test_part_in_epoch_0_comes_after_the_first_value_that_it_was_computed_from(
     assert ["p", "v"] == [known.operator_id for known in store.list_parts(run.run_id)]
 
 
+def token_after(commands: Sequence[Command]) -> int:
+    """Return the token that is in force behind commands: the second once they open an attempt."""
+    return 2 if any(isinstance(command, OpenAttempt) for command in commands) else 1
+
+
+def write_in_turn(transaction: Transaction, commands: Sequence[Command]) -> None:
+    """Write each command under the token that is in force then."""
+    begun = [command for number, command in enumerate(commands, 1) if token_after(commands[:number]) == 1]
+    for token, written in ((1, begun), (2, commands[len(begun) :])):
+        if written:
+            transaction.write(written, token)
+
+
 def refused_write(store: StoreWithHistory, run_id: RunId, commands: Sequence[Command], token: int) -> None:
     """See the last command refused under a token, after those before it were accepted under the one in force."""
     accepted = []
 
     def write() -> None:
         with store.transaction(run_id) as transaction:
-            transaction.write(commands[:-1], 1)
+            write_in_turn(transaction, commands[:-1])
             accepted.append(True)
             transaction.write(commands[-1:], token)
 

@@ -377,7 +377,7 @@ def test_status_cannot_take_a_step_that_is_not_in_the_table(rows: Rows, table: s
     ("before", "after"), [("ABORTED", "COMPLETED"), ("SUBSUMED", "COMPLETED"), ("DISCARDED", "SUBSUMED")]
 )
 def test_closed_checkpoint_never_comes_back(rows: Rows, before: str, after: str) -> None:
-    aborted = {"failure": "'DECLINED'", "reason": "'x'"} if before == "ABORTED" else {}
+    aborted = {"failure": "'ABORTED_BY_USER'", "reason": "'x'"} if before == "ABORTED" else {}
     done = {"manifest_path": "'p'", "manifest_sha256": SHA, "size_bytes": "1"}
     done["acknowledgements"] = "'{\"centroids\": [1]}'"
     rows.execute("ALTER TABLE checkpoints DISABLE TRIGGER checkpoints_start_guard")
@@ -387,12 +387,17 @@ def test_closed_checkpoint_never_comes_back(rows: Rows, before: str, after: str)
         rows.execute(f"UPDATE checkpoints SET status = '{after}' WHERE run_id = %(aligned)s")
 
 
+def end_attempt(name: str) -> str:
+    return f"UPDATE attempts SET ended_at = now(), outcome = 'RELEASED' WHERE run_id = %({name})s AND ended_at IS NULL"
+
+
 VOIDED = "UPDATE epochs SET status = 'VOIDED' WHERE run_id = %(run)s AND status = "
 ABORTED = set_checkpoint(2, "status = 'ABORTED', failure = 'DECLINED', reason = 'x', ended_at = now()")
+ENDED = end_attempt("run")
 LEFT = {
-    "an open epoch": (f"{VOIDED}'ALIGNED'", ABORTED),
-    "an aligned epoch": (f"{VOIDED}'OPEN'", ABORTED),
-    "a pending checkpoint": (f"{VOIDED}'ALIGNED'", f"{VOIDED}'OPEN'"),
+    "an open epoch": (ABORTED, ENDED, f"{VOIDED}'ALIGNED'"),
+    "an aligned epoch": (ABORTED, ENDED, f"{VOIDED}'OPEN'"),
+    "a pending checkpoint": (ENDED, f"{VOIDED}'ALIGNED'", f"{VOIDED}'OPEN'"),
 }
 
 
@@ -412,10 +417,6 @@ def let_terminate(rows: Rows) -> None:
     rows.execute(set_run("run", "status = 'TERMINATING', terminated_by = 'criteria'"))
     rows.execute(end_attempt("run"))
     rows.execute("ALTER TABLE runs ENABLE TRIGGER runs_row_guard")
-
-
-def end_attempt(name: str) -> str:
-    return f"UPDATE attempts SET ended_at = now(), outcome = 'RELEASED' WHERE run_id = %({name})s AND ended_at IS NULL"
 
 
 def test_run_that_left_something_uncommitted_cannot_be_finished(rows: Rows) -> None:

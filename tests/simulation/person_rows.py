@@ -21,7 +21,10 @@ class PersonOracle(Checks):
         leases = [[{**row, "lease_expires_at": None} for row in rows.attempts.values()] for rows in (before, after)]
         self._require(leases[0] == leases[1], "I2", "a person changed an attempt")
         over = before.run["terminated_by"] is not None or before.run["status"] == "STOPPED"
-        kept = before.requests == after.requests and before.run["aborted_through"] == after.run["aborted_through"]
+        kept = before.requests == after.requests
+        kept = kept and after.run["aborted_through"] <= max(
+            before.run["aborted_through"], before.run["last_checkpoint_id"]
+        )
         self._require(kept or not over, "I17", "a person asks for what a run that is {} has not", before.run["status"])
         if isinstance(change.said, CheckpointRequested):
             same = before.checkpoints == after.checkpoints and before.epochs == after.epochs

@@ -12,7 +12,7 @@ from iteration_lib.explanation import read_history
 from iteration_lib.launch import check_restorable
 from iteration_lib.planning import plan_run
 from tests.driven_in_memory import KEY, SOURCE, InMemory
-from tests.protocol_script import FIRST, claim
+from tests.protocol_script import FIRST, NOW, claim
 
 CLEANED = SOURCE.replace(
     "@planned.map_buckets(finishes=True)\ndef scaled(points, made):",
@@ -32,7 +32,10 @@ def test_attempt_behind_an_illegal_marker_is_refused_with_the_names_before_it_op
     bench.write_input()
     bench.write_iteration(CLEANED)
     run = bench.open()
-    Coordinator(bench.store).apply(run.run_id, claim(), FIRST.finishes("scaled"), FIRST.ends())
+    Coordinator(bench.store).apply(run.run_id, claim(), FIRST.ends())
+    bench.store._runs[run.run_id].operators["scaled"].update(
+        finished_epoch=0, fencing_token=1, output={}, finished_at=NOW
+    )
     rows, files = read_history(bench.store, bench.run), bench.all_files()
 
     with pytest.raises(IllegalRestoreError) as caught:

@@ -344,8 +344,8 @@ GUARDS = (
         "a success does not end the row of failures",
         f"{_UNIT}/test_failure.py::test_success_ends_the_row_of_failures",
         _CHECKPOINT,
-        "    failures = state.checkpoint_failures if has_failed(state) else 0\n",
-        "    failures = state.checkpoint_failures\n",
+        "checkpoint_failures=state.checkpoint_failures if has_failed(state) else 0",
+        "checkpoint_failures=state.checkpoint_failures",
     ),
     guard(
         "B2.17",
@@ -353,7 +353,7 @@ GUARDS = (
         f"{_UNIT}/test_failure.py::test_checkpoint_that_fails_is_counted_once",
         _CHECKPOINT,
         "        return state, ()\n    state, aborted = abort_checkpoints(state, (checkpoint,), event.failure",
-        "        return count_failure(state, CheckpointKind.PERIODIC)\n"
+        "        return count_failure(state, CheckpointKind.PERIODIC), ()\n"
         "    state, aborted = abort_checkpoints(state, (checkpoint,), event.failure",
     ),
     guard(

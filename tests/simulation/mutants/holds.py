@@ -59,8 +59,9 @@ HOLDS = (
         name="failure releases no alignment",
         rule="I14",
         file=_CHECKPOINT,
-        old=_RELEASED + "    return state, (*aborted, *counted, *released)\n",
-        new="    return state, (*aborted, *counted)\n",
+        old="    state, released = release_alignment(count_failure(state, checkpoint.kind))\n"
+        "    return state, (*aborted, *released)\n",
+        new="    return count_failure(state, checkpoint.kind), aborted\n",
     ),
     Mutant(
         name="person's abort releases no alignment",
@@ -90,8 +91,7 @@ HOLDS = (
         old="    commands: list[Command] = [*aborted]\n",
         new="    commands: list[Command] = [*aborted]\n"
         "    for known in meant:\n"
-        "        state, counted = count_failure(state, known.kind)\n"
-        "        commands += counted\n",
+        "        state = count_failure(state, known.kind)\n",
     ),
     Mutant(
         name="person's abort is called a failure",
@@ -112,9 +112,8 @@ HOLDS = (
         name="person's abort of the next checkpoint is forgotten",
         rule="I17",
         file=_ABORT,
-        old="        state = replace(state, aborted_through=event.checkpoint_id)\n",
-        new="",
-        also=((_ABORT, "        commands.append(AbortThrough(checkpoint_id=event.checkpoint_id))\n", ""),),
+        old="    if meant or is_next:\n",
+        new="    if meant:\n",
     ),
     Mutant(
         name="protocol forgets which checkpoint was aborted before it began",
@@ -127,8 +126,15 @@ HOLDS = (
         name="person aborts for the future what was there",
         rule="I17",
         file=_ABORT,
-        old="if max(state.last_checkpoint_id, state.aborted_through) < event.checkpoint_id:",
-        new="if state.aborted_through < event.checkpoint_id:",
+        old="is_next = max(state.last_checkpoint_id, state.aborted_through) < event.checkpoint_id",
+        new="is_next = state.aborted_through < event.checkpoint_id",
+    ),
+    Mutant(
+        name="person's word is kept for the next checkpoint alone",
+        rule="I17",
+        file=_ABORT,
+        old="    if meant or is_next:\n",
+        new="    if is_next:\n",
     ),
     Mutant(
         name="person aborts checkpoints far away",
@@ -148,8 +154,8 @@ HOLDS = (
         name="next checkpoint of a run that terminates is aborted",
         rule="I17",
         file=_ABORT,
-        old="        check_goes_on(state)\n        commands",
-        new="        commands",
+        old="        check_goes_on(state)\n    if meant",
+        new="        pass\n    if meant",
     ),
     Mutant(
         name="checkpoint is asked for that will never come",

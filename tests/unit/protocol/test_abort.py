@@ -51,8 +51,9 @@ def by_ann(checkpoint_id: int) -> AbortCheckpoint:
 def test_person_aborts_a_checkpoint_and_all_that_are_pending_before_it(checkpoint_id: int, left: list[int]) -> None:
     state, written = decide(pending(3), aborts(checkpoint_id), NOW)
 
-    assert tuple(by_ann(number) for number in range(1, checkpoint_id + 1)) == written
-    assert (left, 3) == (ids(state), state.last_checkpoint_id)
+    aborted = (by_ann(number) for number in range(1, checkpoint_id + 1))
+    assert (*aborted, AbortThrough(checkpoint_id=checkpoint_id)) == written
+    assert (left, 3, checkpoint_id) == (ids(state), state.last_checkpoint_id, state.aborted_through)
 
 
 def test_person_needs_no_token_and_no_live_attempt() -> None:

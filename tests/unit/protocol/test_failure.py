@@ -7,7 +7,6 @@ import pytest
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol import Event, RunState
 from iteration_lib.protocol.alignment import has_failed
-from iteration_lib.protocol.command import CountCheckpointFailures
 from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind
 from tests.protocol_script import (
     FIRST,
@@ -16,7 +15,6 @@ from tests.protocol_script import (
     asks,
     claim,
     commands_of,
-    is_written,
     play,
     refusal,
     started,
@@ -32,7 +30,6 @@ def pending(*, tolerable_failures: int = 0) -> RunState:
 def test_checkpoint_that_fails_is_counted_once(event: Event) -> None:
     state = pending(tolerable_failures=5)
 
-    assert CountCheckpointFailures(count=1) == commands_of(state, event)[-1]
     state = play(state, event, event, FIRST.declines(1), FIRST.lets_expire(1))
     assert 1 == state.checkpoint_failures
 
@@ -54,9 +51,9 @@ def test_attempt_opens_no_epoch_after_one_failure_more_than_it_puts_up_with(tole
 def test_success_ends_the_row_of_failures() -> None:
     state = play(pending(tolerable_failures=1), FIRST.declines(1), FIRST.triggers(0))
 
-    state, written = play(state, FIRST.completes(2)), commands_of(state, FIRST.completes(2))
+    state = play(state, FIRST.completes(2))
 
-    assert (0, True) == (state.checkpoint_failures, CountCheckpointFailures(count=0) in written)
+    assert 0 == state.checkpoint_failures
     assert not has_failed(play(state, FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1), FIRST.declines(3)))
 
 
@@ -75,10 +72,8 @@ def test_success_after_too_many_failures_forgives_nothing() -> None:
     state = started(FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), max_pending=2)
     state = play(state, FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1), FIRST.declines(1))
 
-    written = commands_of(state, FIRST.completes(2))
     state = play(state, FIRST.completes(2))
 
-    assert not is_written(CountCheckpointFailures, written)
     assert (1, True) == (state.checkpoint_failures, has_failed(state))
     assert "epoch 2 cannot open: too many checkpoints have failed (I13)" == str(refusal(state, FIRST.opens(2)))
 
@@ -91,10 +86,6 @@ def test_failure_of_a_hand_made_checkpoint_outlives_the_success_of_one_written_b
     state = play(state, FIRST.declines(1), FIRST.completes(2))
 
     assert (4, True) == (state.checkpoint_failures, has_failed(state))
-
-
-def test_success_without_failures_writes_no_count() -> None:
-    assert not is_written(CountCheckpointFailures, commands_of(pending(), FIRST.completes(1)))
 
 
 @pytest.mark.parametrize("ended", [(claim(2, takeover=True),), (FIRST.ends(), claim(2)), (FIRST.fails(), claim(2))])
@@ -133,10 +124,7 @@ def test_failure_of_a_hand_made_checkpoint_takes_back_no_failures() -> None:
 
 
 def test_what_a_person_aborts_is_no_failure() -> None:
-    state = pending()
-
-    assert not is_written(CountCheckpointFailures, commands_of(state, aborts(1)))
-    assert 0 == play(state, aborts(1), FIRST.declines(1)).checkpoint_failures
+    assert 0 == play(pending(), aborts(1), FIRST.declines(1)).checkpoint_failures
 
 
 def test_what_a_person_aborts_does_not_end_the_row_of_failures_either() -> None:

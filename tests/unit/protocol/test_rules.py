@@ -10,8 +10,8 @@ import pytest
 from iteration_lib.protocol import Command, Event, command, decide, event, run
 from iteration_lib.protocol.command import (
     AbortCheckpoint,
+    AbortThrough,
     CompleteCheckpoint,
-    CountCheckpointFailures,
     MakeEpochsDurable,
     RecordAcknowledgements,
     SubsumeCheckpoint,
@@ -47,7 +47,7 @@ def test_every_event_has_one_rule() -> None:
     [
         (ALIGNED, FIRST.triggers(1), [(TriggerCheckpoint, 2)], [2], 1),
         (PENDING, FIRST.acknowledges(2, centroids=(0,)), [HEARD], [2], 1),
-        (PENDING, FIRST.declines(2), [(AbortCheckpoint, 2), (CountCheckpointFailures, None)], [], 1),
+        (PENDING, FIRST.declines(2), [(AbortCheckpoint, 2)], [], 1),
         (
             PENDING,
             FIRST.completes(2),
@@ -55,7 +55,7 @@ def test_every_event_has_one_rule() -> None:
             [],
             2,
         ),
-        (PENDING, aborts(2), [(AbortCheckpoint, 2)], [], 1),
+        (PENDING, aborts(2), [(AbortCheckpoint, 2), (AbortThrough, 2)], [], 1),
     ],
     ids=["trigger", "acknowledge", "decline", "complete and subsume", "abort"],
 )
