@@ -23,6 +23,7 @@ from tests.simulation.person import (
     resume_run,
     stop_run,
 )
+from tests.simulation.ports import CheckedCoordinator
 from tests.simulation.probe import probe
 from tests.simulation.processes import RIGHTS, Processes
 from tests.simulation.swarm import Event
@@ -53,7 +54,7 @@ class Disturbances:
         self._world = world
         self._random = world.random
         self._processes = processes
-        self._bystander = Coordinator(world.store)
+        self._bystander = CheckedCoordinator(world)
         self._happen: dict[Event, Callable[[], None]] = {
             Event.CRASH: self._crash,
             Event.PAUSE: self._pause,
@@ -218,7 +219,7 @@ class Disturbances:
 
     def _coordinator(self, run: SimulatedRun, *, asks_for_lease: bool = False) -> Coordinator:
         if self._random.random() >= _BYSTANDS:
-            return Coordinator(self._world.store)
+            return CheckedCoordinator(self._world)
         if asks_for_lease and self._processes.is_disturbed:
             self._come_late(run)
         return self._bystander

@@ -6,6 +6,7 @@ Nothing here decides anything about a run: each port asks for its fate and then 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -34,8 +35,11 @@ from iteration_lib.store.record import (
     PinRecord,
     RunRecord,
 )
+from iteration_lib.store.retry import Sleep
+from iteration_lib.store.seam import Store
 from tests.simulation.change import of_status
 from tests.simulation.fiber import Call, Fate, ask, current_attempt, current_fiber, noting_loss
+from tests.store_script import timeless_state
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -247,12 +251,32 @@ class Said:
         return bool(self.events) and isinstance(self.events[-1], OutputsPublished)
 
 
-class SimulatedCoordinator(Coordinator):
+class CheckedCoordinator(Coordinator):
+    """A coordinator that sees whether what it keeps is what the rows say."""
+
+    def __init__(self, world: World, store: Store | None = None, *, sleep: Sleep = time.sleep) -> None:
+        super().__init__(store if store is not None else world.store, sleep=sleep)
+        self._world = world
+
+    def _keep(self, run_id: RunId, revision: int, state: RunState) -> RunState:
+        """See Coordinator; what is kept is what anybody reads from the rows, where nobody has changed them since."""
+        run = self._world.run_of(run_id)
+        if run.rows.run["revision"] == revision:
+            stored = MemoryTransaction(
+                run.rows, self._world.store._branches(run_id), self._world.clock.now()
+            ).read_state()
+            for name in RunState.__dataclass_fields__:
+                kept, said = (getattr(timeless_state(known), name) for known in (state, stored))
+                if kept != said and not (name == "pinned" and kept > said):  # a branch lets go, and tells nobody
+                    run.oracle.violate("state", f"{name} is {kept} by the coordinator, {said} by the rows")
+        return super()._keep(run_id, revision, state)
+
+
+class SimulatedCoordinator(CheckedCoordinator):
     """The coordinator of one process. Keeps what was said; now and then reports come first in parts."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.ports, sleep=lambda seconds: ask(Call.WAIT, seconds))  # type: ignore[arg-type]  # see SimulatedStore
-        self._world = world
+        super().__init__(world, world.ports, sleep=lambda seconds: ask(Call.WAIT, seconds))  # type: ignore[arg-type]  # see SimulatedStore
 
     def apply(self, run_id: RunId, *events: Event, publish: Publish | None = None) -> RunState:  # noqa: ARG002
         """See Coordinator; nothing is published in a store that is no database."""

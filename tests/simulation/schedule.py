@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 
-from iteration_lib.coordinator import Coordinator
 from iteration_lib.crash_point import CrashPoint
 from iteration_lib.errors import CheckpointFailedError, RunMismatchError, SupersededError
 from tests.simulation.attempt import SimulatedAttempt
@@ -21,6 +20,7 @@ from tests.simulation.disturbance import Disturbances
 from tests.simulation.errand import collector
 from tests.simulation.fiber import Call, Fate, Fiber
 from tests.simulation.person import resume_run
+from tests.simulation.ports import CheckedCoordinator
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.processes import Processes
 from tests.simulation.programs import programs
@@ -214,7 +214,7 @@ class Schedule:
 
     def _finish_by_a_fresh_attempt(self, run: SimulatedRun) -> SimulatedAttempt:
         if run.status == "STOPPED":
-            self._processes.note(resume_run(run, Coordinator(self._world.store)))
+            self._processes.note(resume_run(run, CheckedCoordinator(self._world)))
         fresh = self._processes.start(Right.WORD, run)
         self._go_on_to_the_end()
         return fresh
