@@ -468,6 +468,14 @@ BEGIN
                   <> jsonb_path_query_array(OLD.records, '$.*.size()')) THEN
             RAISE EXCEPTION 'the reports of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
         END IF;
+        IF TG_OP = 'UPDATE' AND OLD.reports > 0 THEN
+            IF EXISTS (SELECT FROM jsonb_each(OLD.records) AS head,
+                           jsonb_array_elements(head.value) WITH ORDINALITY AS told (count, number)
+                       WHERE told.count <> 'null'
+                       AND NEW.records -> head.key -> CAST(told.number - 1 AS integer) <> told.count) THEN
+                RAISE EXCEPTION 'a report of epoch % is taken back', OLD.epoch USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
     ELSIF (NEW.reports, NEW.expected_reports) IS DISTINCT FROM (OLD.reports, OLD.expected_reports) THEN
         RAISE EXCEPTION 'the reports of epoch % are counted, not told', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
@@ -663,6 +671,15 @@ BEGIN
                   <> jsonb_path_query_array(OLD.acknowledgements, '$.*.size()')) THEN
             RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
                 USING ERRCODE = 'check_violation';
+        END IF;
+        IF TG_OP = 'UPDATE' AND OLD.acknowledged > 0 THEN
+            IF EXISTS (SELECT FROM jsonb_each(OLD.acknowledgements) AS participant,
+                           jsonb_array_elements(participant.value) WITH ORDINALITY AS told (word, number)
+                       WHERE told.word <> 'null'
+                       AND NEW.acknowledgements -> participant.key -> CAST(told.number - 1 AS integer) <> told.word) THEN
+                RAISE EXCEPTION 'an acknowledgement of checkpoint % is taken back', OLD.checkpoint_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
     ELSIF (NEW.acknowledged, NEW.expected) IS DISTINCT FROM (OLD.acknowledged, OLD.expected) THEN
         RAISE EXCEPTION 'the acknowledgements of checkpoint % are counted, not told', OLD.checkpoint_id

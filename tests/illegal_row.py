@@ -846,6 +846,18 @@ GUARDS = {
         )
         for number, head, token in ((0, "centroids", 1), (1, "centroids", 2), (2, "another", 2))
     },
+    "another report of a subtask": Illegal(
+        "a report of epoch 2 is taken back", set_epoch(2, "records = '{\"centroids\": [2, null, null]}'")
+    ),
+    "a report that is taken back": Illegal(
+        "a report of epoch 2 is taken back", set_epoch(2, "records = '{\"centroids\": [null, 3, null]}'")
+    ),
+    "an acknowledgement that is taken back": Illegal(
+        "an acknowledgement of checkpoint 1 is taken back",
+        "SET CONSTRAINTS ALL IMMEDIATE; "
+        "UPDATE checkpoints SET acknowledgements = '{\"centroids\": [1]}' WHERE run_id = %(awaited)s; "
+        "UPDATE checkpoints SET acknowledgements = '{\"centroids\": [null]}' WHERE run_id = %(awaited)s",
+    ),
     "reports of fewer subtasks": Illegal(
         "the reports of epoch 2 cannot change", set_epoch(2, "records = '{\"centroids\": [1]}'")
     ),
@@ -1308,7 +1320,13 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "an epoch after one that another attempt has left",
     ),
     "I3": ("an epoch after a gap", "an epoch after an open one", "an epoch twice in force"),
-    "I4": ("alignment without every report", "reports of fewer subtasks", "other reports of epoch 1"),
+    "I4": (
+        "alignment without every report",
+        "reports of fewer subtasks",
+        "other reports of epoch 1",
+        "another report of a subtask",
+        "a report that is taken back",
+    ),
     "I5": (
         "another decision",
         "an end decided from other reports",
@@ -1327,6 +1345,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
     "I7": ("a checkpoint's id twice", "a checkpoint's id that was not issued", "a lower last_checkpoint_id"),
     "I8": (
         "completed without every acknowledgement",
+        "an acknowledgement that is taken back",
         "completed without a manifest",
         "two completed checkpoints",
         "a checkpoint that is subsumed by none",

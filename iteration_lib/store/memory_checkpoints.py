@@ -29,6 +29,7 @@ from iteration_lib.store.memory_rows import (
     refuse_failed,
     refuse_if,
     subtasks,
+    takes_back,
 )
 
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -99,6 +100,7 @@ def _record_acknowledgements(
     refuse_if(
         subtasks(acknowledgements) != subtasks(checkpoint["acknowledgements"]), "these are acknowledgements of others"
     )
+    refuse_if(takes_back(checkpoint["acknowledgements"], acknowledgements), "an acknowledgement is taken back")
     checkpoint["acknowledgements"] = acknowledgements
 
 

@@ -32,6 +32,7 @@ from iteration_lib.store.memory_rows import (
     refuse_if,
     sources_of,
     subtasks,
+    takes_back,
 )
 from iteration_lib.store.row import decision_json
 
@@ -74,6 +75,7 @@ def _record_reports(run: MemoryRun, command: RecordReports, fencing_token: int, 
     epoch = expect(run.epochs.get((command.epoch, fencing_token)), status="OPEN", held_at=None)
     records = {head.name: head.values for head in command.heads}
     refuse_if(subtasks(records) != subtasks(epoch["records"]), "the reports are of other subtasks")
+    refuse_if(takes_back(epoch["records"], records), f"a report of epoch {command.epoch} is taken back")
     refuse_if(lacks_any(records) != (command.metrics is None), f"epoch {command.epoch} lacks reports, or its metrics")
     epoch["records"] = records
     if command.metrics is not None:

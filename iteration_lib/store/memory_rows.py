@@ -122,6 +122,12 @@ def subtasks(reports: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
     return {name: len(values) for name, values in reports.items()}
 
 
+def takes_back(before: Mapping[str, Sequence[int | None]], after: Mapping[str, Sequence[int | None]]) -> bool:
+    """Tell whether a subtask that was heard says something else, or nothing; both are of the same subtasks."""
+    heard = ((b, a) for name, values in before.items() for b, a in zip(values, after[name], strict=True))
+    return any(b not in (None, a) for b, a in heard)
+
+
 def lacks_any(reports: Mapping[str, Sequence[int | None]]) -> bool:
     """Tell whether a subtask has not been heard."""
     return any(value is None for values in reports.values() for value in values)

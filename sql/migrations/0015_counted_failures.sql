@@ -120,6 +120,14 @@ BEGIN
                   <> jsonb_path_query_array(OLD.records, '$.*.size()')) THEN
             RAISE EXCEPTION 'the reports of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
         END IF;
+        IF TG_OP = 'UPDATE' AND OLD.reports > 0 THEN
+            IF EXISTS (SELECT FROM jsonb_each(OLD.records) AS head,
+                           jsonb_array_elements(head.value) WITH ORDINALITY AS told (count, number)
+                       WHERE told.count <> 'null'
+                       AND NEW.records -> head.key -> CAST(told.number - 1 AS integer) <> told.count) THEN
+                RAISE EXCEPTION 'a report of epoch % is taken back', OLD.epoch USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
     ELSIF (NEW.reports, NEW.expected_reports) IS DISTINCT FROM (OLD.reports, OLD.expected_reports) THEN
         RAISE EXCEPTION 'the reports of epoch % are counted, not told', OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
@@ -264,6 +272,120 @@ END $$;
 DROP TRIGGER epochs_start_guard ON epochs;
 CREATE TRIGGER epochs_start_guard BEFORE INSERT ON epochs FOR EACH ROW
     WHEN (NEW.status <> 'OPEN' OR NEW.held_at IS NOT NULL) EXECUTE FUNCTION start_guard('an epoch');
+
+CREATE OR REPLACE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    broken text;
+    may_move boolean;
+BEGIN
+    IF TG_OP = 'INSERT' OR NEW.acknowledgements <> OLD.acknowledgements THEN
+        IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+           OR jsonb_path_exists(NEW.acknowledgements, 'strict $.*[*] ? (@.type() != "null" && @.type() != "number"
+               || @.type() == "number" && @ != 1)', '{}', true) THEN
+            RAISE EXCEPTION 'the acknowledgements of checkpoint % are not those of subtasks', NEW.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        NEW.expected := CASE TG_OP WHEN 'UPDATE' THEN OLD.expected  -- the subtasks stay the same
+            ELSE jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*]')) END;
+        NEW.acknowledged := jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*] ? (@ != null)'));
+        IF TG_OP = 'UPDATE' AND (OLD.status <> 'PENDING'
+               OR jsonb_path_query_array(NEW.acknowledgements, '$.keyvalue().key')
+                  <> jsonb_path_query_array(OLD.acknowledgements, '$.keyvalue().key')
+               OR jsonb_path_query_array(NEW.acknowledgements, '$.*.size()')
+                  <> jsonb_path_query_array(OLD.acknowledgements, '$.*.size()')) THEN
+            RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF TG_OP = 'UPDATE' AND OLD.acknowledged > 0 THEN
+            IF EXISTS (SELECT FROM jsonb_each(OLD.acknowledgements) AS participant,
+                           jsonb_array_elements(participant.value) WITH ORDINALITY AS told (word, number)
+                       WHERE told.word <> 'null'
+                       AND NEW.acknowledgements -> participant.key -> CAST(told.number - 1 AS integer) <> told.word) THEN
+                RAISE EXCEPTION 'an acknowledgement of checkpoint % is taken back', OLD.checkpoint_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+    ELSIF (NEW.acknowledged, NEW.expected) IS DISTINCT FROM (OLD.acknowledged, OLD.expected) THEN
+        RAISE EXCEPTION 'the acknowledgements of checkpoint % are counted, not told', OLD.checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF TG_OP = 'UPDATE' THEN
+        IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind)
+           IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind) THEN
+            RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        may_move := OLD.status = NEW.status OR CASE OLD.status
+            WHEN 'PENDING' THEN NEW.status IN ('COMPLETED', 'ABORTED', 'SUBSUMED')
+            WHEN 'COMPLETED' THEN NEW.status IN ('SUBSUMED', 'DISCARDED')
+            WHEN 'SUBSUMED' THEN NEW.status = 'DISCARDED'
+            ELSE false
+        END;
+        IF OLD.status = 'SUBSUMED' AND NEW.status = 'COMPLETED' THEN
+            may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.to_checkpoint_id = OLD.checkpoint_id);
+        END IF;
+        IF NOT may_move THEN
+            RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status = 'PENDING' AND NEW.status IN ('COMPLETED', 'SUBSUMED') THEN
+            IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
+                           AND attempts.fencing_token = OLD.fencing_token AND attempts.ended_at IS NULL) THEN
+                RAISE EXCEPTION 'nobody drives run % under token %, who would write a completed checkpoint',
+                    OLD.run_id, OLD.fencing_token USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF NEW.status = 'DISCARDED' AND OLD.status <> 'DISCARDED' THEN
+            IF EXISTS (SELECT FROM branches WHERE branches.origin_run_id = OLD.run_id
+                       AND branches.origin_checkpoint_id = OLD.checkpoint_id AND branches.released_at IS NULL)
+               OR EXISTS (SELECT FROM checkpoint_pins WHERE checkpoint_pins.run_id = OLD.run_id
+                       AND checkpoint_pins.checkpoint_id = OLD.checkpoint_id)
+               OR NOT EXISTS (SELECT FROM checkpoints AS newer WHERE newer.run_id = OLD.run_id
+                       AND newer.status = 'COMPLETED' AND newer.checkpoint_id > OLD.checkpoint_id)
+                   AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id AND runs.status = 'DELETED')
+                   AND NOT EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                       WHERE fallbacks.run_id = OLD.run_id
+                       AND OLD.checkpoint_id > fallbacks.to_checkpoint_id
+                       AND OLD.checkpoint_id <= fallbacks.from_checkpoint_id) THEN
+                RAISE EXCEPTION 'checkpoint % of run % is needed', OLD.checkpoint_id, OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF OLD.manifest_sha256 IS NOT NULL AND (NEW.manifest_path, NEW.manifest_sha256, NEW.size_bytes)
+           IS DISTINCT FROM (OLD.manifest_path, OLD.manifest_sha256, OLD.size_bytes) THEN
+            RAISE EXCEPTION 'the manifest of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.ended_at IS NOT NULL AND (NEW.ended_at, NEW.failure, NEW.reason)
+           IS DISTINCT FROM (OLD.ended_at, OLD.failure, OLD.reason) THEN
+            RAISE EXCEPTION 'how checkpoint % ended cannot change', OLD.checkpoint_id USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    broken := CASE
+        WHEN NEW.checkpoint_id < 1 THEN 'checkpoints_checkpoint_id_check'
+        WHEN NEW.kind NOT IN ('PERIODIC', 'MANUAL', 'FINAL') THEN 'checkpoints_kind_check'
+        WHEN NEW.status NOT IN ('PENDING', 'COMPLETED', 'ABORTED', 'SUBSUMED', 'DISCARDED')
+            THEN 'checkpoints_status_check'
+        WHEN NEW.expected < 1 THEN 'checkpoints_acknowledged_check'
+        WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
+            OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
+        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
+            OR length(NEW.manifest_sha256) <> 64 OR translate(NEW.manifest_sha256, '0123456789abcdef', '') <> ''
+            THEN 'checkpoints_manifest_check'
+        WHEN (NEW.status = 'ABORTED') <> (NEW.reason IS NOT NULL) THEN 'checkpoints_aborted_check'
+        WHEN NEW.failure NOT IN ('DECLINED', 'EXPIRED', 'ABORTED_BY_USER', 'SUBSUMED', 'ATTEMPT_ENDED')
+            THEN 'checkpoints_failure_check'
+        WHEN (NEW.status = 'ABORTED') <> (NEW.failure IS NOT NULL) THEN 'checkpoints_failed_check'
+        WHEN (NEW.status = 'PENDING') <> (NEW.ended_at IS NULL) THEN 'checkpoints_ended_check'
+        WHEN NEW.size_bytes < 0 THEN 'checkpoints_size_check'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION 'checkpoint % breaks %', NEW.checkpoint_id, broken
+            USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'checkpoints';
+    END IF;
+    RETURN NEW;
+END $$;
 
 CREATE OR REPLACE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE

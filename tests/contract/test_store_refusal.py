@@ -111,6 +111,9 @@ def midway(store: StoreWithHistory, first: Sender) -> RunId:
 
 HEADS = (Reports(name="centroids", values=(3,)),)
 SILENT = (Reports(name="centroids", values=(None,)),)
+TWO = (Reports(name="centroids", values=(None, None)),)
+ONE_OF_TWO = (Reports(name="centroids", values=(3, None)),)
+ONE_OF_TWO_HEARD = (Reports(name="centroids", values=(1, None)),)
 GOES_ON = Decision(records={"centroids": 3}, terminated_by=None)
 ENDS = Decision(records={"centroids": 0}, terminated_by=TerminatedBy.EMPTY_FEEDBACK)
 NOT_THERE = 7
@@ -276,6 +279,18 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "every report of an epoch that is aligned": (dataclasses.replace(REPORT, epoch=1),),
     "every report of an epoch that is durable": (dataclasses.replace(REPORT, epoch=0),),
     "every report without what was measured": (RecordReports(epoch=2, heads=HEADS),),
+    "another report of a subtask": (
+        *(*NEXT[:-1], OpenEpoch(epoch=3, heads=TWO), RecordReports(epoch=3, heads=ONE_OF_TWO)),
+        dataclasses.replace(REPORT, epoch=3, heads=(Reports(name="centroids", values=(4, 1)),)),
+    ),
+    "a report that is taken back": (
+        *(*NEXT[:-1], OpenEpoch(epoch=3, heads=TWO), RecordReports(epoch=3, heads=ONE_OF_TWO)),
+        RecordReports(epoch=3, heads=TWO),
+    ),
+    "an acknowledgement that is taken back": (
+        *(ABORT, triggered(3, 1, TWO), RecordAcknowledgements(checkpoint_id=3, participants=ONE_OF_TWO_HEARD)),
+        RecordAcknowledgements(checkpoint_id=3, participants=TWO),
+    ),
     "measures of an epoch that lacks a report": (dataclasses.replace(REPORT, heads=SILENT),),
     "every report twice": (REPORT, REPORT),
     "reports of another head": (dataclasses.replace(REPORT, heads=(Reports(name="more", values=(3,)),)),),
