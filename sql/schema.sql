@@ -705,13 +705,6 @@ BEGIN
             RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF OLD.status = 'PENDING' AND NEW.status IN ('COMPLETED', 'SUBSUMED') THEN
-            IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
-                           AND attempts.fencing_token = OLD.fencing_token AND attempts.ended_at IS NULL) THEN
-                RAISE EXCEPTION 'nobody drives run % under token %, who would write a completed checkpoint',
-                    OLD.run_id, OLD.fencing_token USING ERRCODE = 'check_violation';
-            END IF;
-        END IF;
         IF NEW.status = 'DISCARDED' AND OLD.status <> 'DISCARDED' THEN
             IF EXISTS (SELECT FROM branches WHERE branches.origin_run_id = OLD.run_id
                        AND branches.origin_checkpoint_id = OLD.checkpoint_id AND branches.released_at IS NULL)
@@ -869,28 +862,33 @@ CREATE CONSTRAINT TRIGGER checkpoints_aborted_guard AFTER UPDATE OF status ON ch
 CREATE CONSTRAINT TRIGGER checkpoints_unbegun_guard AFTER INSERT ON checkpoints DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (NEW.status = 'ABORTED') EXECUTE FUNCTION checkpoints_aborted_guard();
 
--- A live attempt counts the checkpoints of its own that fail in a row, and begins anew when one completes, unless they were
--- too many; of one that is final or made by hand none is tolerable (I13).
+-- A checkpoint completes, or fails, while its attempt is live (I2), which counts those that fail in a row, and begins anew when
+-- one completes, unless they were too many; of one that is final or made by hand none is tolerable (I13).
 CREATE FUNCTION checkpoints_count() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    attempt record;
 BEGIN
-    IF NEW.status = 'COMPLETED' THEN
-        UPDATE attempts SET checkpoint_failures = 0
-        WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token
-            AND attempts.checkpoint_failures > 0
-            AND attempts.checkpoint_failures <= CAST(attempts.policy ->> 'tolerable_failures' AS bigint);
-        RETURN NULL;
-    END IF;
-    UPDATE attempts SET checkpoint_failures = 1 + CASE NEW.kind WHEN 'PERIODIC' THEN checkpoint_failures
-        ELSE greatest(checkpoint_failures, CAST(attempts.policy ->> 'tolerable_failures' AS bigint)) END
+    SELECT attempts.checkpoint_failures AS failures, CAST(attempts.policy ->> 'tolerable_failures' AS bigint) AS tolerable
+    INTO attempt FROM attempts
     WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'nobody drives run % under token %, whose checkpoint % would fail', NEW.run_id,
-            NEW.fencing_token, NEW.checkpoint_id USING ERRCODE = 'check_violation';
+        RAISE EXCEPTION 'nobody drives run % under token %, whose checkpoint % would end as %', NEW.run_id,
+            NEW.fencing_token, NEW.checkpoint_id, coalesce(NEW.failure, NEW.status) USING ERRCODE = 'check_violation';
     END IF;
+    IF NEW.status = 'ABORTED' THEN
+        attempt.failures := 1 + CASE NEW.kind WHEN 'PERIODIC' THEN attempt.failures
+            ELSE greatest(attempt.failures, attempt.tolerable) END;
+    ELSIF NEW.status = 'COMPLETED' AND attempt.failures BETWEEN 1 AND attempt.tolerable THEN
+        attempt.failures := 0;
+    ELSE
+        RETURN NULL;
+    END IF;
+    UPDATE attempts SET checkpoint_failures = attempt.failures
+    WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token;
     RETURN NULL;
 END $$;
 CREATE TRIGGER checkpoints_count AFTER UPDATE OF status ON checkpoints FOR EACH ROW
-    WHEN (OLD.status = 'PENDING' AND (NEW.status = 'COMPLETED' OR NEW.failure IN ('DECLINED', 'EXPIRED')))
+    WHEN (OLD.status = 'PENDING' AND (NEW.status IN ('COMPLETED', 'SUBSUMED') OR NEW.failure IN ('DECLINED', 'EXPIRED')))
     EXECUTE FUNCTION checkpoints_count();
 
 CREATE TABLE checkpoint_requests (

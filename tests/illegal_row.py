@@ -1053,7 +1053,7 @@ GUARDS = {
         "are counted, not told",
         "UPDATE attempts SET checkpoint_failures = 0 WHERE run_id = %(failing)s AND fencing_token = 1",
     ),
-    "a failure that nobody counts": Illegal("whose checkpoint 1 would fail", aborted("DECLINED", of="left pending")),
+    "a failure that nobody counts": Illegal("whose checkpoint 1 would end as DECLINED", aborted("DECLINED", of="left pending")),
     **{
         f"a failure that is called {failure}": Illegal(f"is not aborted by {failure}", aborted(failure, of="pending"))
         for failure in ("ATTEMPT_ENDED", "ABORTED_BY_USER", "SUBSUMED")
@@ -1130,7 +1130,7 @@ GUARDS = {
         ),
     ),
     "a checkpoint that is completed when its attempt has ended": Illegal(
-        "who would write a completed checkpoint",
+        "whose checkpoint 1 would end as SUBSUMED",
         f"UPDATE checkpoints SET status = 'SUBSUMED', {DONE} WHERE run_id = %(left behind)s AND checkpoint_id = 1",
     ),
     # who writes, and what an invariant says beyond one row
