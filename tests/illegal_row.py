@@ -1053,7 +1053,9 @@ GUARDS = {
         "are counted, not told",
         "UPDATE attempts SET checkpoint_failures = 0 WHERE run_id = %(failing)s AND fencing_token = 1",
     ),
-    "a failure that nobody counts": Illegal("whose checkpoint 1 would end as DECLINED", aborted("DECLINED", of="left pending")),
+    "a failure that nobody counts": Illegal(
+        "whose checkpoint 1 would end as DECLINED", aborted("DECLINED", of="left pending")
+    ),
     **{
         f"a failure that is called {failure}": Illegal(f"is not aborted by {failure}", aborted(failure, of="pending"))
         for failure in ("ATTEMPT_ENDED", "ABORTED_BY_USER", "SUBSUMED")

@@ -1,0 +1,119 @@
+"""When does what waits for a checkpoint go on, and how long does a process that is told to end wait for that?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from iteration_lib.config import Settings
+from iteration_lib.driver import upload
+from iteration_lib.driver.checkpoint import Snapshot
+from iteration_lib.driver.context import RunContext
+from iteration_lib.driver.edge import Edges
+from iteration_lib.driver.sinks import Sinks
+from iteration_lib.driver.upload import Uploads
+from iteration_lib.engine import Engine, EngineKind
+from iteration_lib.launch import Drive, open_context
+from iteration_lib.model.definition import load_iteration
+from iteration_lib.process import this_holder
+from iteration_lib.protocol import RunState
+from tests.driven_in_memory import InMemory
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return InMemory.begin(tmp_path)
+
+
+@pytest.fixture
+def context(bench: InMemory) -> Iterator[RunContext]:
+    graph = load_iteration(bench.run.reference).graph()
+    settings = Settings(store_url=None, state_uri=bench.run.state_uri)
+    drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=1)
+    with open_context(bench.store, settings, bench.run, drive, graph=graph, params=None) as opened:
+        yield opened
+
+
+class Waiting:
+    """Edges that only say by which durable epochs they were released."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.released: list[int] = []
+
+    def release(self, state: RunState) -> None:
+        """See Edges."""
+        self.released.append(state.last_durable_epoch)
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)], ids=["in order", "the older one last"])
+def test_edges_that_come_after_two_completions_are_released_by_the_newer_one(
+    context: RunContext, order: tuple[int, int]
+) -> None:
+    """Each is told by a thread of its own."""
+    uploads, state, edges = Uploads(context, Sinks(context)), context.attempt.look(), Waiting(3)
+    for epoch in order:
+        uploads._release(replace(state, last_durable_epoch=epoch))
+
+    uploads.release_when_durable(cast(Edges, edges))
+
+    assert [2] == edges.released
+
+
+def test_checkpoint_counts_as_completed_once_what_waited_for_it_is_marked(
+    bench: InMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[int]] = []
+    release = Uploads._release
+
+    def note(uploads: Uploads, state: RunState) -> None:
+        seen.append(set(uploads._released))
+        release(uploads, state)
+
+    monkeypatch.setattr(Uploads, "_release", note)
+
+    bench.drive(until_epoch=2)
+
+    assert [set(), {1}] == seen
+
+
+def test_process_that_is_told_to_end_waits_until_what_a_completion_releases_is_marked(
+    context: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only until the checkpoint has completed, and not until its sinks have committed."""
+    monkeypatch.setattr(upload, "_SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(upload, "_POLL_SECONDS", 0.01)
+    uploads, state, ended = Uploads(context, Sinks(context)), context.attempt.look(), threading.Event()
+    snapshot = Snapshot(
+        checkpoint_id=1, epoch=0, participants={}, saved={}, unsaved={}, finished={}, outputs={}, written={}
+    )
+
+    def hang() -> RunState:
+        ended.wait()
+        return state
+
+    uploads._uploads.append(
+        upload._Upload(
+            snapshot=snapshot,
+            job=context.background.start("hangs", hang),
+            started_seconds=context.clock.monotonic_seconds(),
+            stop_timing=lambda: None,
+        )
+    )
+    settling = threading.Thread(
+        target=lambda: uploads.settle(told_seconds=context.clock.monotonic_seconds()), daemon=True
+    )
+    settling.start()
+    settling.join(0.3)
+    waits = settling.is_alive()
+    uploads._released.add(1)
+    settling.join(5.0)
+    ended.set()
+
+    assert (True, False) == (waits, settling.is_alive())
