@@ -291,7 +291,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- No epoch begins aligned, durable, voided or held, no checkpoint completed: that is a step of its own, which has its guards.
+-- No epoch begins aligned, durable, voided or held, no checkpoint completed, subsumed or discarded: these are steps of their own.
 CREATE FUNCTION start_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% of run % does not begin as one that is %', TG_ARGV[0], NEW.run_id,
@@ -356,8 +356,9 @@ BEGIN
              WHERE source.role <> 'data' AND source.finished_at IS NULL) AS lacking
         INTO run FROM runs WHERE runs.run_id = NEW.run_id;
         IF run.may_finish IS NOT TRUE OR run.epoch <> NEW.finished_epoch OR run.lacking IS NOT NULL THEN
-            RAISE EXCEPTION 'operator % does not finish for good in epoch %, or not before %', NEW.operator_id,
-                NEW.finished_epoch, coalesce(run.lacking, 'any other one') USING ERRCODE = 'check_violation';
+            RAISE EXCEPTION 'operator % does not finish for good in epoch % (may it at all: %; the epoch: %; lacking: %)',
+                NEW.operator_id, NEW.finished_epoch, coalesce(run.may_finish, false), run.epoch,
+                coalesce(run.lacking, 'nothing') USING ERRCODE = 'check_violation';
         END IF;
     END IF;
     RETURN NEW;
@@ -797,7 +798,7 @@ END $$;
 CREATE TRIGGER checkpoints_issue_guard BEFORE INSERT ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION checkpoints_issue_guard();
 CREATE TRIGGER checkpoints_start_guard BEFORE INSERT ON checkpoints FOR EACH ROW
-    WHEN (NEW.status IN ('COMPLETED', 'SUBSUMED')) EXECUTE FUNCTION start_guard('a checkpoint');
+    WHEN (NEW.status NOT IN ('PENDING', 'ABORTED')) EXECUTE FUNCTION start_guard('a checkpoint');
 
 -- What is asked at the end of a transaction, whose steps only together are legal: what is completed covers the last
 -- durable epoch (I6), which became durable by it; what is subsumed is so by a newer one that is completed (I8); what has
@@ -847,7 +848,7 @@ BEGIN
             AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NOT NULL)
         WHEN 'ABORTED_BY_USER' THEN EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
             AND runs.aborted_through >= NEW.checkpoint_id)
-        WHEN 'SUBSUMED' THEN EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+        WHEN 'SUBSUMED' THEN NEW.kind <> 'MANUAL' AND EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
             AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id)
     END) THEN
         RAISE EXCEPTION 'checkpoint % of run % is not aborted by %', NEW.checkpoint_id, NEW.run_id, NEW.failure
@@ -876,15 +877,14 @@ BEGIN
             NEW.fencing_token, NEW.checkpoint_id, coalesce(NEW.failure, NEW.status) USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.status = 'ABORTED' THEN
-        attempt.failures := 1 + CASE NEW.kind WHEN 'PERIODIC' THEN attempt.failures
-            ELSE greatest(attempt.failures, attempt.tolerable) END;
+        UPDATE attempts SET checkpoint_failures = 1 + CASE NEW.kind WHEN 'PERIODIC' THEN checkpoint_failures
+            ELSE greatest(checkpoint_failures, attempt.tolerable) END
+        WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token;
     ELSIF NEW.status = 'COMPLETED' AND attempt.failures BETWEEN 1 AND attempt.tolerable THEN
-        attempt.failures := 0;
-    ELSE
-        RETURN NULL;
+        UPDATE attempts SET checkpoint_failures = 0
+        WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token
+            AND checkpoint_failures <= attempt.tolerable;
     END IF;
-    UPDATE attempts SET checkpoint_failures = attempt.failures
-    WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token;
     RETURN NULL;
 END $$;
 CREATE TRIGGER checkpoints_count AFTER UPDATE OF status ON checkpoints FOR EACH ROW

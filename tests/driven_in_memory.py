@@ -21,6 +21,7 @@ from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.errors import OperatorFailedError
 from iteration_lib.launch import Drive, Request, drive_run, open_run, read_outputs
 from iteration_lib.process import this_holder
+from iteration_lib.protocol import Command
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.opening import find_run
 from iteration_lib.store.record import RunRecord
@@ -157,6 +158,16 @@ class InMemory:
         except OperatorFailedError:
             return
         raise AssertionError("nothing failed")
+
+    def write_as_it_was_driven(self, *commands: Command) -> None:
+        """Write what the last attempt might have written before it ended."""
+        rows, token = self.store._runs[self.run.run_id], self.run.fencing_token
+        attempt = rows.attempts[token]
+        ended = {name: attempt[name] for name in ("ended_at", "outcome")}
+        attempt.update(dict.fromkeys(ended))
+        with self.store.transaction(self.run.run_id) as transaction:
+            transaction.write(commands, token)
+        self.store._runs[self.run.run_id].attempts[token].update(ended)
 
     def be_killed(self) -> None:
         """Have an attempt open whose process is gone."""

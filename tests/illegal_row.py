@@ -476,6 +476,7 @@ CONSTRAINTS = {
             manifest_sha256=SHA,
             size_bytes="1",
         ),
+        ("checkpoints_start_guard",),
     ),
     "a checkpoint that wants none": Illegal("checkpoints_acknowledged_check", checkpoint_with(acknowledgements="'{}'")),
     "completed without every acknowledgement": Illegal(
@@ -779,7 +780,7 @@ GUARDS = {
         "operator norms does not finish for good", set_operator("norms", FINISHED.format(0))
     ),
     "a marker before what the operator takes": Illegal(
-        "not before norms",
+        "lacking: norms",
         f"UPDATE operators SET {FINISHED.format(1)} WHERE run_id = %(wired)s AND operator_id = 'q'".replace(
             "= 2", "= 1"
         ),
@@ -1120,6 +1121,20 @@ GUARDS = {
         "SELECT run_id, epoch + 1, fencing_token, records, status, decision, held_at, aligned_at, durable_at "
         "FROM epochs WHERE run_id = %(durable)s AND epoch = 0",
     ),
+    "a checkpoint that begins as discarded": Illegal(
+        "a checkpoint of run",
+        checkpoint_with(
+            status="'DISCARDED'",
+            acknowledgements="'{\"centroids\": [1]}'",
+            manifest_path="'p'",
+            manifest_sha256=SHA,
+            size_bytes="1",
+            ended_at="now()",
+        ),
+    ),
+    "a failure of a hand-made checkpoint that is called SUBSUMED": Illegal(
+        "is not aborted by SUBSUMED", aborted("SUBSUMED", of="left by hand")
+    ),
     "a checkpoint that begins as completed": Illegal(
         "a checkpoint of run",
         checkpoint_with(
@@ -1379,6 +1394,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a failure that is called ATTEMPT_ENDED",
         "a failure that is called ABORTED_BY_USER",
         "a failure that is called SUBSUMED",
+        "a failure of a hand-made checkpoint that is called SUBSUMED",
         "a checkpoint that begins as aborted, and nobody has",
         "a checkpoint that begins as one that has failed",
         "an attempt whose policy says nothing",

@@ -178,7 +178,7 @@ def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
         was = before.checkpoints.get(known, {}).get("status")
         is_subsumed = row["status"] == "SUBSUMED" and was != "SUBSUMED"
         refuse_if(is_subsumed and known > max(completed, default=0), f"no newer checkpoint subsumes checkpoint {known}")
-        if was == "PENDING" != row["status"]:
+        if was in (None, "PENDING") and row["status"] != "PENDING":
             is_meant = row["failure"] is None or _is_meant(run, known, row["failure"], newest=max(completed, default=0))
             refuse_if(not is_meant, f"checkpoint {known} is not aborted by {row['failure']}")
     held = [e["fencing_token"] for e in run.epochs.values() if e["status"] == "OPEN" and e["held_at"] is not None]
@@ -199,7 +199,7 @@ def _is_meant(run: MemoryRun, checkpoint_id: int, failure: str, *, newest: int) 
         case CheckpointFailure.ABORTED_BY_USER:
             return checkpoint_id <= int(run.run["aborted_through"])
         case CheckpointFailure.SUBSUMED:
-            return checkpoint_id < newest
+            return checkpoint_id < newest and run.checkpoints[checkpoint_id]["kind"] != CheckpointKind.MANUAL.value
         case CheckpointFailure.DECLINED | CheckpointFailure.EXPIRED:
             return True
 

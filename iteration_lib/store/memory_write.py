@@ -8,23 +8,30 @@ from typing import Any
 
 from iteration_lib.errors import ProtocolViolationError
 from iteration_lib.protocol.command import (
+    AlignEpoch,
     Command,
+    CompleteCheckpoint,
     DeleteRun,
     EndAttempt,
     FallBack,
     FinishOperator,
     MarkCommitted,
     OpenAttempt,
+    OpenEpoch,
     PinData,
     PublishOutputs,
     RecordCommittables,
     RecordNotice,
+    RecordParts,
+    RecordReports,
     RecordStop,
     ReleaseOrigin,
     ReplaceDefinition,
     ResumeRun,
     SetRunStatus,
     StopRun,
+    SwitchToUnaligned,
+    TriggerCheckpoint,
 )
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus, check_transition
@@ -33,6 +40,11 @@ from iteration_lib.store.memory_epochs import EPOCH_WRITERS
 from iteration_lib.store.memory_rows import MemoryRun, MutableRow, Writer, as_json, expect, refuse_if, sources_of
 from iteration_lib.store.row import failed_columns, holder_json, policy_json
 
+# What an attempt writes only while it is live.
+_OF_A_DRIVER = (
+    *(OpenEpoch, RecordReports, AlignEpoch, SwitchToUnaligned, RecordParts, PinData, FinishOperator),
+    *(TriggerCheckpoint, CompleteCheckpoint, RecordCommittables, RecordNotice),
+)
 _FINISHED = ("finished_epoch", "fencing_token", "output", "finished_at")
 
 
@@ -40,6 +52,8 @@ def write_command(run: MemoryRun, command: Command, fencing_token: int, now: dat
     """Write one command; raises ProtocolViolationError when a row was not where the protocol left it."""
     if not isinstance(command, OpenAttempt | EndAttempt) and run.run["fencing_token"] != fencing_token:
         raise ProtocolViolationError(f"token {fencing_token} is not in force; this is a bug, please report it")
+    if isinstance(command, _OF_A_DRIVER):
+        expect(run.attempts.get(fencing_token), ended_at=None)
     refuse_unaborted(run, command)
     _WRITERS[type(command)](run, command, fencing_token, now)
 

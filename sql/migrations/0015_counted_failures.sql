@@ -1,9 +1,9 @@
--- Failed checkpoints are counted by the database (I13). An epoch or a checkpoint does not begin as something that has ended,
--- none is void while its attempt is live (I2), and an operator finishes for good behind what it takes (I11).
+-- Failed checkpoints are counted by the database (I13). No epoch begins void or held, no checkpoint
+-- subsumed or discarded; no epoch is void while its attempt is live (I2); an operator finishes for good behind what it takes (I11).
 
 -- Every transaction of a driver locks a row of runs first: none is in the middle of its writes now.
 LOCK TABLE runs IN EXCLUSIVE MODE;
-LOCK TABLE attempts, epochs IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE attempts, epochs, checkpoints IN ACCESS EXCLUSIVE MODE;
 
 CREATE OR REPLACE FUNCTION attempts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -87,8 +87,9 @@ BEGIN
              WHERE source.role <> 'data' AND source.finished_at IS NULL) AS lacking
         INTO run FROM runs WHERE runs.run_id = NEW.run_id;
         IF run.may_finish IS NOT TRUE OR run.epoch <> NEW.finished_epoch OR run.lacking IS NOT NULL THEN
-            RAISE EXCEPTION 'operator % does not finish for good in epoch %, or not before %', NEW.operator_id,
-                NEW.finished_epoch, coalesce(run.lacking, 'any other one') USING ERRCODE = 'check_violation';
+            RAISE EXCEPTION 'operator % does not finish for good in epoch % (may it at all: %; the epoch: %; lacking: %)',
+                NEW.operator_id, NEW.finished_epoch, coalesce(run.may_finish, false), run.epoch,
+                coalesce(run.lacking, 'nothing') USING ERRCODE = 'check_violation';
         END IF;
     END IF;
     RETURN NEW;
@@ -272,6 +273,10 @@ END $$;
 DROP TRIGGER epochs_start_guard ON epochs;
 CREATE TRIGGER epochs_start_guard BEFORE INSERT ON epochs FOR EACH ROW
     WHEN (NEW.status <> 'OPEN' OR NEW.held_at IS NOT NULL) EXECUTE FUNCTION start_guard('an epoch');
+
+DROP TRIGGER checkpoints_start_guard ON checkpoints;
+CREATE TRIGGER checkpoints_start_guard BEFORE INSERT ON checkpoints FOR EACH ROW
+    WHEN (NEW.status NOT IN ('PENDING', 'ABORTED')) EXECUTE FUNCTION start_guard('a checkpoint');
 
 CREATE OR REPLACE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -457,7 +462,7 @@ BEGIN
             AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NOT NULL)
         WHEN 'ABORTED_BY_USER' THEN EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
             AND runs.aborted_through >= NEW.checkpoint_id)
-        WHEN 'SUBSUMED' THEN EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+        WHEN 'SUBSUMED' THEN NEW.kind <> 'MANUAL' AND EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
             AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id)
     END) THEN
         RAISE EXCEPTION 'checkpoint % of run % is not aborted by %', NEW.checkpoint_id, NEW.run_id, NEW.failure
@@ -486,15 +491,14 @@ BEGIN
             NEW.fencing_token, NEW.checkpoint_id, coalesce(NEW.failure, NEW.status) USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.status = 'ABORTED' THEN
-        attempt.failures := 1 + CASE NEW.kind WHEN 'PERIODIC' THEN attempt.failures
-            ELSE greatest(attempt.failures, attempt.tolerable) END;
+        UPDATE attempts SET checkpoint_failures = 1 + CASE NEW.kind WHEN 'PERIODIC' THEN checkpoint_failures
+            ELSE greatest(checkpoint_failures, attempt.tolerable) END
+        WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token;
     ELSIF NEW.status = 'COMPLETED' AND attempt.failures BETWEEN 1 AND attempt.tolerable THEN
-        attempt.failures := 0;
-    ELSE
-        RETURN NULL;
+        UPDATE attempts SET checkpoint_failures = 0
+        WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token
+            AND checkpoint_failures <= attempt.tolerable;
     END IF;
-    UPDATE attempts SET checkpoint_failures = attempt.failures
-    WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token;
     RETURN NULL;
 END $$;
 CREATE TRIGGER checkpoints_count AFTER UPDATE OF status ON checkpoints FOR EACH ROW

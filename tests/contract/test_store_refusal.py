@@ -218,6 +218,30 @@ WRONG: dict[str, tuple[Command, ...]] = {
         dataclasses.replace(END, failed=FailedOperator(operator_id="x", epoch=0)),
     ),
     "a checkpoint that fails once its attempt has ended": (END, ABORT),
+    "a checkpoint that is completed once its attempt has ended": (
+        *(SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, END),
+        COMPLETE,
+    ),
+    "a checkpoint that begins once its attempt has ended": (ABORT, END, triggered(3, 1)),
+    "an epoch that opens once its attempt has ended": (REPORT, ALIGN, END, OPEN),
+    "reports once their attempt has ended": (END, REPORT),
+    "a switch once its attempt has ended": (*NEXT, END, SWITCH),
+    "a part once its attempt has ended": (END, parts(1)),
+    "a pin once its attempt has ended": (END, PinData(name="more", fingerprint="f", pin={})),
+    "an operator that finishes once its attempt has ended": (
+        END,
+        FinishOperator(operator_id="norms", epoch=1, output={}),
+    ),
+    "what is prepared once its attempt has ended": (END, RecordCommittables(committables=(prepared(0, "rows"),))),
+    "a notice once its attempt has ended": (END, RecordNotice(listener_id="other", epoch=0, effect=None)),
+    **{
+        f"a checkpoint that begins, and is aborted by {failure.value} that has not happened": (
+            *(ABORT, triggered(3, 1)),
+            dataclasses.replace(ABORT, checkpoint_id=3, failure=failure),
+        )
+        for failure in CheckpointFailure
+        if not failure.is_counted
+    },
     "a failure without a reason": (END, SetRunStatus(status=RunStatus.FAILED)),
     "a failure of a run that is driven": (FAIL,),
     "an ending without a rule": (SetRunStatus(status=RunStatus.TERMINATING),),

@@ -280,7 +280,7 @@ def events_of(sender: Sender) -> dict[str, Event]:
         "switches": sender.switches(2),
         "marks": sender.marks(2, part("x")),
         "pins": sender.pins("labels"),
-        "finishes": sender.finishes("x"),
+        "finishes": sender.finishes("norms"),
         "reports": sender.reports(2),
         "triggers": sender.triggers(1),
         "acknowledges": sender.acknowledges(2, centroids=(0,)),

@@ -134,6 +134,7 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
         "resumed",
         "changed",
         "left behind",
+        "left by hand",
         "left durable",
         "left uncommitted",
         "failing",
@@ -191,6 +192,10 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
             ),
             "wired at first": (sender.finishes("scaled"), sender.opens(0), sender.switches(0)),
             "left uncommitted": (*sender.passes(0, 1, records=0), sender.ends()),
+            "left by hand": (
+                *(asks(1, sender.family), sender.opens(0), sender.reports(0), sender.triggers(0)),
+                *sender.passes(1, 2),
+            ),
             "left behind": (
                 *(asks(1, sender.family), sender.opens(0), sender.reports(0), sender.triggers(0)),
                 *sender.passes(1, 2),

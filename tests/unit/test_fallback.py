@@ -61,8 +61,7 @@ def state_file(bench: InMemory, checkpoint_id: int) -> Path:
 def leave_published(bench: InMemory) -> None:
     """Leave what a sink has published of epoch 1, of an output that has no sink any more."""
     committable = Committable(epoch=1, output="rows", target="a folder", content={}, in_store=True)
-    with bench.store.transaction(bench.run.run_id) as transaction:
-        transaction.write([RecordCommittables(committables=(committable,))], bench.run.fencing_token)
+    bench.write_as_it_was_driven(RecordCommittables(committables=(committable,)))
 
 
 def statuses(bench: InMemory) -> list[str]:
@@ -374,9 +373,8 @@ def break_all(bench: InMemory) -> None:
 
 def break_what_a_listener_heard(bench: InMemory) -> None:
     """Let a listener hear of the newest epoch before its checkpoint is bad."""
-    with bench.store.transaction(bench.run.run_id) as transaction:
-        heard = [RecordNotice(listener_id="tell", epoch=epoch, effect=None) for epoch in (0, 1)]
-        transaction.write(heard, bench.run.fencing_token)
+    heard = (RecordNotice(listener_id="tell", epoch=epoch, effect=None) for epoch in (0, 1))
+    bench.write_as_it_was_driven(*heard)
     break_newest(bench)
 
 

@@ -52,8 +52,7 @@ def plan(bench: InMemory, **options: bool) -> RunPlan:
 def leave_uncommitted(bench: InMemory) -> None:
     """Leave something that waits for a sink which its output has no more."""
     committable = Committable(epoch=0, output="rows", target="a folder", content={})
-    with bench.store.transaction(bench.run.run_id) as transaction:
-        transaction.write([RecordCommittables(committables=(committable,))], bench.run.fencing_token)
+    bench.write_as_it_was_driven(RecordCommittables(committables=(committable,)))
 
 
 def unused(planned: RunPlan) -> list[tuple[str, Ranges, str]]:
