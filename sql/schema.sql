@@ -761,12 +761,12 @@ CREATE TRIGGER checkpoints_guard BEFORE INSERT OR UPDATE ON checkpoints
 
 -- A checkpoint is triggered once its epoch has aligned, under the id that was issued last (I7), by who drives the run
 -- (I2), and none after more of his have failed than he puts up with (I13) or while as many are pending as his policy allows
--- (I14); what a person aborted before it began begins as aborted (I17).
+-- (I14); that of the epoch which ends the run is the final one. What a person aborted before it began begins as aborted (I17).
 CREATE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     epoch record;
 BEGIN
-    SELECT runs.last_checkpoint_id, runs.aborted_through,
+    SELECT runs.last_checkpoint_id, runs.aborted_through, epochs.decision ->> 'terminated_by' IS NOT NULL AS is_last,
         (SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
          AND checkpoints.status = 'PENDING') AS pending,
         (SELECT CASE WHEN attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) THEN 0
@@ -779,6 +779,10 @@ BEGIN
     IF epoch.last_checkpoint_id IS DISTINCT FROM NEW.checkpoint_id THEN
         RAISE EXCEPTION 'checkpoint % of epoch % was not issued, or its epoch has not aligned', NEW.checkpoint_id,
             NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF (NEW.kind = 'FINAL') <> epoch.is_last THEN
+        RAISE EXCEPTION 'checkpoint % of epoch % is of kind %', NEW.checkpoint_id, NEW.epoch, NEW.kind
+            USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.failure IS DISTINCT FROM 'ABORTED_BY_USER'
        AND (NEW.failure IS NOT NULL OR NEW.checkpoint_id <= epoch.aborted_through) THEN

@@ -1121,6 +1121,9 @@ GUARDS = {
         "SELECT run_id, epoch + 1, fencing_token, records, status, decision, held_at, aligned_at, durable_at "
         "FROM epochs WHERE run_id = %(durable)s AND epoch = 0",
     ),
+    "a final checkpoint of an epoch that does not end the run": Illegal(
+        "checkpoint 1 of epoch 0 is of kind FINAL", checkpoint_with(kind="'FINAL'")
+    ),
     "a checkpoint that begins as discarded": Illegal(
         "a checkpoint of run",
         checkpoint_with(
@@ -1391,6 +1394,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a failure that is told",
         "failures that are forgotten",
         "a failure that nobody counts",
+        "a final checkpoint of an epoch that does not end the run",
         "a failure that is called ATTEMPT_ENDED",
         "a failure that is called ABORTED_BY_USER",
         "a failure that is called SUBSUMED",

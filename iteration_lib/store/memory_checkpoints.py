@@ -40,6 +40,10 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
     known = [(c["epoch"], c["fencing_token"]) for c in run.checkpoints.values() if c["status"] != "ABORTED"]
     refuse_if(command.checkpoint_id <= run.run["last_checkpoint_id"], "checkpoint ids are taken back")
     expect(run.epochs.get(key), status="ALIGNED")
+    is_last = run.epochs[key]["decision"]["terminated_by"] is not None
+    refuse_if(
+        (command.kind is CheckpointKind.FINAL) != is_last, f"a checkpoint of epoch {command.epoch} of another kind"
+    )
     refuse_if(key in known, f"epoch {command.epoch} has a checkpoint")
     refuse_failed(run, fencing_token)
     refuse_if(is_full(run, fencing_token), "as many checkpoints are pending as the policy allows")

@@ -389,7 +389,7 @@ CREATE OR REPLACE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE pl
 DECLARE
     epoch record;
 BEGIN
-    SELECT runs.last_checkpoint_id, runs.aborted_through,
+    SELECT runs.last_checkpoint_id, runs.aborted_through, epochs.decision ->> 'terminated_by' IS NOT NULL AS is_last,
         (SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
          AND checkpoints.status = 'PENDING') AS pending,
         (SELECT CASE WHEN attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) THEN 0
@@ -402,6 +402,10 @@ BEGIN
     IF epoch.last_checkpoint_id IS DISTINCT FROM NEW.checkpoint_id THEN
         RAISE EXCEPTION 'checkpoint % of epoch % was not issued, or its epoch has not aligned', NEW.checkpoint_id,
             NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF (NEW.kind = 'FINAL') <> epoch.is_last THEN
+        RAISE EXCEPTION 'checkpoint % of epoch % is of kind %', NEW.checkpoint_id, NEW.epoch, NEW.kind
+            USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.failure IS DISTINCT FROM 'ABORTED_BY_USER'
        AND (NEW.failure IS NOT NULL OR NEW.checkpoint_id <= epoch.aborted_through) THEN

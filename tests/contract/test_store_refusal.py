@@ -191,9 +191,10 @@ def parts(epoch: int, *made: FinishedPart) -> RecordParts:
     return RecordParts(epoch=epoch, parts=made or (part("x"),))
 
 
+FINAL = dataclasses.replace(triggered(3, 2), kind=CheckpointKind.FINAL)
 # Checkpoint 3 covers epoch 2, which ends the run; checkpoint 2 is pending still.
 ENDED = (
-    *(REPORT_NOTHING, ALIGN_LAST, triggered(3, 2), SubsumeCheckpoint(checkpoint_id=1)),
+    *(REPORT_NOTHING, ALIGN_LAST, FINAL, SubsumeCheckpoint(checkpoint_id=1)),
     *(dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(COMPLETE, checkpoint_id=3)),
     MakeEpochsDurable(through=2),
 )
@@ -377,6 +378,8 @@ WRONG: dict[str, tuple[Command, ...]] = {
         *(SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE),
         MakeEpochsDurable(through=2),
     ),
+    "a final checkpoint of an epoch that does not end the run": (REPORT, ALIGN, FINAL),
+    "a checkpoint of the last epoch that is not final": (REPORT_NOTHING, ALIGN_LAST, triggered(3, 2)),
     "a checkpoint of an epoch that is not there": (triggered(3, NOT_THERE),),
     "a checkpoint of an epoch that is open": (triggered(3, 2),),
     "a checkpoint of an epoch that is voided": (*OVER, triggered(3, 1)),
