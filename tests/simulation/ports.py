@@ -262,11 +262,11 @@ class CheckedCoordinator(Coordinator):
         """See Coordinator; what is kept is what anybody reads from the rows, where nobody has changed them since."""
         run = self._world.run_of(run_id)
         if run.rows.run["revision"] == revision:
-            stored = MemoryTransaction(
-                run.rows, self._world.store._branches(run_id), self._world.clock.now()
-            ).read_state()
-            for name in RunState.__dataclass_fields__:
-                kept, said = (getattr(timeless_state(known), name) for known in (state, stored))
+            branches, now = self._world.store._branches(run_id), self._world.clock.now()
+            stored = timeless_state(MemoryTransaction(run.rows, branches, now).read_state())
+            mine = timeless_state(state)
+            for name in RunState.__dataclass_fields__ if mine != stored else ():
+                kept, said = getattr(mine, name), getattr(stored, name)
                 if kept != said and not (name == "pinned" and kept > said):  # a branch lets go, and tells nobody
                     run.oracle.violate("state", f"{name} is {kept} by the coordinator, {said} by the rows")
         return super()._keep(run_id, revision, state)

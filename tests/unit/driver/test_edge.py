@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import permutations
-from pathlib import Path
 
 import pytest
 
-from iteration_lib.config import Settings
 from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.edge import Edges, read_edges
-from iteration_lib.engine import Engine, EngineKind
 from iteration_lib.interrupt import ToldToEnd
-from iteration_lib.launch import Drive, open_context
-from iteration_lib.model.definition import load_iteration
-from iteration_lib.process import this_holder
 from iteration_lib.protocol import RunState
 from iteration_lib.protocol.event import GuardedEvent
 from iteration_lib.protocol.state import NO_EPOCH
@@ -93,21 +86,6 @@ class EndsMeanwhile(dict[str, float]):
             self.has_ended = True
             raise ToldToEnd
         return super().__len__()
-
-
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InMemory:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return InMemory.begin(tmp_path)
-
-
-@pytest.fixture
-def context(bench: InMemory) -> Iterator[RunContext]:
-    graph = load_iteration(bench.run.reference).graph()
-    settings = Settings(store_url=None, state_uri=bench.run.state_uri)
-    drive = Drive(holder=this_holder(), open_runner=Engine(kind=EngineKind.LOCAL).open_runner, parallelism=1)
-    with open_context(bench.store, settings, bench.run, drive, graph=graph, params=None) as opened:
-        yield opened
 
 
 def test_part_is_captured_with_its_metrics_though_the_end_comes_as_it_is_noted(
