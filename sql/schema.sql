@@ -45,6 +45,8 @@ BEGIN
     IF NEW.last_durable_epoch < OLD.last_durable_epoch THEN
         grows := grows AND EXISTS (SELECT FROM fallbacks WHERE fallbacks.run_id = OLD.run_id
             AND fallbacks.fencing_token = OLD.fencing_token AND fallbacks.epoch = NEW.last_durable_epoch)
+            AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                AND epochs.epoch > NEW.last_durable_epoch AND epochs.status = 'DURABLE')
             AND NOT EXISTS (SELECT FROM edge_parts WHERE edge_parts.run_id = OLD.run_id
                 AND edge_parts.epoch > NEW.last_durable_epoch AND edge_parts.voided_at IS NULL);
     END IF;
@@ -76,7 +78,8 @@ BEGIN
            IS DISTINCT FROM (OLD.run_id, OLD.run_key, OLD.reference, OLD.max_buckets, OLD.created_at) THEN
             RAISE EXCEPTION 'the identity of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
         END IF;
-        IF (NEW.attempt_id IS DISTINCT FROM OLD.attempt_id) <> (NEW.fencing_token <> OLD.fencing_token) THEN
+        IF (NEW.attempt_id IS DISTINCT FROM OLD.attempt_id) <> (NEW.fencing_token <> OLD.fencing_token)
+           OR NEW.fencing_token > OLD.fencing_token + 1 THEN
             RAISE EXCEPTION 'who holds the token of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
         END IF;
         IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
@@ -101,12 +104,6 @@ BEGIN
         IF OLD.status <> NEW.status AND NEW.status IN ('FINISHED', 'FAILED', 'STOPPED', 'DELETED')
            AND EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL) THEN
             RAISE EXCEPTION 'run % is driven and cannot be %', OLD.run_id, lower(NEW.status)
-                USING ERRCODE = 'check_violation';
-        END IF;
-        IF OLD.status <> NEW.status AND (NEW.status = 'STOPPED' OR OLD.status = 'STOPPED' AND NEW.status = 'RUNNING')
-           AND (NEW.status = 'STOPPED') <> EXISTS (SELECT FROM stops WHERE stops.run_id = OLD.run_id
-               AND stops.kind = 'STOP' AND stops.resumed_at IS NULL) THEN
-            RAISE EXCEPTION 'nobody asked run % to go from % to %', OLD.run_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
         IF OLD.status <> NEW.status AND NEW.status = 'TERMINATING'
@@ -236,14 +233,17 @@ BEGIN
                 USING ERRCODE = 'check_violation';
         END IF;
         IF jsonb_path_exists(NEW.policy, 'strict $ ? (@.max_pending >= 1 && @.max_pending <= 2147483647
-               && @.max_pending.floor() == @.max_pending && @.tolerable_failures >= 0
-               && @.tolerable_failures <= 2147483647 && @.tolerable_failures.floor() == @.tolerable_failures)', '{}', true)
-           IS NOT TRUE THEN
+               && @.tolerable_failures >= 0 && @.tolerable_failures <= 2147483647)', '{}', true) IS NOT TRUE
+           OR concat(NEW.policy ->> 'max_pending', NEW.policy ->> 'tolerable_failures') ~ '[^0-9]' THEN
             RAISE EXCEPTION 'the policy of attempt % does not say what is pending and tolerated', NEW.fencing_token
                 USING ERRCODE = 'check_violation';
         END IF;
         IF NEW.checkpoint_failures <> 0 THEN
             RAISE EXCEPTION 'no checkpoint of attempt % has failed before it begins', NEW.fencing_token
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.ended_at IS NOT NULL THEN
+            RAISE EXCEPTION 'attempt % does not begin as one that has ended', NEW.fencing_token
                 USING ERRCODE = 'check_violation';
         END IF;
         RETURN NEW;
@@ -255,6 +255,10 @@ BEGIN
     END IF;
     IF OLD.ended_at IS NOT NULL THEN
         RAISE EXCEPTION 'attempt % has ended and cannot change', OLD.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.definition_changes IS NOT NULL AND NEW.definition_changes IS DISTINCT FROM OLD.definition_changes THEN
+        RAISE EXCEPTION 'attempt % has said how its operators are others', OLD.fencing_token
+            USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
@@ -276,8 +280,60 @@ BEGIN
     RAISE EXCEPTION 'attempt % of run % has failed and does not say why', NEW.fencing_token, NEW.run_id
         USING ERRCODE = 'check_violation';
 END $$;
-CREATE TRIGGER attempts_failed_guard BEFORE INSERT OR UPDATE OF outcome, reason ON attempts FOR EACH ROW
+CREATE TRIGGER attempts_failed_guard BEFORE UPDATE OF outcome, reason ON attempts FOR EACH ROW
     WHEN (NEW.outcome = 'FAILED' AND coalesce(NEW.reason, '') = '') EXECUTE FUNCTION attempts_failed_guard();
+
+-- An attempt begins where the run goes on, under the token that was issued for it, and once nothing is left of another
+-- one (I1, I2); it ends with what it has pending, and its run fails or finishes with it. Asked at the end of a
+-- transaction, whose steps only together are legal.
+CREATE FUNCTION runs_token_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                   AND attempts.fencing_token = NEW.fencing_token) THEN
+        RAISE EXCEPTION 'no attempt of run % has begun under token %', NEW.run_id, NEW.fencing_token
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER runs_token_guard AFTER UPDATE OF fencing_token ON runs DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.fencing_token <> OLD.fencing_token) EXECUTE FUNCTION runs_token_guard();
+
+CREATE FUNCTION attempts_begun_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run record;
+BEGIN
+    SELECT runs.status, (SELECT min(epochs.epoch) FROM epochs WHERE epochs.run_id = NEW.run_id
+        AND epochs.status IN ('OPEN', 'ALIGNED') AND epochs.fencing_token < NEW.fencing_token) AS is_left
+    INTO run FROM runs JOIN attempts USING (run_id)
+    WHERE runs.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL;
+    IF run.status NOT IN ('RUNNING', 'TERMINATING') OR run.is_left IS NOT NULL THEN
+        RAISE EXCEPTION 'attempt % of run % cannot begin: the run is %, epoch % of another attempt is left',
+            NEW.fencing_token, NEW.run_id, run.status, coalesce(CAST(run.is_left AS text), 'none')
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER attempts_begun_guard AFTER INSERT ON attempts DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    EXECUTE FUNCTION attempts_begun_guard();
+
+CREATE FUNCTION attempts_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'PENDING'
+               AND checkpoints.fencing_token = NEW.fencing_token) THEN
+        RAISE EXCEPTION 'attempt % of run % has ended, and leaves a checkpoint pending', NEW.fencing_token, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.outcome IN ('FAILED', 'FINISHED') THEN
+        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.fencing_token = NEW.fencing_token
+                   AND runs.status NOT IN (NEW.outcome, 'DELETED')) THEN
+            RAISE EXCEPTION 'attempt % of run % has %, and its run has not', NEW.fencing_token, NEW.run_id, NEW.outcome
+                USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER attempts_end_guard AFTER UPDATE OF ended_at ON attempts DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL) EXECUTE FUNCTION attempts_end_guard();
 
 -- What a run's driver writes is written under the token of a live attempt (I2); by its name the last guard that is asked.
 -- The guards of epochs and checkpoints ask for it themselves.
@@ -531,7 +587,8 @@ BEGIN
         END;
         IF OLD.status = 'DURABLE' AND NEW.status = 'VOIDED' THEN
             may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
-                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch);
+                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch
+                AND fallbacks.fencing_token > OLD.fencing_token);
         END IF;
         IF NOT may_move THEN
             RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
@@ -621,6 +678,19 @@ END $$;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
 CREATE TRIGGER epochs_start_guard BEFORE INSERT ON epochs FOR EACH ROW
     WHEN (NEW.status <> 'OPEN' OR NEW.held_at IS NOT NULL) EXECUTE FUNCTION start_guard('an epoch');
+
+-- A run terminates in the step that makes durable what ends it (I9, I10); asked at the end of a transaction.
+CREATE FUNCTION epochs_last_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.terminated_by IS NULL) THEN
+        RAISE EXCEPTION 'epoch % ends run %, which does not terminate', NEW.epoch, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER epochs_last_guard AFTER UPDATE OF status ON epochs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (OLD.status <> 'DURABLE' AND NEW.status = 'DURABLE' AND NEW.decision ->> 'terminated_by' IS NOT NULL)
+    EXECUTE FUNCTION epochs_last_guard();
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
@@ -761,12 +831,20 @@ CREATE TRIGGER checkpoints_guard BEFORE INSERT OR UPDATE ON checkpoints
 
 -- A checkpoint is triggered once its epoch has aligned, under the id that was issued last (I7), by who drives the run
 -- (I2), and none after more of his have failed than he puts up with (I13) or while as many are pending as his policy allows
--- (I14); that of the epoch which ends the run is the final one. What a person aborted before it began begins as aborted (I17).
+-- (I14); that of the epoch which ends the run is the final one, and what a person asked for is made by hand. What a person
+-- aborted before it began begins as aborted (I17).
 CREATE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     epoch record;
 BEGIN
-    SELECT runs.last_checkpoint_id, runs.aborted_through, epochs.decision ->> 'terminated_by' IS NOT NULL AS is_last,
+    SELECT runs.last_checkpoint_id, runs.aborted_through, CASE
+            WHEN epochs.decision ->> 'terminated_by' IS NOT NULL THEN 'FINAL'
+            WHEN EXISTS (SELECT FROM checkpoint_requests WHERE checkpoint_requests.run_id = NEW.run_id
+                         AND checkpoint_requests.checkpoint_id IS NULL) THEN 'MANUAL'
+            WHEN EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id AND stops.kind = 'STOP'
+                         AND stops.resumed_at IS NULL) THEN 'MANUAL'
+            ELSE 'PERIODIC'
+        END AS kind,
         (SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
          AND checkpoints.status = 'PENDING') AS pending,
         (SELECT CASE WHEN attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) THEN 0
@@ -780,7 +858,7 @@ BEGIN
         RAISE EXCEPTION 'checkpoint % of epoch % was not issued, or its epoch has not aligned', NEW.checkpoint_id,
             NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
-    IF (NEW.kind = 'FINAL') <> epoch.is_last THEN
+    IF NEW.kind <> epoch.kind THEN
         RAISE EXCEPTION 'checkpoint % of epoch % is of kind %', NEW.checkpoint_id, NEW.epoch, NEW.kind
             USING ERRCODE = 'check_violation';
     END IF;
@@ -908,9 +986,18 @@ CREATE INDEX checkpoint_requests_answer_idx ON checkpoint_requests (run_id, chec
 COMMENT ON TABLE checkpoint_requests IS
     'Who asked for a checkpoint by hand, and which one answered; NULL until one has begun.';
 
--- A request is who asked what of one run when, and is answered once.
+-- A request is who asked what when of one run that goes on; it is answered once, by the checkpoint that has just begun, is
+-- made by hand or ends the run.
 CREATE FUNCTION checkpoint_requests_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.checkpoint_id IS NOT NULL OR EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
+               AND (runs.status NOT IN ('RUNNING', 'FAILED') OR runs.terminated_by IS NOT NULL)) THEN
+            RAISE EXCEPTION 'run % does not go on, or the request begins as answered', NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
     IF (NEW.request_id, NEW.run_id, NEW.requested_by, NEW.requested_at)
        IS DISTINCT FROM (OLD.request_id, OLD.run_id, OLD.requested_by, OLD.requested_at) THEN
         RAISE EXCEPTION 'the identity of request % cannot change', OLD.request_id USING ERRCODE = 'check_violation';
@@ -918,9 +1005,17 @@ BEGIN
     IF OLD.checkpoint_id IS NOT NULL AND NEW.checkpoint_id IS DISTINCT FROM OLD.checkpoint_id THEN
         RAISE EXCEPTION 'request % is answered', OLD.request_id USING ERRCODE = 'check_violation';
     END IF;
+    IF OLD.checkpoint_id IS NULL AND NEW.checkpoint_id IS NOT NULL THEN
+        IF NOT EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE runs.run_id = OLD.run_id
+               AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.kind <> 'PERIODIC'
+               AND checkpoints.checkpoint_id = runs.last_checkpoint_id) THEN
+            RAISE EXCEPTION 'checkpoint % does not answer request %', NEW.checkpoint_id, OLD.request_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER checkpoint_requests_guard BEFORE UPDATE ON checkpoint_requests
+CREATE TRIGGER checkpoint_requests_guard BEFORE INSERT OR UPDATE ON checkpoint_requests
     FOR EACH ROW EXECUTE FUNCTION checkpoint_requests_guard();
 
 CREATE TABLE stops (
@@ -969,6 +1064,30 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER stops_guard BEFORE INSERT OR UPDATE ON stops FOR EACH ROW EXECUTE FUNCTION stops_guard();
+
+-- A run is STOPPED exactly while a request that it has answered is in force, and does not go on undriven while a person
+-- asks it to stop (I20); asked at the end of a transaction, of whatever may have broken it.
+CREATE FUNCTION stopped_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run record;
+BEGIN
+    SELECT runs.status, stops.stopped_at IS NOT NULL AS is_answered, stops.kind = 'STOP' AND NOT EXISTS (
+        SELECT FROM attempts WHERE attempts.run_id = NEW.run_id AND attempts.ended_at IS NULL) AS must_stop
+    INTO run FROM runs LEFT JOIN stops ON stops.run_id = runs.run_id AND stops.resumed_at IS NULL
+    WHERE runs.run_id = NEW.run_id;
+    IF (run.status = 'STOPPED') <> run.is_answered AND run.status <> 'DELETED'
+       OR run.status = 'RUNNING' AND run.must_stop THEN
+        RAISE EXCEPTION 'run % is %, and is not what a person asked for', NEW.run_id, run.status
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER stops_stopped_guard AFTER INSERT OR UPDATE ON stops DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    EXECUTE FUNCTION stopped_guard();
+CREATE CONSTRAINT TRIGGER runs_stopped_guard AFTER UPDATE OF status ON runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN ((OLD.status = 'STOPPED') <> (NEW.status = 'STOPPED')) EXECUTE FUNCTION stopped_guard();
+CREATE CONSTRAINT TRIGGER attempts_stopped_guard AFTER UPDATE OF ended_at ON attempts DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL) EXECUTE FUNCTION stopped_guard();
 
 CREATE TABLE edge_parts (
     part_id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -1196,6 +1315,8 @@ COMMENT ON TABLE committables IS
 
 -- It is stored when its epoch is durable, and changes once, when the sink shows it (I19).
 CREATE FUNCTION committables_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    publishes boolean;
 BEGIN
     IF TG_OP = 'UPDATE' THEN
         IF OLD.committed_at IS NOT NULL OR to_jsonb(NEW) - 'committed_at' <> to_jsonb(OLD) - 'committed_at' THEN
@@ -1204,9 +1325,13 @@ BEGIN
         END IF;
         RETURN NEW;
     END IF;
-    IF NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch
-                   AND epochs.fencing_token = NEW.fencing_token AND epochs.status = 'DURABLE') THEN
-        RAISE EXCEPTION 'epoch % is not durable, and publishes nothing', NEW.epoch USING ERRCODE = 'check_violation';
+    SELECT CAST(runs.definition -> 'sinks' ->> NEW.output AS boolean) OR epochs.decision ->> 'terminated_by' IS NOT NULL
+    INTO publishes FROM epochs JOIN runs USING (run_id)
+    WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
+        AND epochs.status = 'DURABLE' AND runs.definition -> 'sinks' ? NEW.output;
+    IF publishes IS NOT TRUE THEN
+        RAISE EXCEPTION 'epoch % is not durable, or publishes no %', NEW.epoch, NEW.output
+            USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
@@ -1214,6 +1339,31 @@ CREATE TRIGGER committables_guard BEFORE INSERT OR UPDATE ON committables
     FOR EACH ROW EXECUTE FUNCTION committables_guard();
 CREATE TRIGGER committables_writer_guard BEFORE INSERT ON committables
     FOR EACH ROW EXECUTE FUNCTION writer_guard('a committable');
+
+-- All that epochs publish is stored in the step that makes them durable (I19); asked at the end of a transaction, of a
+-- run that has sinks.
+CREATE FUNCTION runs_published_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    lacking record;
+BEGIN
+    SELECT epochs.epoch, sink.output INTO lacking
+    FROM epochs CROSS JOIN jsonb_each(NEW.definition -> 'sinks') AS sink (output, each_epoch)
+    WHERE epochs.run_id = NEW.run_id AND epochs.status = 'DURABLE'
+        AND epochs.epoch > OLD.last_durable_epoch AND epochs.epoch <= NEW.last_durable_epoch
+        AND (sink.each_epoch = 'true' OR epochs.decision ->> 'terminated_by' IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM committables WHERE committables.run_id = NEW.run_id
+            AND committables.epoch = epochs.epoch AND committables.output = sink.output)
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'epoch % of run % is durable, and % of it is not stored', lacking.epoch, NEW.run_id,
+            lacking.output USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER runs_published_guard AFTER UPDATE OF last_durable_epoch ON runs
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.last_durable_epoch > OLD.last_durable_epoch AND NEW.definition -> 'sinks' <> '{}')
+    EXECUTE FUNCTION runs_published_guard();
 
 CREATE TABLE fallbacks (
     run_id              uuid NOT NULL,
@@ -1230,10 +1380,11 @@ CREATE TABLE fallbacks (
 
 COMMENT ON TABLE fallbacks IS 'When a run went on from an older checkpoint, because its newest one was broken (I21).';
 
--- Nobody has had anything of what is given up, and no epoch has been opened since (I21).
+-- Nobody has had anything of what is given up, no epoch has been opened since, and the run goes on (I21).
 CREATE FUNCTION fallbacks_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'SUBSUMED'
+    IF NOT EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.status = 'RUNNING')
+       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'SUBSUMED'
                AND (checkpoints.checkpoint_id, checkpoints.epoch) = (NEW.to_checkpoint_id, NEW.epoch))
        OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
                AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id = NEW.from_checkpoint_id)
@@ -1253,6 +1404,26 @@ END $$;
 CREATE TRIGGER fallbacks_guard BEFORE INSERT ON fallbacks FOR EACH ROW EXECUTE FUNCTION fallbacks_guard();
 CREATE TRIGGER fallbacks_change_guard BEFORE UPDATE ON fallbacks
     FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a fallback');
+
+-- All that a fallback gives up goes in that step, and the older checkpoint is the completed one again (I6, I21); asked at
+-- the end of a transaction.
+CREATE FUNCTION fallbacks_whole_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch > NEW.epoch
+               AND epochs.fencing_token < NEW.fencing_token AND epochs.status = 'DURABLE')
+       OR EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+               AND checkpoints.checkpoint_id > NEW.to_checkpoint_id
+               AND checkpoints.checkpoint_id <= NEW.from_checkpoint_id
+               AND checkpoints.status IN ('COMPLETED', 'SUBSUMED'))
+       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+               AND checkpoints.checkpoint_id >= NEW.to_checkpoint_id AND checkpoints.status = 'COMPLETED') THEN
+        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up', NEW.run_id,
+            NEW.to_checkpoint_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER fallbacks_whole_guard AFTER INSERT ON fallbacks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    EXECUTE FUNCTION fallbacks_whole_guard();
 
 CREATE TABLE branches (
     run_id                uuid PRIMARY KEY REFERENCES runs,

@@ -34,14 +34,12 @@ NEW_ROWS = {
         "max_buckets": "1",
     },
     "attempts": {
-        "run_id": "%(run)s",
-        "fencing_token": "3",
+        "run_id": "%(left durable)s",
+        "fencing_token": "2",
         "attempt_id": "%(next)s",
         "holder": "'{}'",
         "lease_expires_at": "now()",
         "policy": '\'{"max_pending": 1, "tolerable_failures": 0}\'',
-        "ended_at": "now()",
-        "outcome": "'RELEASED'",
     },
     "operators": {
         "run_id": "%(older)s",
@@ -91,7 +89,7 @@ NEW_ROWS = {
         "branched_by": "'ann'",
     },
     "committables": {
-        "run_id": "%(durable)s",
+        "run_id": "%(published)s",
         "epoch": "0",
         "output": "'more'",
         "fencing_token": "1",
@@ -166,7 +164,7 @@ def committable_with(**columns: str) -> str:
 
 
 def set_committable(columns: str, *, output: str = "rows") -> str:
-    return f"UPDATE committables SET {columns} WHERE run_id = %(durable)s AND output = '{output}'"
+    return f"UPDATE committables SET {columns} WHERE run_id = %(published)s AND output = '{output}'"
 
 
 def stop_with(**columns: str) -> str:
@@ -238,6 +236,42 @@ def set_notice(columns: str) -> str:
     return f"UPDATE listener_notices SET {columns} WHERE run_id = %(run)s AND listener_id = 'log'"
 
 
+def ended(outcome: str, *, of: str) -> str:
+    """The live attempt of a run ends."""
+    end = f"ended_at = now(), outcome = '{outcome}', reason = 'x'"
+    return f"UPDATE attempts SET {end} WHERE run_id = %({of})s AND ended_at IS NULL"
+
+
+def begun(of: str, token: int = 2, **columns: str) -> str:
+    """An attempt begins, under a token that is issued for it."""
+    issued = f"UPDATE runs SET fencing_token = {token}, attempt_id = %(next)s WHERE run_id = %({of})s"
+    return f"{issued}; {attempt_with(run_id=f'%({of})s', fencing_token=str(token), **columns)}"
+
+
+def made_durable(of: str) -> str:
+    """Checkpoint 1 completes and makes epoch 0 durable, and that is all."""
+    return (
+        f"{DEFERRED}; UPDATE checkpoints SET status = 'COMPLETED', {DONE} WHERE run_id = %({of})s; "
+        f"UPDATE epochs SET status = 'DURABLE', durable_at = now() WHERE run_id = %({of})s; "
+        f"UPDATE runs SET last_durable_epoch = 0 WHERE run_id = %({of})s"
+    )
+
+
+DEFERRED = "SET CONSTRAINTS ALL DEFERRED"
+AT_THE_END = "SET CONSTRAINTS fallbacks_whole_guard IMMEDIATE"
+
+
+def fallen_back(*, epochs: bool = True, checkpoints: bool = True) -> str:
+    """A run falls back to checkpoint 2, and gives up some of what comes after it."""
+    given_up = {
+        "UPDATE checkpoints SET status = 'DISCARDED' WHERE run_id = %(older)s AND checkpoint_id = 3": checkpoints,
+        "UPDATE checkpoints SET status = 'COMPLETED' WHERE run_id = %(older)s AND checkpoint_id = 2": checkpoints,
+        "UPDATE epochs SET status = 'VOIDED', durable_at = NULL WHERE run_id = %(older)s AND epoch = 2": epochs,
+    }
+    steps = [step for step, is_done in given_up.items() if is_done]
+    return "; ".join([DEFERRED, fallback_with(), *steps])
+
+
 def aborted(failure: str, *, of: str) -> str:
     """A pending checkpoint that is aborted by something."""
     ended = f"status = 'ABORTED', failure = '{failure}', reason = 'x', ended_at = now()"
@@ -251,6 +285,7 @@ def aborted_checkpoint(failure: str) -> str:
 VOIDED = "epoch = 1 AND voided_at IS NOT NULL"
 FINISHED = "finished_epoch = {}, fencing_token = 2, output = '{{}}', finished_at = now()"
 EVERY = "acknowledgements = '{\"centroids\": [1]}'"
+FAILED = "ended_at = now(), outcome = 'FAILED', reason = 'x'"
 ALL = "records = '{\"centroids\": [1, 1, 1]}'"
 DONE = f"{EVERY}, manifest_path = 'p', manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now()"
 
@@ -352,25 +387,22 @@ CONSTRAINTS = {
     "a token below the first": Illegal(
         "attempts_fencing_token_check", attempt_with(fencing_token="0"), ("attempts_guard",)
     ),
-    "an unknown outcome": Illegal("attempts_outcome_check", attempt_with(outcome="'LOST'")),
-    "an end without an outcome": Illegal("attempts_ended_check", attempt_with(outcome="NULL")),
-    "an outcome without an end": Illegal(
-        "attempts_ended_check", attempt_with(ended_at="NULL"), instead=("attempts_live_key",)
-    ),
+    "an unknown outcome": Illegal("attempts_outcome_check", set_attempt(2, "ended_at = now(), outcome = 'LOST'")),
+    "an end without an outcome": Illegal("attempts_ended_check", set_attempt(2, "ended_at = now()")),
+    "an outcome without an end": Illegal("attempts_ended_check", set_attempt(2, "outcome = 'RELEASED'")),
     "an operator that failed in no epoch": Illegal(
-        "attempts_failed_check", attempt_with(outcome="'FAILED'", reason="'r'", failed_operator_id="'sums'")
+        "attempts_failed_check", set_attempt(2, f"{FAILED}, failed_operator_id = 'sums'")
     ),
     "an operator that failed in an epoch before the first": Illegal(
-        "attempts_failed_check",
-        attempt_with(outcome="'FAILED'", reason="'r'", failed_operator_id="'sums'", failed_epoch="-2"),
+        "attempts_failed_check", set_attempt(2, f"{FAILED}, failed_operator_id = 'sums', failed_epoch = -2")
     ),
     "an operator that failed and an attempt that did not": Illegal(
-        "attempts_failed_check", attempt_with(failed_operator_id="'sums'", failed_epoch="0")
+        "attempts_failed_check", set_attempt(2, "failed_operator_id = 'sums', failed_epoch = 0")
     ),
     "fewer failures than none": Illegal(
         "attempts_checkpoint_failures_check", set_attempt(2, "checkpoint_failures = -1"), ("attempts_count_guard",)
     ),
-    "two live attempts": Illegal("attempts_live_key", attempt_with(ended_at="NULL", outcome="NULL")),
+    "two live attempts": Illegal("attempts_live_key", attempt_with(run_id="%(run)s", fencing_token="3")),
     # operators and pins
     "an operator twice": Illegal("operators_pkey", operator_with(operator_id="'x'")),
     "an operator of no run": Illegal(
@@ -465,7 +497,9 @@ CONSTRAINTS = {
     "a checkpoint's id below the first": Illegal(
         "checkpoints_checkpoint_id_check", checkpoint_with(checkpoint_id="0"), ("checkpoints_issue_guard",)
     ),
-    "a checkpoint of unknown kind": Illegal("checkpoints_kind_check", checkpoint_with(kind="'LUCKY'")),
+    "a checkpoint of unknown kind": Illegal(
+        "checkpoints_kind_check", checkpoint_with(kind="'LUCKY'"), ("checkpoints_issue_guard",)
+    ),
     "a checkpoint of unknown status": Illegal(
         "checkpoints_status_check",
         checkpoint_with(
@@ -538,7 +572,9 @@ CONSTRAINTS = {
     # checkpoint_requests
     "a request's id twice": Illegal("checkpoint_requests_pkey", request_with(request_id="%(request)s")),
     "a request of no run": Illegal("checkpoint_requests_run_id_fkey", request_with(run_id="gen_random_uuid()")),
-    "an answer by no checkpoint": Illegal("checkpoint_requests_checkpoint_fkey", request_with(checkpoint_id="7")),
+    "an answer by no checkpoint": Illegal(
+        "checkpoint_requests_checkpoint_fkey", request_with(checkpoint_id="7"), ("checkpoint_requests_guard",)
+    ),
     # edge_parts
     "a part's id twice": Illegal(
         "edge_parts_pkey",
@@ -563,7 +599,9 @@ CONSTRAINTS = {
     "what is prepared of no epoch": Illegal(
         "committables_epoch_fkey", committable_with(epoch="7"), ("committables_guard",)
     ),
-    "what is prepared of no output": Illegal("committables_output_check", committable_with(output="''")),
+    "what is prepared of no output": Illegal(
+        "committables_output_check", committable_with(output="''"), ("committables_guard",)
+    ),
     "what is prepared and is no object": Illegal("committables_content_check", committable_with(content="'[]'")),
     # listener_notices
     "a notice twice": Illegal("listener_notices_pkey", notice_with(listener_id="'log'"), ("listener_notices_guard",)),
@@ -577,7 +615,7 @@ CONSTRAINTS = {
 
 GUARDS = {
     **{
-        f"a fallback {what}": Illegal("cannot fall back", fallback_with(**columns))
+        f"a fallback {what}": Illegal("cannot fall back", f"{DEFERRED}; {fallback_with(**columns)}")
         for what, columns in {
             "behind what a listener has heard": {"to_checkpoint_id": "1", "epoch": "0"},
             "to another epoch": {"epoch": "2"},
@@ -586,6 +624,13 @@ GUARDS = {
             "while an epoch is open": {"run_id": "%(older open)s"},
             "while an epoch is aligned": {"run_id": "%(older aligned)s"},
             "behind what a sink publishes": {"run_id": "%(older published)s"},
+            "of a run that terminates": {
+                "run_id": "%(ending)s",
+                "fencing_token": "1",
+                "from_checkpoint_id": "2",
+                "to_checkpoint_id": "1",
+                "epoch": "0",
+            },
         }.items()
     },
     "another reason of a fallback": Illegal(
@@ -605,9 +650,15 @@ GUARDS = {
     },
     "another answer of a stop": Illegal("is answered", set_stop("stopped_at = now() + interval '1 day'")),
     "another resumer of a stop": Illegal("is answered", set_stop("resumed_by = 'carl'", of="resumed")),
-    "an answer of a stop whose run goes on": Illegal("is not stopped", set_stop("stopped_at = now()", of="stopping")),
-    "a run that nobody asked to stop": Illegal("nobody asked run", set_run("failed", "status = 'STOPPED'")),
-    "a run that is resumed by nobody": Illegal("nobody asked run", set_run("stopped", "status = 'RUNNING'")),
+    "an answer of a stop whose run goes on": Illegal(
+        "is not stopped", f"{DEFERRED}; {set_stop('stopped_at = now()', of='stopping')}"
+    ),
+    "a run that nobody asked to stop": Illegal(
+        "is STOPPED, and is not what a person asked for", set_run("left durable", "status = 'STOPPED'")
+    ),
+    "a run that is resumed by nobody": Illegal(
+        "is RUNNING, and is not what a person asked for", set_run("stopped", "status = 'RUNNING'")
+    ),
     "a run that is stopped while it is driven": Illegal(
         "is driven and cannot be stopped", set_run("stopping", "status = 'STOPPED'")
     ),
@@ -718,9 +769,93 @@ GUARDS = {
     "another attempt under the token in force": Illegal(
         "who holds the token of run", set_run("fresh", "attempt_id = gen_random_uuid()")
     ),
-    "an attempt under a token that was never issued": Illegal("token 4 of run", attempt_with(fencing_token="4")),
+    "an attempt under a token that was never issued": Illegal("token 3 of run", attempt_with(fencing_token="3")),
     "an attempt that the token was not issued to": Illegal(
-        "token 3 of run", attempt_with(attempt_id="gen_random_uuid()")
+        "token 2 of run", attempt_with(attempt_id="gen_random_uuid()")
+    ),
+    "an attempt that begins as one that has ended": Illegal(
+        "does not begin as one that has ended", attempt_with(ended_at="now()", outcome="'RELEASED'")
+    ),
+    "an attempt of a run that has failed": Illegal(
+        "the run is FAILED, epoch none",
+        f"{DEFERRED}; UPDATE epochs SET status = 'VOIDED' WHERE run_id = %(failed)s; "
+        + begun("failed")
+        + "; SET CONSTRAINTS attempts_begun_guard IMMEDIATE",
+    ),
+    "an attempt that leaves an epoch of another one": Illegal(
+        "the run is RUNNING, epoch 0 of another attempt is left",
+        f"{DEFERRED}; {begun('left aligned')}; SET CONSTRAINTS attempts_begun_guard IMMEDIATE",
+    ),
+    "an attempt that ends and leaves its checkpoint pending": Illegal(
+        "has ended, and leaves a checkpoint pending", ended("RELEASED", of="pending")
+    ),
+    **{
+        f"an attempt that has {outcome}, and its run has not": Illegal(
+            f"has {outcome}, and its run has not", ended(outcome, of="fresh")
+        )
+        for outcome in ("FAILED", "FINISHED")
+    },
+    "other changes of the operators": Illegal(
+        "has said how its operators are others",
+        "UPDATE attempts SET definition_changes = '{x}' WHERE run_id = %(older)s AND fencing_token = 2",
+    ),
+    "a run that is let go and asked to stop, and goes on": Illegal(
+        "is RUNNING, and is not what a person asked for", ended("RELEASED", of="stopping")
+    ),
+    "a stop of a run that nobody drives and that goes on": Illegal(
+        "is RUNNING, and is not what a person asked for", stop_with(run_id="%(left open)s")
+    ),
+    "a run that is stopped without an answer": Illegal(
+        "is STOPPED, and is not what a person asked for",
+        f"{DEFERRED}; {ended('RELEASED', of='leaving')}; "
+        "UPDATE runs SET status = 'STOPPED' WHERE run_id = %(leaving)s; SET CONSTRAINTS runs_stopped_guard IMMEDIATE",
+    ),
+    "a stop that is resumed, and its run is not": Illegal(
+        "is STOPPED, and is not what a person asked for", set_stop("resumed_by = 'bob', resumed_at = now()")
+    ),
+    "an epoch that ends its run, and the run goes on": Illegal(
+        "epoch 0 ends run", f"{made_durable('closing')}; SET CONSTRAINTS epochs_last_guard IMMEDIATE"
+    ),
+    "a durable epoch that publishes nothing of what it should": Illegal(
+        "of it is not stored", f"{made_durable('publishing')}; SET CONSTRAINTS runs_published_guard IMMEDIATE"
+    ),
+    "a request of a run that is over": Illegal("does not go on, or the request", request_with(run_id="%(finished)s")),
+    "a request of a run that terminates": Illegal(
+        "does not go on, or the request", request_with(run_id="%(terminating)s")
+    ),
+    "a request of a run that is stopped": Illegal("does not go on, or the request", request_with(run_id="%(stopped)s")),
+    "a request that begins as answered": Illegal(
+        "does not go on, or the request", request_with(run_id="%(asked)s", checkpoint_id="1")
+    ),
+    "an answer by a checkpoint that nobody asked for": Illegal(
+        "checkpoint 1 does not answer", "UPDATE checkpoint_requests SET checkpoint_id = 1 WHERE run_id = %(asked)s"
+    ),
+    "a checkpoint that is not made by hand where a person asked": Illegal(
+        "checkpoint 2 of epoch 1 is of kind PERIODIC",
+        checkpoint_with(run_id="%(asked)s", checkpoint_id="2", epoch="1"),
+    ),
+    "a checkpoint that is made by hand, and nobody asked": Illegal(
+        "checkpoint 1 of epoch 0 is of kind MANUAL", checkpoint_with(kind="'MANUAL'")
+    ),
+    "a fallback that keeps a durable epoch": Illegal(
+        "not all after it is given up", f"{fallen_back(epochs=False)}; {AT_THE_END}"
+    ),
+    "a fallback that keeps a checkpoint": Illegal(
+        "not all after it is given up", f"{fallen_back(checkpoints=False)}; {AT_THE_END}"
+    ),
+    "a lower last_durable_epoch than a durable one": Illegal(
+        "only grow", f"{fallen_back(epochs=False)}; UPDATE runs SET last_durable_epoch = 1 WHERE run_id = %(older)s"
+    ),
+    "a durable epoch of the attempt that fell back, voided": Illegal(
+        "epoch 2 cannot go from DURABLE to VOIDED",
+        "UPDATE epochs SET status = 'VOIDED', durable_at = NULL "
+        "WHERE run_id = %(fallen)s AND epoch = 2 AND fencing_token = 2",
+    ),
+    "what is prepared of an epoch that does not publish it": Illegal(
+        "publishes no model", committable_with(output="'model'")
+    ),
+    "what is prepared of an output that no sink takes": Illegal(
+        "publishes no other", committable_with(output="'other'")
     ),
     "durable epochs without a checkpoint": Illegal(
         "no completed checkpoint", set_run("durable", "last_durable_epoch = 5")
@@ -731,13 +866,10 @@ GUARDS = {
     **{
         f"an attempt that failed {reason} reason": Illegal(
             "has failed and does not say why",
-            set_attempt(2, f"ended_at = now(), outcome = 'FAILED', reason = {value}"),
+            f"{DEFERRED}; " + set_attempt(2, f"ended_at = now(), outcome = 'FAILED', reason = {value}"),
         )
         for reason, value in {"without a": "NULL", "for an empty": "''"}.items()
     },
-    "an attempt that has failed from the start": Illegal(
-        "has failed and does not say why", attempt_with(outcome="'FAILED'")
-    ),
     "another outcome of an attempt": Illegal("attempt 1 has ended", set_attempt(1, "outcome = 'FINISHED'")),
     "a longer lease of an attempt that has ended": Illegal(
         "attempt 1 has ended", set_attempt(1, "lease_expires_at = now() + interval '1 day'")
@@ -804,9 +936,9 @@ GUARDS = {
     ),
     "an epoch after one that another attempt has left": Illegal(
         "epoch 1 does not follow",
-        "SET CONSTRAINTS ALL DEFERRED; "
+        f"{DEFERRED}; "
         "UPDATE runs SET fencing_token = 2, attempt_id = %(next)s WHERE run_id = %(left aligned)s; "
-        + attempt_with(run_id="%(left aligned)s", fencing_token="2", ended_at="NULL", outcome="NULL")
+        + attempt_with(run_id="%(left aligned)s", fencing_token="2")
         + "; "
         + epoch_with(run_id="%(left aligned)s", fencing_token="2"),
     ),
@@ -895,6 +1027,12 @@ GUARDS = {
     },
     "a token that another attempt does not take": Illegal(
         "who holds the token of run", set_run("fresh", "fencing_token = fencing_token + 1")
+    ),
+    "a token that leaves one out": Illegal(
+        "who holds the token of run", set_run("fresh", "fencing_token = 3, attempt_id = gen_random_uuid()")
+    ),
+    "a token under which no attempt begins": Illegal(
+        "has begun under token 2", set_run("fresh", "fencing_token = 2, attempt_id = gen_random_uuid()")
     ),
     "a decision taken back": Illegal("the decision of epoch 0 cannot change", set_epoch(0, "decision = NULL", 1)),
     **{
@@ -989,11 +1127,14 @@ GUARDS = {
         "no attempt may void a part of operator y in epoch 1", set_part("voided_at = now()")
     ),
     "an attempt that ignores edges and leaves some": Illegal(
-        "ignores edges, and leaves some", attempt_with(ignores_edges="true")
+        "ignores edges, and leaves some",
+        f"{DEFERRED}; {ended('RELEASED', of='older with edges')}; "
+        + begun("older with edges", 3, ignores_edges="true")
+        + "; SET CONSTRAINTS attempts_ignore_guard IMMEDIATE",
     ),
     "a fallback that leaves edges behind what it gives up": Illegal(
         "only grow",
-        "SET CONSTRAINTS ALL DEFERRED; "
+        f"{DEFERRED}; "
         + fallback_with(run_id="%(older with edges)s")
         + "; UPDATE checkpoints SET status = 'DISCARDED' WHERE run_id = %(older with edges)s AND checkpoint_id = 3"
         "; UPDATE checkpoints SET status = 'COMPLETED' WHERE run_id = %(older with edges)s AND checkpoint_id = 2"
@@ -1043,8 +1184,12 @@ GUARDS = {
         "UPDATE edge_parts SET voided_at = now() WHERE run_id = %(older ignoring)s AND epoch = -1",
     ),
     "an attempt whose policy says nothing": Illegal("does not say what is pending", attempt_with(policy="'{}'")),
+    "an attempt whose policy is no whole number": Illegal(
+        "does not say what is pending",
+        attempt_with(policy='\'{"max_pending": 1, "tolerable_failures": 0.0}\''),
+    ),
     "an attempt that begins with a failure": Illegal(
-        "no checkpoint of attempt 3 has failed", attempt_with(checkpoint_failures="1")
+        "no checkpoint of attempt 2 has failed", attempt_with(checkpoint_failures="1")
     ),
     "a failure that is told": Illegal(
         "are counted, not told",
@@ -1085,7 +1230,7 @@ GUARDS = {
     "a part that is voided twice": Illegal("is voided once", set_part("voided_at = now()", which=VOIDED)),
     "a part that comes back": Illegal("is voided once", set_part("voided_at = NULL", which=VOIDED)),
     "what is prepared of an aligned epoch": Illegal(
-        "epoch 0 is not durable, and publishes nothing", committable_with(run_id="%(aligned)s")
+        "epoch 0 is not durable, or publishes no more", committable_with(run_id="%(publishing)s")
     ),
     "what is committed twice": Illegal(
         "is committed once, as it is", set_committable("committed_at = now()", output="seen")
@@ -1179,7 +1324,9 @@ GUARDS = {
     "a notice of a superseded attempt": Illegal(
         "nobody drives run", notice_with(run_id="%(older)s", fencing_token="1")
     ),
-    "a committable of a superseded attempt": Illegal("nobody drives run", committable_with(run_id="%(older)s")),
+    "a committable of an attempt that has ended": Illegal(
+        "nobody drives run", f"SET CONSTRAINTS ALL IMMEDIATE; {ended('RELEASED', of='published')}; {committable_with()}"
+    ),
     "a checkpoint of an open epoch": Illegal("was not issued, or its epoch", checkpoint_with(run_id="%(fresh)s")),
     "a checkpoint's id that was not issued": Illegal("was not issued", checkpoint_with(checkpoint_id="77")),
     "a completed checkpoint whose epoch stays aligned": Illegal(
@@ -1236,7 +1383,7 @@ GUARDS = {
     ),
     "the newest checkpoint, subsumed and then discarded": Illegal(
         "checkpoint 1 of run",
-        "SET CONSTRAINTS ALL DEFERRED; UPDATE checkpoints SET status = 'SUBSUMED' WHERE run_id = %(durable)s"
+        f"{DEFERRED}; UPDATE checkpoints SET status = 'SUBSUMED' WHERE run_id = %(durable)s"
         "; UPDATE checkpoints SET status = 'DISCARDED' WHERE run_id = %(durable)s",
     ),
     "a checkpoint that is subsumed by none": Illegal(
@@ -1285,13 +1432,13 @@ GUARDS = {
             "stops": ("stopping", ""),
             "edge_parts": ("run", " AND epoch = 1 AND voided_at IS NULL"),
             "listener_notices": ("run", ""),
-            "committables": ("durable", " AND output = 'seen'"),
+            "committables": ("published", " AND output = 'seen'"),
             "fallbacks": ("fallen", ""),
             "branches": ("branch", ""),
         }.items()
     },
     "what waits for its commit, given up while the run is driven": Illegal(
-        "is driven, and gives up nothing", "DELETE FROM committables WHERE run_id = %(durable)s AND output = 'rows'"
+        "is driven, and gives up nothing", "DELETE FROM committables WHERE run_id = %(published)s AND output = 'rows'"
     ),
     "reports of an epoch that are told": Illegal("are counted, not told", set_epoch(2, "reports = 2")),
     "acknowledgements of a checkpoint that are told": Illegal(
@@ -1332,12 +1479,18 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "an attempt that comes back",
         "an attempt under a token that was never issued",
         "an attempt that the token was not issued to",
+        "an attempt that begins as one that has ended",
+        "a token that leaves one out",
+        "a token under which no attempt begins",
     ),
     "I2": (
         *(name for name, illegal in GUARDS.items() if illegal.rule == "nobody drives run"),
         "a void epoch of an attempt that is live",
         "an epoch that begins as void",
         "an epoch after one that another attempt has left",
+        "an attempt that leaves an epoch of another one",
+        "an attempt of a run that has failed",
+        "an attempt that ends and leaves its checkpoint pending",
     ),
     "I3": ("an epoch after a gap", "an epoch after an open one", "an epoch twice in force"),
     "I4": (
@@ -1361,6 +1514,9 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a completed checkpoint whose epoch stays aligned",
         "a lower last_durable_epoch",
         "a run that begins behind an epoch and is no branch",
+        "a fallback that keeps a durable epoch",
+        "a lower last_durable_epoch than a durable one",
+        "a durable epoch of the attempt that fell back, voided",
     ),
     "I7": ("a checkpoint's id twice", "a checkpoint's id that was not issued", "a lower last_checkpoint_id"),
     "I8": (
@@ -1371,12 +1527,13 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a checkpoint that is subsumed by none",
         "a checkpoint that is subsumed by an older one",
     ),
-    "I9": ("an epoch after the one that ends the run",),
+    "I9": ("an epoch after the one that ends the run", "an epoch that ends its run, and the run goes on"),
     "I10": (
         "finished without outputs",
         "finished without a digest",
         "a run that is finished while it is driven",
         "a run that begins as finished",
+        "an attempt that has FINISHED, and its run has not",
     ),
     "I11": (
         "a marker without its files",
@@ -1402,6 +1559,10 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a checkpoint that begins as aborted, and nobody has",
         "a checkpoint that begins as one that has failed",
         "an attempt whose policy says nothing",
+        "an attempt whose policy is no whole number",
+        "a checkpoint that is not made by hand where a person asked",
+        "a checkpoint that is made by hand, and nobody asked",
+        "an answer by a checkpoint that nobody asked for",
     ),
     "I14": (
         "an epoch that begins as held, though nothing is pending",
@@ -1428,6 +1589,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a part of what has finished for good, voided by who ignores edges",
         "an attempt that ignores edges and leaves some",
         "a fallback that leaves edges behind what it gives up",
+        "other changes of the operators",
     ),
     "I16": (
         "a notice that leaves out an epoch",
@@ -1449,13 +1611,34 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a checkpoint that a branch pins, discarded",
         "a branch of a pending checkpoint",
     ),
-    "I19": ("what is prepared of an aligned epoch", "what is committed twice"),
-    "I20": ("an epoch after another one of a run that is to stop", "a run that is stopped while it is driven"),
+    "I19": (
+        "what is prepared of an aligned epoch",
+        "what is prepared of an epoch that does not publish it",
+        "what is prepared of an output that no sink takes",
+        "a durable epoch that publishes nothing of what it should",
+        "what is committed twice",
+        "a run that is finished with what is not committed",
+    ),
+    "I20": (
+        "an epoch after another one of a run that is to stop",
+        "a run that is stopped while it is driven",
+        "a run that is let go and asked to stop, and goes on",
+        "a stop of a run that nobody drives and that goes on",
+        "a run that nobody asked to stop",
+        "a run that is resumed by nobody",
+        "a run that is stopped without an answer",
+        "a stop that is resumed, and its run is not",
+        "a request of a run that is stopped",
+        "a token of a stopped run",
+        "a stopped run that changes",
+    ),
     "I21": (
         "a fallback behind what a listener has heard",
         "a fallback behind what a sink publishes",
         "a fallback while an epoch is open",
         "a fallback while an epoch is aligned",
+        "a fallback of a run that terminates",
+        "a fallback that keeps a checkpoint",
         "a durable epoch that a fallback keeps, voided",
     ),
 }

@@ -30,6 +30,7 @@ from iteration_lib.store import row as rows
 from iteration_lib.store.memory_checkpoints import refuse_ends
 from iteration_lib.store.memory_epochs import refuse_kept_edges
 from iteration_lib.store.memory_rows import MemoryRun, MutableRow, as_json, pinned_by, refuse_if
+from iteration_lib.store.memory_steps import refuse_half_steps
 from iteration_lib.store.memory_write import operator_rows, write_command
 from iteration_lib.store.record import (
     AttemptRecord,
@@ -116,6 +117,7 @@ class MemoryStore:
             self._check_ids(working, [run for known, run in self._runs.items() if known != run_id])
             refuse_ends(working, self._runs[run_id])
             refuse_kept_edges(working, self._runs[run_id])
+            refuse_half_steps(working, self._runs[run_id])
             gone = {known for known, row in working.checkpoints.items() if row["status"] == "DISCARDED"}
             refuse_if(bool(gone & pinned_by(branches)), "a checkpoint is needed by a branch")
             refuse_if(bool(gone & working.checkpoint_pins.keys()), "a checkpoint is pinned by a person")

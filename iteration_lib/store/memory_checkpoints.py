@@ -40,10 +40,8 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
     known = [(c["epoch"], c["fencing_token"]) for c in run.checkpoints.values() if c["status"] != "ABORTED"]
     refuse_if(command.checkpoint_id <= run.run["last_checkpoint_id"], "checkpoint ids are taken back")
     expect(run.epochs.get(key), status="ALIGNED")
-    is_last = run.epochs[key]["decision"]["terminated_by"] is not None
-    refuse_if(
-        (command.kind is CheckpointKind.FINAL) != is_last, f"a checkpoint of epoch {command.epoch} of another kind"
-    )
+    kind = _kind_of(run, is_last=run.epochs[key]["decision"]["terminated_by"] is not None)
+    refuse_if(command.kind is not kind, f"a checkpoint of epoch {command.epoch} of another kind than {kind.value}")
     refuse_if(key in known, f"epoch {command.epoch} has a checkpoint")
     refuse_failed(run, fencing_token)
     refuse_if(is_full(run, fencing_token), "as many checkpoints are pending as the policy allows")
@@ -67,8 +65,18 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
     }
 
 
+def _kind_of(run: MemoryRun, *, is_last: bool) -> CheckpointKind:
+    if is_last:
+        return CheckpointKind.FINAL
+    is_asked = any(request["checkpoint_id"] is None for request in run.requests.values())
+    is_to_stop = any(stop["kind"] == "STOP" and stop["resumed_at"] is None for stop in run.stops.values())
+    return CheckpointKind.MANUAL if is_asked or is_to_stop else CheckpointKind.PERIODIC
+
+
 def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: datetime) -> None:
     refuse_if(command.request_id in run.requests, "a request is made twice")
+    goes_on = run.run["status"] in ("RUNNING", "FAILED") and run.run["terminated_by"] is None
+    refuse_if(not goes_on, "a run does not go on")
     run.requests[command.request_id] = {
         "request_id": command.request_id,
         "requested_by": command.requested_by,
@@ -78,7 +86,8 @@ def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: da
 
 
 def _answer_requests(run: MemoryRun, command: AnswerRequests, _token: int, _now: datetime) -> None:
-    refuse_if(command.checkpoint_id not in run.checkpoints, f"there is no checkpoint {command.checkpoint_id}")
+    known = expect(run.checkpoints.get(command.checkpoint_id), checkpoint_id=run.run["last_checkpoint_id"])
+    refuse_if(known["kind"] == CheckpointKind.PERIODIC.value, f"nobody asked for checkpoint {command.checkpoint_id}")
     asked = [request for request in run.requests.values() if request["checkpoint_id"] is None]
     refuse_if(not asked, "nobody asked")
     for request in asked:

@@ -117,6 +117,13 @@ def sources_of(run: MemoryRun, operator_id: str) -> list[str]:
     return [ids[name] for name in operators[operator_id]["inputs"]]
 
 
+def published_in(run: MemoryRun, epoch: MutableRow) -> set[str]:
+    """Return the outputs that an epoch publishes: through some sinks each one does, through the others the last."""
+    sinks: dict[str, bool] = run.run["definition"].get("sinks", {})
+    is_last = epoch["decision"]["terminated_by"] is not None
+    return {output for output, each_epoch in sinks.items() if each_epoch or is_last}
+
+
 def subtasks(reports: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
     """Return how many subtasks each name has."""
     return {name: len(values) for name, values in reports.items()}

@@ -37,7 +37,16 @@ from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import AttemptOutcome, RunStatus, check_transition
 from iteration_lib.store.memory_checkpoints import CHECKPOINT_WRITERS, refuse_unaborted
 from iteration_lib.store.memory_epochs import EPOCH_WRITERS
-from iteration_lib.store.memory_rows import MemoryRun, MutableRow, Writer, as_json, expect, refuse_if, sources_of
+from iteration_lib.store.memory_rows import (
+    MemoryRun,
+    MutableRow,
+    Writer,
+    as_json,
+    expect,
+    published_in,
+    refuse_if,
+    sources_of,
+)
 from iteration_lib.store.row import failed_columns, holder_json, policy_json
 
 # What an attempt writes only while it is live.
@@ -126,8 +135,9 @@ def _fall_back(run: MemoryRun, command: FallBack, fencing_token: int, now: datet
         if checkpoint_id > command.to_checkpoint_id and row["status"] in ("COMPLETED", "SUBSUMED"):
             row["status"] = "DISCARDED"
     older["status"] = "COMPLETED"
-    for (number, _), epoch in run.epochs.items():
+    for (number, token), epoch in run.epochs.items():
         if number > command.epoch and epoch["status"] != "VOIDED":
+            refuse_if(token == fencing_token, "an attempt gives up what it made durable itself")
             epoch.update(status="VOIDED", durable_at=None)
     run.void_parts(lambda part: part["epoch"] > command.epoch, now)
     run.run["last_durable_epoch"] = command.epoch
@@ -142,7 +152,7 @@ def _fall_back(run: MemoryRun, command: FallBack, fencing_token: int, now: datet
 
 
 def _replace_definition(run: MemoryRun, command: ReplaceDefinition, fencing_token: int, now: datetime) -> None:
-    attempt = expect(run.attempts.get(fencing_token), ended_at=None)
+    attempt = expect(run.attempts.get(fencing_token), ended_at=None, definition_changes=None)
     is_begun = any(key[1] == fencing_token and epoch["status"] != "VOIDED" for key, epoch in run.epochs.items())
     refuse_if(is_begun, "the operators of a run cannot change now")
     definition = as_json(dict(command.definition))
@@ -217,8 +227,9 @@ def _resume_run(run: MemoryRun, command: ResumeRun, _token: int, now: datetime) 
 def _record_committables(run: MemoryRun, command: RecordCommittables, fencing_token: int, now: datetime) -> None:
     for known in command.committables:
         key = (known.epoch, known.output)
-        expect(run.epochs.get((known.epoch, fencing_token)), status="DURABLE")
-        refuse_if(key in run.committables or not known.output, f"{key} is stored already, or has no name")
+        epoch = expect(run.epochs.get((known.epoch, fencing_token)), status="DURABLE")
+        refuse_if(known.output not in published_in(run, epoch), f"epoch {known.epoch} publishes no {known.output!r}")
+        refuse_if(key in run.committables, f"{key} is stored already")
         run.committables[key] = {
             "epoch": known.epoch,
             "output": known.output,

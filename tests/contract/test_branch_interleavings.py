@@ -40,14 +40,16 @@ class Pair:
     ) -> None:
         self.store, self.checkpoint_id = store, checkpoint_id
         self.origin, self.branch = runs
-        self.of_origin, self.of_branch = (Sender(1, 1, family) for family in families)
+        self.of_origin, self.of_branch = Sender(2, 2, families[0]), Sender(1, 1, families[1])
         self.coordinator = Coordinator(store)
 
     def begin(self, *, is_branched: bool, is_pinned: bool) -> None:
         """Bring both to where the calls meet."""
         self.store.add_run(self.origin)
-        one, two = self.of_origin, self.of_branch
+        two = self.of_branch
+        one = Sender(1, 1, self.of_origin.family)
         self.coordinator.apply(self.origin.run_id, claim(family=one.family), *one.passes(0, 1), *one.passes(1, 2))
+        self.coordinator.apply(self.origin.run_id, claim(2, takeover=True, family=one.family))
         if is_pinned:
             self.coordinator.apply(self.origin.run_id, keeps(1))
         if is_branched:
@@ -81,9 +83,9 @@ ON_THE_ORIGIN: dict[str, Call] = {
     "pins by hand": lambda pair: pair.coordinator.pin(pair.origin.run_id, 1, pinned_by="ann"),
     "releases by hand": lambda pair: pair.coordinator.apply(pair.origin.run_id, releases(1)),
     "falls back": lambda pair: pair.coordinator.fall_back(
-        pair.origin.run_id, pair.of_origin.attempt_id, 1, checkpoint_id=1, reason="a file is missing"
+        pair.origin.run_id, pair.of_origin.attempt_id, 2, checkpoint_id=1, reason="a file is missing"
     ),
-    "deletes": lambda pair: pair.coordinator.apply(pair.origin.run_id, deletes(gone=1, family=pair.of_origin.family)),
+    "deletes": lambda pair: pair.coordinator.apply(pair.origin.run_id, deletes(gone=2, family=pair.of_origin.family)),
 }
 ON_THE_BRANCH: dict[str, Call] = {
     _BEGINS: lambda pair: pair.make_branch(),

@@ -85,9 +85,9 @@ pytestmark = pytest.mark.postgres
 def midway(store: StoreWithHistory, first: Sender) -> RunId:
     """A run whose epoch 0 is durable, 1 aligned with a part of an edge and its checkpoint pending, 2 open.
 
-    There is one pin, one marker, a part of an operator that finishes, an open request, a notice.
+    There is one pin, one marker, a part of an operator that finishes, a notice. Its last epoch publishes.
     """
-    run = a_run(definition=WIRED)
+    run = a_run(definition={**WIRED, "sinks": {"model": False}})
     assert store.add_run(run)
     run_id = run.run_id
     Coordinator(store).apply(
@@ -104,7 +104,6 @@ def midway(store: StoreWithHistory, first: Sender) -> RunId:
         first.reports(1),
         first.triggers(1),
         first.opens(2),
-        asks(1, first.family),
     )
     return run_id
 
@@ -175,9 +174,12 @@ def triggered(checkpoint_id: int, epoch: int, participants: tuple[Reports, ...] 
 OVER = (ABORT, END, opened(2), VOID)
 # More checkpoints have failed in a row than the attempt puts up with.
 FAILED = (ABORT, triggered(3, 1), dataclasses.replace(ABORT, checkpoint_id=3))
+ASKED = RecordRequest(request_id=asks(9, 9).request_id, requested_by="ann")
+MANUAL = dataclasses.replace(triggered(3, 2), kind=CheckpointKind.MANUAL)
+BY_HAND = (REPORT, ALIGN, ASKED, MANUAL)
 # One that was made by hand has failed, which none puts up with; another one completes all the same.
 FAILED_BY_HAND = (
-    *(REPORT, ALIGN, dataclasses.replace(triggered(3, 2), kind=CheckpointKind.MANUAL)),
+    *(*BY_HAND, AnswerRequests(checkpoint_id=3)),
     *(dataclasses.replace(ABORT, checkpoint_id=3), SubsumeCheckpoint(checkpoint_id=1)),
     *(ACKNOWLEDGE, COMPLETE, MakeEpochsDurable(through=1)),
 )
@@ -192,13 +194,16 @@ def parts(epoch: int, *made: FinishedPart) -> RecordParts:
 
 
 FINAL = dataclasses.replace(triggered(3, 2), kind=CheckpointKind.FINAL)
-# Checkpoint 3 covers epoch 2, which ends the run; checkpoint 2 is pending still.
-ENDED = (
+# Checkpoint 3 covers epoch 2, which ends the run and publishes; checkpoint 2 is pending still.
+PREPARED = RecordCommittables(committables=(prepared(2, "model"),))
+IN_STORE = RecordCommittables(committables=(prepared(2, "model", in_store=True),))
+UNPUBLISHED = (
     *(REPORT_NOTHING, ALIGN_LAST, FINAL, SubsumeCheckpoint(checkpoint_id=1)),
     *(dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(COMPLETE, checkpoint_id=3)),
-    MakeEpochsDurable(through=2),
+    *(MakeEpochsDurable(through=2), LAST),
 )
-TERMINATED = (*ENDED, ABORT, LAST)
+ENDED = (*UNPUBLISHED, IN_STORE)
+TERMINATED = (*ENDED, ABORT)
 # Checkpoint 3 is pending of epoch 2, beside checkpoint 2, and every subtask of epoch 3 has reported.
 HELD = (*(REPORT, ALIGN, triggered(3, 2), OPEN), dataclasses.replace(REPORT, epoch=3))
 # The same once both have completed: epoch 3 comes after the last durable one.
@@ -233,7 +238,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
         END,
         FinishOperator(operator_id="norms", epoch=1, output={}),
     ),
-    "what is prepared once its attempt has ended": (END, RecordCommittables(committables=(prepared(0, "rows"),))),
+    "what is prepared once its attempt has ended": (*UNPUBLISHED, ABORT, END, PREPARED),
     "a notice once its attempt has ended": (END, RecordNotice(listener_id="other", epoch=0, effect=None)),
     **{
         f"a checkpoint that begins, and is aborted by {failure.value} that has not happened": (
@@ -251,10 +256,10 @@ WRONG: dict[str, tuple[Command, ...]] = {
         SetRunStatus(status=RunStatus.RUNNING),
     ),
     "outputs of a run that is not terminating": (*REST, PUBLISH),
-    "outputs while a checkpoint is pending": (*ENDED, LAST, END, PUBLISH),
+    "outputs while a checkpoint is pending": (*ENDED, END, PUBLISH),
     "outputs of a run that is driven": (*TERMINATED, PUBLISH),
     "an ending that no epoch decided": (*OVER, TERMINATE),
-    "an ending by another rule": (*ENDED, ABORT, TERMINATE),
+    "an ending by another rule": (*UNPUBLISHED[:-1], TERMINATE),
     **{
         f"an ending by {by.value}, which does not hold": (
             REPORT,
@@ -380,6 +385,9 @@ WRONG: dict[str, tuple[Command, ...]] = {
     ),
     "a final checkpoint of an epoch that does not end the run": (REPORT, ALIGN, FINAL),
     "a checkpoint of the last epoch that is not final": (REPORT_NOTHING, ALIGN_LAST, triggered(3, 2)),
+    "a checkpoint that is made by hand, and nobody asked": (REPORT, ALIGN, MANUAL),
+    "a checkpoint that is not made by hand where a person asked": (*BY_HAND[:-1], triggered(3, 2)),
+    "a checkpoint that is not made by hand where a person stops the run": (REPORT, ALIGN, STOP, triggered(3, 2)),
     "a checkpoint of an epoch that is not there": (triggered(3, NOT_THERE),),
     "a checkpoint of an epoch that is open": (triggered(3, 2),),
     "a checkpoint of an epoch that is voided": (*OVER, triggered(3, 1)),
@@ -388,8 +396,11 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a checkpoint id again": (ABORT, triggered(2, 1)),
     "a checkpoint after too many have failed": (*FAILED, triggered(4, 1)),
     "a checkpoint without participants": (ABORT, triggered(3, 1, ())),
-    "an answer by a checkpoint that is not there": (AnswerRequests(checkpoint_id=NOT_THERE),),
-    "an answer where nobody asked": (AnswerRequests(checkpoint_id=2), AnswerRequests(checkpoint_id=2)),
+    "a request for a checkpoint of a run that terminates": (*TERMINATED, ASKED),
+    "a request for a checkpoint of a run that is stopped": (*REST, *stopping(5), ASKED),
+    "an answer by a checkpoint that is not there": (ASKED, AnswerRequests(checkpoint_id=NOT_THERE)),
+    "an answer by a checkpoint that nobody asked for": (ASKED, AnswerRequests(checkpoint_id=2)),
+    "an answer where nobody asked": (*BY_HAND, AnswerRequests(checkpoint_id=3), AnswerRequests(checkpoint_id=3)),
     "an abort beyond the next checkpoint": (ABORT, AbortThrough(checkpoint_id=4)),
     "an abort of more than what was aborted": (AbortThrough(checkpoint_id=3),),
     "an abort taken back": (ABORT, AbortThrough(checkpoint_id=3), AbortThrough(checkpoint_id=2)),
@@ -414,35 +425,35 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "aborting a completed checkpoint": (dataclasses.replace(ABORT, checkpoint_id=1),),
     "aborting a checkpoint twice": (ABORT, ABORT),
     "aborting a checkpoint that is not there": (dataclasses.replace(ABORT, checkpoint_id=NOT_THERE),),
-    "what is prepared of an epoch that is not durable": (RecordCommittables(committables=(prepared(1, "rows"),)),),
-    "what is prepared of an epoch that is not there": (RecordCommittables(committables=(prepared(7, "rows"),)),),
-    "what is prepared of no output": (RecordCommittables(committables=(prepared(0, ""),)),),
-    "what is prepared twice": (
-        RecordCommittables(committables=(prepared(0, "rows"),)),
-        RecordCommittables(committables=(prepared(0, "rows", in_store=True),)),
+    "what is prepared of an epoch that is not durable": (REPORT_NOTHING, ALIGN_LAST, PREPARED),
+    "what is prepared of an epoch that is not there": (
+        *UNPUBLISHED,
+        RecordCommittables(committables=(prepared(7, "model"),)),
     ),
-    "committing what is not stored": (MarkCommitted(committed=((0, "rows"),)),),
-    "committing again": (
-        RecordCommittables(committables=(prepared(0, "rows"), prepared(0, "model", in_store=True))),
-        MarkCommitted(committed=((0, "rows"), (0, "model"))),
+    "what is prepared of an epoch that does not publish it": (
+        *UNPUBLISHED,
+        RecordCommittables(committables=(prepared(1, "model"),)),
     ),
-    "finishing with what is not committed": (
-        RecordCommittables(committables=(prepared(0, "rows"),)),
-        *TERMINATED,
-        END,
-        PUBLISH,
+    "what is prepared of an output that no sink takes": (
+        *UNPUBLISHED,
+        RecordCommittables(committables=(prepared(2, "rows"),)),
     ),
+    "what is prepared twice": (*UNPUBLISHED, PREPARED, IN_STORE),
+    "committing what is not stored": (MarkCommitted(committed=((2, "model"),)),),
+    "committing again": (*ENDED, MarkCommitted(committed=((2, "model"),))),
+    "finishing with what is not committed": (*UNPUBLISHED, PREPARED, ABORT, END, PUBLISH),
     "a fallback while an epoch is open": (*BEHIND[:-1], FALL),
+    "a fallback by the attempt that made durable what it gives up": (
+        *(REPORT, ALIGN, triggered(3, 2), *COMPLETED_2, SubsumeCheckpoint(checkpoint_id=2)),
+        *(dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(COMPLETE, checkpoint_id=3)),
+        *(MakeEpochsDurable(through=2), dataclasses.replace(FALL, from_checkpoint_id=3)),
+    ),
     "a fallback to a newer checkpoint": (*BEHIND, dataclasses.replace(FALL, from_checkpoint_id=1, to_checkpoint_id=2)),
     "a fallback to another epoch": (*BEHIND, dataclasses.replace(FALL, epoch=1)),
     "a fallback from a checkpoint that is not the newest": (*BEHIND, dataclasses.replace(FALL, from_checkpoint_id=7)),
     "a fallback behind what a listener has heard": (
         *BEHIND,
         RecordNotice(listener_id="log", epoch=1, effect=None),
-        FALL,
-    ),
-    "a fallback behind what a sink publishes": (
-        *(*COMPLETED_2, RecordCommittables(committables=(prepared(1, "rows"),)), *BEHIND[len(COMPLETED_2) :]),
         FALL,
     ),
     "a fallback of a run that terminates": (*TERMINATED, dataclasses.replace(FALL, from_checkpoint_id=3)),
@@ -479,7 +490,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
 
 # The last command of each is legal, but only under the token in force.
 STALE: tuple[tuple[Command, ...], ...] = (
-    (END, FAIL),
+    (ABORT, END, FAIL),
     (*TERMINATED, END, PUBLISH),
     (PinData(name="more", fingerprint="f", pin={}),),
     (FinishOperator(operator_id="norms", epoch=1, output={}),),
@@ -491,14 +502,20 @@ STALE: tuple[tuple[Command, ...], ...] = (
     REST,
     (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, MakeEpochsDurable(through=1)),
     (ABORT, triggered(3, 1)),
-    (RecordRequest(request_id=asks(9, 9).request_id, requested_by="ann"),),
-    (AnswerRequests(checkpoint_id=2),),
+    (ASKED,),
+    (
+        REPORT,
+        ALIGN,
+        dataclasses.replace(ASKED, request_id=asks(8, 9).request_id),
+        MANUAL,
+        AnswerRequests(checkpoint_id=3),
+    ),
     (ABORT, AbortThrough(checkpoint_id=3)),
     (ACKNOWLEDGE,),
     (*ENDED, ACKNOWLEDGE, LATE),
     (ABORT,),
-    (RecordCommittables(committables=(prepared(0, "rows"),)),),
-    (RecordCommittables(committables=(prepared(0, "rows"),)), MarkCommitted(committed=((0, "rows"),))),
+    (*UNPUBLISHED, PREPARED),
+    (*UNPUBLISHED, PREPARED, MarkCommitted(committed=((2, "model"),))),
     (RecordNotice(listener_id="other", epoch=0, effect=None),),
     (*COMPLETED_2, DiscardCheckpoints(checkpoint_ids=(1,))),
     (PinCheckpoint(checkpoint_id=1, pinned_by="ann"),),
@@ -532,6 +549,37 @@ TOGETHER: dict[str, tuple[tuple[Command, ...], tuple[Command, ...], tuple[Comman
 
 # Legal only with what follows in the same transaction: the newer checkpoint that subsumes it.
 HALF: tuple[tuple[Command, ...], ...] = ((SubsumeCheckpoint(checkpoint_id=1),),)
+
+# Each command of these is legal where it stands, but not that the step ends with the last one.
+HALF_DONE: dict[str, tuple[Command, ...]] = {
+    "an attempt that ends and leaves its checkpoint pending": (END,),
+    "an attempt that begins and leaves an epoch of another one": (ABORT, END, opened(2)),
+    "an attempt of a run that has failed": (
+        *(ABORT, dataclasses.replace(END, outcome=AttemptOutcome.FAILED, reason="x"), FAIL),
+        *(opened(2), VOID),
+    ),
+    "an attempt that has failed, and its run goes on": (
+        *(ABORT, dataclasses.replace(END, outcome=AttemptOutcome.FAILED, reason="x")),
+    ),
+    "an attempt that has finished, and its run has not": (
+        *(*TERMINATED, dataclasses.replace(END, outcome=AttemptOutcome.FINISHED)),
+    ),
+    "a run that is let go and asked to stop, and goes on": (STOP, ABORT, END),
+    "a run that nobody drives, is asked to stop, and goes on": (*REST, STOP),
+    "an epoch that ends the run, is durable, and the run goes on": (*UNPUBLISHED[:-1], IN_STORE),
+    "a durable epoch of which nothing is stored that it publishes": UNPUBLISHED,
+}
+
+
+@pytest.mark.parametrize("commands", HALF_DONE.values(), ids=HALF_DONE)
+def test_step_that_is_half_done_at_the_end_of_its_transaction_is_refused(
+    store: StoreWithHistory, midway: RunId, commands: tuple[Command, ...]
+) -> None:
+    before = history(store, midway), read_state(store, midway)
+
+    refused_write(store, midway, commands, token_after(commands[:-1]))
+
+    assert before == (history(store, midway), read_state(store, midway))
 
 
 def name_of(commands: Sequence[Command]) -> str:
@@ -631,8 +679,8 @@ def test_other_operators_are_refused(
             MakeEpochsDurable(through=1),
         ),
         (
-            *(ABORT, AbortThrough(checkpoint_id=3), triggered(3, 1), AnswerRequests(checkpoint_id=3)),
-            ABORT_3,
+            *(ABORT, AbortThrough(checkpoint_id=3), ASKED),
+            *(dataclasses.replace(MANUAL, epoch=1), AnswerRequests(checkpoint_id=3), ABORT_3),
         ),
     ],
     ids=["aborted too late", "completed all the same", "aborted after the answer"],
@@ -657,7 +705,7 @@ def test_other_operators_are_accepted_before_the_first_epoch(store: StoreWithHis
 
 def ignore_edges(transaction: Transaction) -> None:
     """Open an attempt that ignores edges, and has not voided them yet."""
-    write_in_turn(transaction, (ABORT, END, opened(2, ignores_edges=True)))
+    write_in_turn(transaction, (ABORT, END, opened(2, ignores_edges=True), VOID))
 
 
 VOIDING = (VoidEdges(after=0), VoidParts(operators=("norms",)))
@@ -710,7 +758,7 @@ def test_voiding_where_there_is_nothing_is_refused(store: StoreWithHistory, midw
 def test_edges_are_voided_before_the_attempt_opens_an_epoch(store: StoreWithHistory, midway: RunId) -> None:
     with store.transaction(midway) as transaction:
         ignore_edges(transaction)
-        transaction.write((*VOIDING, VOID, OpenEpoch(epoch=1, heads=SILENT)), 2)
+        transaction.write((*VOIDING, OpenEpoch(epoch=1, heads=SILENT)), 2)
         transaction.write((dataclasses.replace(SWITCH, epoch=1), parts(1)), 2)
 
     with pytest.raises(ProtocolViolationError), store.transaction(midway) as transaction:
@@ -784,6 +832,24 @@ def refused_write(store: StoreWithHistory, run_id: RunId, commands: Sequence[Com
     with pytest.raises(ProtocolViolationError):
         write()
     assert [True] == accepted
+
+
+def test_fallback_behind_what_a_sink_publishes_is_refused(store: StoreWithHistory, first: Sender) -> None:
+    run = a_run(definition={**DEFINITION, "sinks": {"rows": True}})
+    store.add_run(run)
+    published = [
+        event
+        for epoch in range(2)
+        for event in (
+            *(first.opens(epoch), first.reports(epoch), first.triggers(epoch)),
+            first.completes(epoch + 1, committables=(prepared(epoch, "rows", in_store=True),)),
+        )
+    ]
+    Coordinator(store).apply(run.run_id, claim(family=first.family), *published)
+
+    refused_write(store, run.run_id, (END, opened(2), FALL), 2)
+
+    assert 1 == getattr(store.find_run(run.run_id), "last_durable_epoch", None)
 
 
 def test_attempt_id_of_another_run_is_refused(store: StoreWithHistory, first: Sender) -> None:

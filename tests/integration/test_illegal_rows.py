@@ -35,6 +35,7 @@ from tests.illegal_row import (
     committable_with,
     run_with,
     set_checkpoint,
+    set_committable,
     set_run,
 )
 from tests.protocol_script import (
@@ -46,15 +47,17 @@ from tests.protocol_script import (
     drains,
     keeps,
     part,
+    prepared,
     resumes,
     stop_id,
     stops,
 )
 from tests.sink_reader import dsn
-from tests.store_script import WIRED, a_run, added, new_family, origin_of
+from tests.store_script import DEFINITION, WIRED, a_run, added, new_family, origin_of
 
 pytestmark = pytest.mark.postgres
 
+PUBLISHING = {**DEFINITION, "sinks": {"more": True, "rows": True, "seen": True, "model": False}}
 SINKS = Path(__file__).parents[2] / "docs" / "sinks.md"
 
 
@@ -144,10 +147,15 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
         "ending",
         "wired",
         "wired at first",
+        "asked",
+        "closing",
+        "publishing",
+        "published",
     ):
         sender = Sender(1, 1, new_family())
         run = a_run(max_epochs=1 if name == "short" else None)
-        run = dataclasses.replace(run, definition=WIRED) if name.startswith("wired") else run
+        definition = {"wired": WIRED, "publi": PUBLISHING}.get(name[:5], run.definition)
+        run = dataclasses.replace(run, definition=definition)
         names[name] = other = run.run_id
         store.add_run(run)
         events: dict[str, tuple[Event, ...]] = {
@@ -190,6 +198,13 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
                 *(sender.finishes("scaled"), *sender.passes(0, 1), sender.opens(1), sender.switches(1)),
                 sender.marks(1, part("v", 0, 2, total=4)),
             ),
+            "asked": (*sender.passes(0, 1), asks(1, sender.family), sender.opens(1), sender.reports(1)),
+            "closing": (sender.opens(0), sender.reports(0, {"centroids": {0: 0}}), sender.triggers(0)),
+            "publishing": (sender.opens(0), sender.reports(0), sender.triggers(0)),
+            "published": (
+                *(sender.opens(0), sender.reports(0), sender.triggers(0)),
+                sender.completes(1, committables=tuple(prepared(0, output) for output in ("more", "rows", "seen"))),
+            ),
             "wired at first": (sender.finishes("scaled"), sender.opens(0), sender.switches(0)),
             "left uncommitted": (*sender.passes(0, 1, records=0), sender.ends()),
             "left by hand": (
@@ -223,6 +238,9 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
     guard = (attempt_id(2, family), 2)
     Coordinator(store).apply(RunId(names["older"]), keeps(1))
     Coordinator(store).fall_back(RunId(names["fallen"]), *guard, checkpoint_id=2, reason="a file is missing")
+    second = Sender(2, 2, family)
+    again = (second.opens(2), second.reports(2), second.triggers(2), second.completes(4))
+    Coordinator(store).apply(RunId(names["fallen"]), *again)
     store.add_run(a_run(), origin_of(a_run(run_id=RunId(names["older"])), checkpoint_id=2, epoch=1))
     store.close()
     connection = psycopg2.connect(dsn(store_url))
@@ -232,9 +250,11 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
 
 @pytest.fixture
 def rows(legal_rows: Rows) -> Iterator[Rows]:
-    legal_rows.execute(
-        "UPDATE runs SET fencing_token = 3, attempt_id = %(next)s WHERE run_id = %(run)s"  # as in NEW_ROWS
-    )
+    legal_rows.execute("SET LOCAL session_replication_role = replica")  # what statements start from is nobody's step
+    for name, token in (("run", 3), ("left durable", 2)):  # as in NEW_ROWS
+        issued = f"fencing_token = {token}, attempt_id = %(next)s"
+        legal_rows.execute(f"UPDATE runs SET {issued} WHERE run_id = %({name})s")
+    legal_rows.execute("UPDATE runs SET last_checkpoint_id = 2 WHERE run_id = %(asked)s")
     for name in ("failing", "crowded"):
         legal_rows.execute(f"UPDATE runs SET last_checkpoint_id = 2 WHERE run_id = %({name})s")
     for name in ("aligned", "left aligned", "fresh", "warned"):
@@ -242,15 +262,12 @@ def rows(legal_rows: Rows) -> Iterator[Rows]:
     legal_rows.execute(end_attempt("left pending"))
     legal_rows.execute(end_attempt("left behind"))
     legal_rows.execute("UPDATE attempts SET definition_changes = '{}' WHERE run_id = %(older)s AND fencing_token = 2")
-    legal_rows.execute("ALTER TABLE runs DISABLE TRIGGER runs_branch_guard")  # its branch is what the statements make
     legal_rows.execute(run_with(run_id="%(behind)s", run_key="'behind'", last_durable_epoch="0"))
-    legal_rows.execute("ALTER TABLE runs ENABLE TRIGGER runs_branch_guard")
-    legal_rows.execute("ALTER TABLE committables DISABLE TRIGGER committables_writer_guard")  # as before the takeover
     legal_rows.execute(committable_with(run_id="%(older published)s", epoch="2"))
     legal_rows.execute(committable_with(run_id="%(left uncommitted)s"))
-    legal_rows.execute("ALTER TABLE committables ENABLE TRIGGER committables_writer_guard")
-    legal_rows.execute(committable_with(output="'rows'"))
-    legal_rows.execute(committable_with(output="'seen'", committed_at="now()"))
+    legal_rows.execute("DELETE FROM committables WHERE run_id = %(published)s AND output = 'more'")
+    legal_rows.execute(set_committable("committed_at = now()", output="seen"))
+    legal_rows.execute("SET LOCAL session_replication_role = origin")
     yield legal_rows
     legal_rows.connection.rollback()
 
@@ -425,7 +442,9 @@ def let_terminate(rows: Rows) -> None:
 
 
 def test_run_that_left_something_uncommitted_cannot_be_finished(rows: Rows) -> None:
+    rows.execute("SET LOCAL session_replication_role = replica")  # of a run that has no sink
     rows.execute(committable_with(run_id="%(terminating)s"))
+    rows.execute("SET LOCAL session_replication_role = origin")
     rows.execute(end_attempt("terminating"))
     finish = set_run("terminating", "status = 'FINISHED', outputs = '{}', state_digest = 'd', finished_at = now()")
 
@@ -452,10 +471,10 @@ CLEARED = (
 
 
 def test_rows_of_a_deleted_run_may_be_cleared_away(rows: Rows) -> None:
-    rows.execute(end_attempt("durable"))
-    rows.execute(set_run("durable", "status = 'DELETED', deleted_by = 'ann', deleted_at = now()"))
+    rows.execute(end_attempt("published"))
+    rows.execute(set_run("published", "status = 'DELETED', deleted_by = 'ann', deleted_at = now()"))
 
-    gone = {table: rows.execute(f"DELETE FROM {table} WHERE run_id = %(durable)s") for table in CLEARED}
+    gone = {table: rows.execute(f"DELETE FROM {table} WHERE run_id = %(published)s") for table in CLEARED}
 
     assert {"runs": 1, "attempts": 1, "epochs": 1, "checkpoints": 1, "committables": 2, "operators": 6} == {
         table: count for table, count in gone.items() if count

@@ -1,0 +1,601 @@
+-- What belongs into one step is asked for at the end of its transaction: a token and its attempt (I1), an attempt and what it
+-- leaves (I2), what terminates a run, what epochs publish (I19), a stop and its run (I20), a fallback and all that it gives
+-- up (I6, I21). A checkpoint is made by hand where a person asked for it (I13).
+
+-- Every transaction of a driver locks a row of runs first: none is in the middle of its writes now.
+LOCK TABLE runs IN EXCLUSIVE MODE;
+LOCK TABLE attempts, epochs, checkpoints IN ACCESS EXCLUSIVE MODE;
+
+CREATE OR REPLACE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    grows boolean;
+BEGIN
+    IF OLD.status IN ('FINISHED', 'STOPPED', 'DELETED') AND NEW.status = OLD.status
+       AND to_jsonb(NEW) - 'revision' <> to_jsonb(OLD) - 'revision' THEN
+        RAISE EXCEPTION 'run % is over or stopped and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+    END IF;
+    grows := NEW.fencing_token >= OLD.fencing_token AND NEW.last_checkpoint_id >= OLD.last_checkpoint_id
+        AND NEW.aborted_through >= OLD.aborted_through AND NEW.revision >= OLD.revision;
+    IF NEW.last_durable_epoch < OLD.last_durable_epoch THEN
+        grows := grows AND EXISTS (SELECT FROM fallbacks WHERE fallbacks.run_id = OLD.run_id
+            AND fallbacks.fencing_token = OLD.fencing_token AND fallbacks.epoch = NEW.last_durable_epoch)
+            AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                AND epochs.epoch > NEW.last_durable_epoch AND epochs.status = 'DURABLE')
+            AND NOT EXISTS (SELECT FROM edge_parts WHERE edge_parts.run_id = OLD.run_id
+                AND edge_parts.epoch > NEW.last_durable_epoch AND edge_parts.voided_at IS NULL);
+    END IF;
+    IF NOT grows THEN
+        RAISE EXCEPTION 'run %: tokens, durable epochs and checkpoint ids only grow', OLD.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.last_durable_epoch <> OLD.last_durable_epoch THEN
+        IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                       AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch = NEW.last_durable_epoch)
+           OR NEW.last_durable_epoch - OLD.last_durable_epoch > (SELECT count(*) FROM epochs
+               WHERE epochs.run_id = OLD.run_id AND epochs.status = 'DURABLE'
+               AND epochs.epoch BETWEEN OLD.last_durable_epoch + 1 AND NEW.last_durable_epoch) THEN
+            RAISE EXCEPTION 'run %: no completed checkpoint makes every epoch up to % durable', OLD.run_id,
+                NEW.last_durable_epoch USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE FUNCTION runs_row_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    broken text;
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF (NEW.run_id, NEW.run_key, NEW.reference, NEW.max_buckets, NEW.created_at)
+           IS DISTINCT FROM (OLD.run_id, OLD.run_key, OLD.reference, OLD.max_buckets, OLD.created_at) THEN
+            RAISE EXCEPTION 'the identity of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        IF (NEW.attempt_id IS DISTINCT FROM OLD.attempt_id) <> (NEW.fencing_token <> OLD.fencing_token)
+           OR NEW.fencing_token > OLD.fencing_token + 1 THEN
+            RAISE EXCEPTION 'who holds the token of run % cannot change', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (
+            ('RUNNING', 'TERMINATING'), ('TERMINATING', 'FINISHED'), ('RUNNING', 'FAILED'),
+            ('TERMINATING', 'FAILED'), ('FAILED', 'RUNNING'), ('FAILED', 'TERMINATING'), ('RUNNING', 'STOPPED'),
+            ('FAILED', 'STOPPED'), ('STOPPED', 'RUNNING'), ('RUNNING', 'DELETED'), ('TERMINATING', 'DELETED'),
+            ('FAILED', 'DELETED'), ('FINISHED', 'DELETED'), ('STOPPED', 'DELETED')) THEN
+            RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.aborted_through > OLD.aborted_through THEN
+            IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                       AND checkpoints.status = 'PENDING' AND checkpoints.checkpoint_id <= NEW.aborted_through) THEN
+                RAISE EXCEPTION 'a checkpoint of run % is not aborted, as all through % are', OLD.run_id,
+                    NEW.aborted_through USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF OLD.terminated_by IS NOT NULL AND NEW.terminated_by IS DISTINCT FROM OLD.terminated_by THEN
+            RAISE EXCEPTION 'the rule that terminated run % cannot change', OLD.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND NEW.status IN ('FINISHED', 'FAILED', 'STOPPED', 'DELETED')
+           AND EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL) THEN
+            RAISE EXCEPTION 'run % is driven and cannot be %', OLD.run_id, lower(NEW.status)
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status <> NEW.status AND NEW.status = 'TERMINATING'
+           OR OLD.terminated_by IS NULL AND NEW.terminated_by IS NOT NULL THEN
+            IF NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                           AND epochs.epoch = NEW.last_durable_epoch AND epochs.status = 'DURABLE'
+                           AND epochs.decision ->> 'terminated_by' = NEW.terminated_by) THEN
+                RAISE EXCEPTION 'the last durable epoch of run % did not decide that it terminates', OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF NEW.status IN ('FINISHED', 'STOPPED', 'DELETED') THEN
+            IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id AND checkpoints.status = 'PENDING')
+               OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'OPEN')
+               OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id AND epochs.status = 'ALIGNED') THEN
+                RAISE EXCEPTION 'run % has something that is not durable', OLD.run_id USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF NEW.status = 'FINISHED' AND EXISTS (SELECT FROM committables WHERE committables.run_id = OLD.run_id
+               AND committables.committed_at IS NULL) THEN
+            RAISE EXCEPTION 'run % has something that is not committed', OLD.run_id USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    broken := CASE
+        WHEN NEW.run_key = '' THEN 'runs_run_key_check'
+        WHEN NEW.max_buckets < 1 THEN 'runs_max_buckets_check'
+        WHEN NEW.max_epochs < 1 THEN 'runs_max_epochs_check'
+        WHEN NEW.status NOT IN ('RUNNING', 'TERMINATING', 'FINISHED', 'FAILED', 'STOPPED', 'DELETED')
+            THEN 'runs_status_check'
+        WHEN NEW.fencing_token < 0 THEN 'runs_fencing_token_check'
+        WHEN NEW.last_durable_epoch < -1 THEN 'runs_last_durable_epoch_check'
+        WHEN NEW.aborted_through NOT BETWEEN 0 AND NEW.last_checkpoint_id + 1 THEN 'runs_aborted_through_check'
+        WHEN NEW.terminated_by NOT IN ('criteria', 'empty_feedback', 'max_epochs', 'drained')
+            THEN 'runs_terminated_by_check'
+        WHEN NEW.status IN ('TERMINATING', 'FINISHED')
+            AND (NEW.terminated_by IS NULL OR NEW.last_durable_epoch < 0) THEN 'runs_terminating_check'
+        WHEN NEW.status IN ('RUNNING', 'STOPPED') AND NEW.terminated_by IS NOT NULL THEN 'runs_running_check'
+        WHEN (NEW.status = 'DELETED') <> (NEW.deleted_by IS NOT NULL)
+            OR (NEW.status = 'DELETED') <> (NEW.deleted_at IS NOT NULL) THEN 'runs_deleted_check'
+        WHEN NEW.status <> 'DELETED' AND ((NEW.status = 'FINISHED') <> (NEW.outputs IS NOT NULL)
+            OR (NEW.status = 'FINISHED') <> (NEW.state_digest IS NOT NULL)
+            OR (NEW.status = 'FINISHED') <> (NEW.finished_at IS NOT NULL)) THEN 'runs_finished_check'
+        WHEN NEW.status <> 'DELETED' AND (NEW.status = 'FAILED') <> (NEW.failure IS NOT NULL) THEN 'runs_failure_check'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION 'run % breaks %', NEW.run_id, broken
+            USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'runs';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE FUNCTION attempts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
+                   AND (runs.fencing_token, runs.attempt_id) IS DISTINCT FROM (NEW.fencing_token, NEW.attempt_id)) THEN
+            RAISE EXCEPTION 'token % of run % is not in force, or another attempt''s', NEW.fencing_token, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF jsonb_path_exists(NEW.policy, 'strict $ ? (@.max_pending >= 1 && @.max_pending <= 2147483647
+               && @.tolerable_failures >= 0 && @.tolerable_failures <= 2147483647)', '{}', true) IS NOT TRUE
+           OR concat(NEW.policy ->> 'max_pending', NEW.policy ->> 'tolerable_failures') ~ '[^0-9]' THEN
+            RAISE EXCEPTION 'the policy of attempt % does not say what is pending and tolerated', NEW.fencing_token
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.checkpoint_failures <> 0 THEN
+            RAISE EXCEPTION 'no checkpoint of attempt % has failed before it begins', NEW.fencing_token
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.ended_at IS NOT NULL THEN
+            RAISE EXCEPTION 'attempt % does not begin as one that has ended', NEW.fencing_token
+                USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF (NEW.run_id, NEW.fencing_token, NEW.attempt_id, NEW.holder, NEW.policy, NEW.started_at, NEW.ignores_edges)
+       IS DISTINCT FROM (OLD.run_id, OLD.fencing_token, OLD.attempt_id, OLD.holder, OLD.policy, OLD.started_at,
+           OLD.ignores_edges) THEN
+        RAISE EXCEPTION 'the identity of attempt % cannot change', OLD.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.ended_at IS NOT NULL THEN
+        RAISE EXCEPTION 'attempt % has ended and cannot change', OLD.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.definition_changes IS NOT NULL AND NEW.definition_changes IS DISTINCT FROM OLD.definition_changes THEN
+        RAISE EXCEPTION 'attempt % has said how its operators are others', OLD.fencing_token
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+DROP TRIGGER attempts_failed_guard ON attempts;
+CREATE TRIGGER attempts_failed_guard BEFORE UPDATE OF outcome, reason ON attempts FOR EACH ROW
+    WHEN (NEW.outcome = 'FAILED' AND coalesce(NEW.reason, '') = '') EXECUTE FUNCTION attempts_failed_guard();
+
+-- An attempt begins where the run goes on, under the token that was issued for it, and once nothing is left of another
+-- one (I1, I2); it ends with what it has pending, and its run fails or finishes with it. Asked at the end of a
+-- transaction, whose steps only together are legal.
+CREATE FUNCTION runs_token_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                   AND attempts.fencing_token = NEW.fencing_token) THEN
+        RAISE EXCEPTION 'no attempt of run % has begun under token %', NEW.run_id, NEW.fencing_token
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER runs_token_guard AFTER UPDATE OF fencing_token ON runs DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.fencing_token <> OLD.fencing_token) EXECUTE FUNCTION runs_token_guard();
+
+CREATE FUNCTION attempts_begun_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run record;
+BEGIN
+    SELECT runs.status, (SELECT min(epochs.epoch) FROM epochs WHERE epochs.run_id = NEW.run_id
+        AND epochs.status IN ('OPEN', 'ALIGNED') AND epochs.fencing_token < NEW.fencing_token) AS is_left
+    INTO run FROM runs JOIN attempts USING (run_id)
+    WHERE runs.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL;
+    IF run.status NOT IN ('RUNNING', 'TERMINATING') OR run.is_left IS NOT NULL THEN
+        RAISE EXCEPTION 'attempt % of run % cannot begin: the run is %, epoch % of another attempt is left',
+            NEW.fencing_token, NEW.run_id, run.status, coalesce(CAST(run.is_left AS text), 'none')
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER attempts_begun_guard AFTER INSERT ON attempts DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    EXECUTE FUNCTION attempts_begun_guard();
+
+CREATE FUNCTION attempts_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'PENDING'
+               AND checkpoints.fencing_token = NEW.fencing_token) THEN
+        RAISE EXCEPTION 'attempt % of run % has ended, and leaves a checkpoint pending', NEW.fencing_token, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.outcome IN ('FAILED', 'FINISHED') THEN
+        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.fencing_token = NEW.fencing_token
+                   AND runs.status NOT IN (NEW.outcome, 'DELETED')) THEN
+            RAISE EXCEPTION 'attempt % of run % has %, and its run has not', NEW.fencing_token, NEW.run_id, NEW.outcome
+                USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER attempts_end_guard AFTER UPDATE OF ended_at ON attempts DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL) EXECUTE FUNCTION attempts_end_guard();
+
+CREATE OR REPLACE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    broken text;
+    may_move boolean;
+    rule text;
+    run record;
+    is_driven boolean;
+    is_held boolean;
+BEGIN
+    IF TG_OP = 'INSERT' OR NEW.records <> OLD.records THEN
+        IF jsonb_path_exists(NEW.records, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+           OR jsonb_path_exists(NEW.records, 'strict $.*[*] ? (@.type() != "null" && @.type() != "number"
+               || @.type() == "number" && (@ < 0 || @.floor() != @))', '{}', true) THEN
+            RAISE EXCEPTION 'the reports of epoch % are no counts of subtasks', NEW.epoch
+                USING ERRCODE = 'check_violation';
+        END IF;
+        NEW.expected_reports := CASE TG_OP WHEN 'UPDATE' THEN OLD.expected_reports  -- the subtasks stay the same
+            ELSE jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*]')) END;
+        NEW.reports := jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*] ? (@ != null)'));
+        IF TG_OP = 'UPDATE' AND (OLD.status <> 'OPEN' OR OLD.held_at IS NOT NULL
+               OR jsonb_path_query_array(NEW.records, '$.keyvalue().key')
+                  <> jsonb_path_query_array(OLD.records, '$.keyvalue().key')
+               OR jsonb_path_query_array(NEW.records, '$.*.size()')
+                  <> jsonb_path_query_array(OLD.records, '$.*.size()')) THEN
+            RAISE EXCEPTION 'the reports of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+        END IF;
+        IF TG_OP = 'UPDATE' AND OLD.reports > 0 THEN
+            IF EXISTS (SELECT FROM jsonb_each(OLD.records) AS head,
+                           jsonb_array_elements(head.value) WITH ORDINALITY AS told (count, number)
+                       WHERE told.count <> 'null'
+                       AND NEW.records -> head.key -> CAST(told.number - 1 AS integer) <> told.count) THEN
+                RAISE EXCEPTION 'a report of epoch % is taken back', OLD.epoch USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+    ELSIF (NEW.reports, NEW.expected_reports) IS DISTINCT FROM (OLD.reports, OLD.expected_reports) THEN
+        RAISE EXCEPTION 'the reports of epoch % are counted, not told', OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF (TG_OP = 'INSERT' OR NEW.metrics <> OLD.metrics)
+       AND jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
+        RAISE EXCEPTION 'what epoch % measured is no number', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        SELECT (SELECT coalesce(attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer),
+                false) FROM attempts WHERE attempts.run_id = NEW.run_id
+                AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS has_failed,
+            (SELECT stops.kind FROM stops WHERE stops.run_id = NEW.run_id AND stops.resumed_at IS NULL) AS asked_to,
+            (SELECT epochs.fencing_token FROM epochs WHERE epochs.run_id = NEW.run_id
+             AND epochs.epoch = NEW.epoch - 1 AND (epochs.status = 'DURABLE'
+                 OR epochs.status = 'ALIGNED' AND epochs.fencing_token = NEW.fencing_token)
+             AND epochs.decision ->> 'terminated_by' IS NULL) AS previous_token
+        INTO run;
+        is_driven := run.has_failed IS NOT NULL;
+    ELSIF NEW.status IN ('OPEN', 'ALIGNED') THEN
+        SELECT runs.max_epochs, (SELECT coalesce(CAST(attempts.policy ->> 'max_pending' AS integer), 1)
+                FROM attempts WHERE attempts.run_id = NEW.run_id
+                AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS max_pending,
+            (SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+             AND checkpoints.status = 'PENDING') AS pending,
+            (SELECT stops.kind FROM stops WHERE stops.run_id = NEW.run_id AND stops.resumed_at IS NULL) AS asked_to
+        INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+        is_driven := run.max_pending IS NOT NULL;
+        is_held := run.pending >= run.max_pending;
+    END IF;
+    IF TG_OP = 'INSERT' THEN
+        IF run.has_failed THEN
+            RAISE EXCEPTION 'epoch % cannot open: too many checkpoints of attempt % have failed', NEW.epoch,
+                NEW.fencing_token USING ERRCODE = 'check_violation';
+        END IF;
+        IF run.previous_token IS NULL AND NEW.epoch >= 0 THEN
+            IF NEW.epoch <> (SELECT coalesce(max(branches.epoch), -1) + 1 FROM branches
+                             WHERE branches.run_id = NEW.run_id) THEN
+                RAISE EXCEPTION 'epoch % does not follow another one', NEW.epoch USING ERRCODE = 'check_violation';
+            END IF;
+        ELSIF run.previous_token = NEW.fencing_token AND run.asked_to = 'STOP' THEN
+            RAISE EXCEPTION 'a person asks run % to stop before epoch %', NEW.run_id, NEW.epoch
+                USING ERRCODE = 'check_violation';
+        END IF;
+    ELSE
+        IF (NEW.run_id, NEW.epoch, NEW.fencing_token) IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token) THEN
+            RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+        END IF;
+        may_move := OLD.status = NEW.status OR CASE OLD.status
+            WHEN 'OPEN' THEN NEW.status IN ('ALIGNED', 'VOIDED')
+            WHEN 'ALIGNED' THEN NEW.status IN ('DURABLE', 'VOIDED')
+            ELSE false
+        END;
+        IF OLD.status = 'DURABLE' AND NEW.status = 'VOIDED' THEN
+            may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch
+                AND fallbacks.fencing_token > OLD.fencing_token);
+        END IF;
+        IF NOT may_move THEN
+            RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.status = 'VOIDED' AND OLD.status IN ('OPEN', 'ALIGNED') THEN
+            IF EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
+                       AND attempts.fencing_token = OLD.fencing_token AND attempts.ended_at IS NULL) THEN
+                RAISE EXCEPTION 'epoch % of run % is not void while its attempt is live', OLD.epoch, OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF OLD.status = 'ALIGNED' AND NEW.status = 'DURABLE' THEN
+            IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
+                           AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch >= OLD.epoch) THEN
+                RAISE EXCEPTION 'no completed checkpoint covers epoch %', OLD.epoch USING ERRCODE = 'check_violation';
+            END IF;
+        ELSIF OLD.status = 'OPEN' AND NEW.status = 'ALIGNED' AND jsonb_typeof(NEW.decision) = 'object' THEN
+            IF is_held THEN
+                RAISE EXCEPTION 'epoch % is held by the checkpoints that are pending', OLD.epoch
+                    USING ERRCODE = 'check_violation';
+            END IF;
+            IF NEW.decision -> 'records' IS DISTINCT FROM (
+                   SELECT jsonb_object_agg(head.key, (SELECT coalesce(sum(CAST(told.count AS numeric)), 0)
+                       FROM jsonb_array_elements_text(head.value) AS told (count)))
+                   FROM jsonb_each(NEW.records) AS head) THEN
+                RAISE EXCEPTION 'epoch % decided by what was not reported', OLD.epoch
+                    USING ERRCODE = 'check_violation';
+            END IF;
+            rule := CASE
+                WHEN NOT jsonb_path_exists(NEW.records, '$.*[*] ? (@ > 0)') THEN 'empty_feedback'
+                WHEN NEW.records ? 'criteria' AND NOT jsonb_path_exists(NEW.records, '$.criteria[*] ? (@ > 0)')
+                    THEN 'criteria'
+                WHEN run.max_epochs <= NEW.epoch + 1 THEN 'max_epochs'
+                WHEN run.asked_to = 'DRAIN' THEN 'drained'
+            END;
+            IF NEW.decision ->> 'terminated_by' IS DISTINCT FROM rule THEN
+                RAISE EXCEPTION 'epoch % decided by another rule than %', OLD.epoch, coalesce(rule, 'none')
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF NEW.decision IS DISTINCT FROM OLD.decision
+           AND (OLD.decision IS NOT NULL OR OLD.status <> 'OPEN' OR NEW.status = 'VOIDED') THEN
+            RAISE EXCEPTION 'the decision of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+        END IF;
+        IF (NEW.unaligned_by, NEW.unaligned_at) IS DISTINCT FROM (OLD.unaligned_by, OLD.unaligned_at)
+           AND (OLD.unaligned_by IS NOT NULL OR NEW.status <> 'OPEN') THEN
+            RAISE EXCEPTION 'epoch % switches to unaligned once, while it is open', OLD.epoch
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.held_at IS NOT NULL AND (NEW.held_at, NEW.metrics, NEW.seconds)
+           IS DISTINCT FROM (OLD.held_at, OLD.metrics, OLD.seconds) THEN
+            RAISE EXCEPTION 'what epoch % measured cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    broken := CASE
+        WHEN NEW.epoch < 0 THEN 'epochs_epoch_check'
+        WHEN NEW.status NOT IN ('OPEN', 'ALIGNED', 'DURABLE', 'VOIDED') THEN 'epochs_status_check'
+        WHEN NEW.expected_reports < 1 THEN 'epochs_reports_check'
+        WHEN NEW.status = 'OPEN' AND (NEW.aligned_at IS NOT NULL OR NEW.decision IS NOT NULL) THEN 'epochs_open_check'
+        WHEN NEW.status IN ('ALIGNED', 'DURABLE') AND (NEW.reports <> NEW.expected_reports
+            OR NEW.decision IS NULL OR NEW.aligned_at IS NULL) THEN 'epochs_aligned_check'
+        WHEN (NEW.held_at IS NOT NULL) <> (NEW.reports = NEW.expected_reports) THEN 'epochs_held_check'
+        WHEN NEW.unaligned_by NOT IN ('timeout', 'preemption') THEN 'epochs_unaligned_by_check'
+        WHEN (NEW.unaligned_by IS NULL) <> (NEW.unaligned_at IS NULL) THEN 'epochs_unaligned_check'
+        WHEN (NEW.status = 'DURABLE') <> (NEW.durable_at IS NOT NULL) THEN 'epochs_durable_check'
+        WHEN jsonb_typeof(NEW.decision) <> 'object' THEN 'epochs_decision_check'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION 'epoch % breaks %', NEW.epoch, broken
+            USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'epochs';
+    END IF;
+    IF NEW.status IN ('OPEN', 'ALIGNED') THEN
+        IF is_driven IS NOT TRUE THEN
+            RAISE EXCEPTION 'nobody drives run % under token %, who would write an epoch', NEW.run_id,
+                NEW.fencing_token USING ERRCODE = 'check_violation';
+        END IF;
+        IF TG_OP = 'UPDATE' AND NEW.status = 'OPEN' AND NEW.held_at IS NOT NULL THEN
+            IF NOT is_held THEN
+                RAISE EXCEPTION 'nothing holds epoch %, whose subtasks have all reported', NEW.epoch
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- A run terminates in the step that makes durable what ends it (I9, I10); asked at the end of a transaction.
+CREATE FUNCTION epochs_last_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.terminated_by IS NULL) THEN
+        RAISE EXCEPTION 'epoch % ends run %, which does not terminate', NEW.epoch, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER epochs_last_guard AFTER UPDATE OF status ON epochs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (OLD.status <> 'DURABLE' AND NEW.status = 'DURABLE' AND NEW.decision ->> 'terminated_by' IS NOT NULL)
+    EXECUTE FUNCTION epochs_last_guard();
+
+CREATE OR REPLACE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    epoch record;
+BEGIN
+    SELECT runs.last_checkpoint_id, runs.aborted_through, CASE
+            WHEN epochs.decision ->> 'terminated_by' IS NOT NULL THEN 'FINAL'
+            WHEN EXISTS (SELECT FROM checkpoint_requests WHERE checkpoint_requests.run_id = NEW.run_id
+                         AND checkpoint_requests.checkpoint_id IS NULL) THEN 'MANUAL'
+            WHEN EXISTS (SELECT FROM stops WHERE stops.run_id = NEW.run_id AND stops.kind = 'STOP'
+                         AND stops.resumed_at IS NULL) THEN 'MANUAL'
+            ELSE 'PERIODIC'
+        END AS kind,
+        (SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+         AND checkpoints.status = 'PENDING') AS pending,
+        (SELECT CASE WHEN attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) THEN 0
+                ELSE coalesce(CAST(attempts.policy ->> 'max_pending' AS integer), 1) END
+         FROM attempts WHERE attempts.run_id = NEW.run_id
+         AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS may_be_pending
+    INTO epoch FROM epochs JOIN runs USING (run_id)
+    WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
+        AND epochs.status = 'ALIGNED';
+    IF epoch.last_checkpoint_id IS DISTINCT FROM NEW.checkpoint_id THEN
+        RAISE EXCEPTION 'checkpoint % of epoch % was not issued, or its epoch has not aligned', NEW.checkpoint_id,
+            NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.kind <> epoch.kind THEN
+        RAISE EXCEPTION 'checkpoint % of epoch % is of kind %', NEW.checkpoint_id, NEW.epoch, NEW.kind
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.failure IS DISTINCT FROM 'ABORTED_BY_USER'
+       AND (NEW.failure IS NOT NULL OR NEW.checkpoint_id <= epoch.aborted_through) THEN
+        RAISE EXCEPTION 'checkpoint % of run % was aborted before it began, or begins as one that has failed',
+            NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF epoch.may_be_pending IS NULL THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
+            NEW.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    IF epoch.pending >= epoch.may_be_pending THEN
+        RAISE EXCEPTION 'checkpoint % cannot begin: too many of attempt % have failed, or are pending',
+            NEW.checkpoint_id, NEW.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE FUNCTION checkpoint_requests_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.checkpoint_id IS NOT NULL OR EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
+               AND (runs.status NOT IN ('RUNNING', 'FAILED') OR runs.terminated_by IS NOT NULL)) THEN
+            RAISE EXCEPTION 'run % does not go on, or the request begins as answered', NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF (NEW.request_id, NEW.run_id, NEW.requested_by, NEW.requested_at)
+       IS DISTINCT FROM (OLD.request_id, OLD.run_id, OLD.requested_by, OLD.requested_at) THEN
+        RAISE EXCEPTION 'the identity of request % cannot change', OLD.request_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.checkpoint_id IS NOT NULL AND NEW.checkpoint_id IS DISTINCT FROM OLD.checkpoint_id THEN
+        RAISE EXCEPTION 'request % is answered', OLD.request_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.checkpoint_id IS NULL AND NEW.checkpoint_id IS NOT NULL THEN
+        IF NOT EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE runs.run_id = OLD.run_id
+               AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.kind <> 'PERIODIC'
+               AND checkpoints.checkpoint_id = runs.last_checkpoint_id) THEN
+            RAISE EXCEPTION 'checkpoint % does not answer request %', NEW.checkpoint_id, OLD.request_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    RETURN NEW;
+END $$;
+DROP TRIGGER checkpoint_requests_guard ON checkpoint_requests;
+CREATE TRIGGER checkpoint_requests_guard BEFORE INSERT OR UPDATE ON checkpoint_requests
+    FOR EACH ROW EXECUTE FUNCTION checkpoint_requests_guard();
+
+-- A run is STOPPED exactly while a request that it has answered is in force, and does not go on undriven while a person
+-- asks it to stop (I20); asked at the end of a transaction, of whatever may have broken it.
+CREATE FUNCTION stopped_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run record;
+BEGIN
+    SELECT runs.status, stops.stopped_at IS NOT NULL AS is_answered, stops.kind = 'STOP' AND NOT EXISTS (
+        SELECT FROM attempts WHERE attempts.run_id = NEW.run_id AND attempts.ended_at IS NULL) AS must_stop
+    INTO run FROM runs LEFT JOIN stops ON stops.run_id = runs.run_id AND stops.resumed_at IS NULL
+    WHERE runs.run_id = NEW.run_id;
+    IF (run.status = 'STOPPED') <> run.is_answered AND run.status <> 'DELETED'
+       OR run.status = 'RUNNING' AND run.must_stop THEN
+        RAISE EXCEPTION 'run % is %, and is not what a person asked for', NEW.run_id, run.status
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER stops_stopped_guard AFTER INSERT OR UPDATE ON stops DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    EXECUTE FUNCTION stopped_guard();
+CREATE CONSTRAINT TRIGGER runs_stopped_guard AFTER UPDATE OF status ON runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN ((OLD.status = 'STOPPED') <> (NEW.status = 'STOPPED')) EXECUTE FUNCTION stopped_guard();
+CREATE CONSTRAINT TRIGGER attempts_stopped_guard AFTER UPDATE OF ended_at ON attempts DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL) EXECUTE FUNCTION stopped_guard();
+
+CREATE OR REPLACE FUNCTION committables_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    publishes boolean;
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF OLD.committed_at IS NOT NULL OR to_jsonb(NEW) - 'committed_at' <> to_jsonb(OLD) - 'committed_at' THEN
+            RAISE EXCEPTION 'what was prepared of % in epoch % is committed once, as it is', OLD.output, OLD.epoch
+                USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
+    SELECT CAST(runs.definition -> 'sinks' ->> NEW.output AS boolean) OR epochs.decision ->> 'terminated_by' IS NOT NULL
+    INTO publishes FROM epochs JOIN runs USING (run_id)
+    WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
+        AND epochs.status = 'DURABLE' AND runs.definition -> 'sinks' ? NEW.output;
+    IF publishes IS NOT TRUE THEN
+        RAISE EXCEPTION 'epoch % is not durable, or publishes no %', NEW.epoch, NEW.output
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- All that epochs publish is stored in the step that makes them durable (I19); asked at the end of a transaction, of a
+-- run that has sinks.
+CREATE FUNCTION runs_published_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    lacking record;
+BEGIN
+    SELECT epochs.epoch, sink.output INTO lacking
+    FROM epochs CROSS JOIN jsonb_each(NEW.definition -> 'sinks') AS sink (output, each_epoch)
+    WHERE epochs.run_id = NEW.run_id AND epochs.status = 'DURABLE'
+        AND epochs.epoch > OLD.last_durable_epoch AND epochs.epoch <= NEW.last_durable_epoch
+        AND (sink.each_epoch = 'true' OR epochs.decision ->> 'terminated_by' IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM committables WHERE committables.run_id = NEW.run_id
+            AND committables.epoch = epochs.epoch AND committables.output = sink.output)
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'epoch % of run % is durable, and % of it is not stored', lacking.epoch, NEW.run_id,
+            lacking.output USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER runs_published_guard AFTER UPDATE OF last_durable_epoch ON runs
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.last_durable_epoch > OLD.last_durable_epoch AND NEW.definition -> 'sinks' <> '{}')
+    EXECUTE FUNCTION runs_published_guard();
+
+CREATE OR REPLACE FUNCTION fallbacks_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.status = 'RUNNING')
+       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'SUBSUMED'
+               AND (checkpoints.checkpoint_id, checkpoints.epoch) = (NEW.to_checkpoint_id, NEW.epoch))
+       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+               AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id = NEW.from_checkpoint_id)
+       OR NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+               AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL)
+       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN')
+       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'ALIGNED')
+       OR EXISTS (SELECT FROM listener_notices WHERE listener_notices.run_id = NEW.run_id
+               AND listener_notices.epoch > NEW.epoch)
+       OR EXISTS (SELECT FROM committables WHERE committables.run_id = NEW.run_id
+               AND committables.epoch > NEW.epoch) THEN
+        RAISE EXCEPTION 'run % cannot fall back to checkpoint %', NEW.run_id, NEW.to_checkpoint_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- All that a fallback gives up goes in that step, and the older checkpoint is the completed one again (I6, I21); asked at
+-- the end of a transaction.
+CREATE FUNCTION fallbacks_whole_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch > NEW.epoch
+               AND epochs.fencing_token < NEW.fencing_token AND epochs.status = 'DURABLE')
+       OR EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+               AND checkpoints.checkpoint_id > NEW.to_checkpoint_id
+               AND checkpoints.checkpoint_id <= NEW.from_checkpoint_id
+               AND checkpoints.status IN ('COMPLETED', 'SUBSUMED'))
+       OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+               AND checkpoints.checkpoint_id >= NEW.to_checkpoint_id AND checkpoints.status = 'COMPLETED') THEN
+        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up', NEW.run_id,
+            NEW.to_checkpoint_id USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER fallbacks_whole_guard AFTER INSERT ON fallbacks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    EXECUTE FUNCTION fallbacks_whole_guard();
