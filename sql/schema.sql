@@ -347,13 +347,6 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- No epoch begins aligned, durable, voided or held, no checkpoint completed, subsumed or discarded: these are steps of their own.
-CREATE FUNCTION start_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION '% of run % does not begin as one that is %', TG_ARGV[0], NEW.run_id,
-        CASE NEW.status WHEN 'OPEN' THEN 'held' ELSE NEW.status END USING ERRCODE = 'check_violation';
-END $$;
-
 CREATE TABLE operators (
     run_id          uuid NOT NULL REFERENCES runs,
     operator_id     text NOT NULL,
@@ -492,7 +485,8 @@ CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
 
 COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DURABLE, or VOIDED when superseded.';
 
--- An epoch follows one that is durable, or aligned by the same attempt, and does not end the run (I3, I9); what an
+-- An epoch begins as one that is open and not held. It follows one that is durable, or aligned by the same attempt, and
+-- does not end the run (I3, I9); what an
 -- attempt leaves is void before another one goes on, and not while it is live (I2). No attempt opens one after another while
 -- a person asks the run to stop (I20), or after more checkpoints have failed than it puts up with (I13). None aligns while as
 -- many are pending as its policy allows (I14). What it was decided from is what was reported, and by the rule that holds
@@ -563,6 +557,10 @@ BEGIN
         is_held := run.pending >= run.max_pending;
     END IF;
     IF TG_OP = 'INSERT' THEN
+        IF NEW.status <> 'OPEN' OR NEW.held_at IS NOT NULL THEN
+            RAISE EXCEPTION 'epoch % of run % does not begin as one that is %', NEW.epoch, NEW.run_id,
+                CASE NEW.status WHEN 'OPEN' THEN 'held' ELSE NEW.status END USING ERRCODE = 'check_violation';
+        END IF;
         IF run.has_failed THEN
             RAISE EXCEPTION 'epoch % cannot open: too many checkpoints of attempt % have failed', NEW.epoch,
                 NEW.fencing_token USING ERRCODE = 'check_violation';
@@ -646,7 +644,6 @@ BEGIN
     END IF;
     broken := CASE
         WHEN NEW.epoch < 0 THEN 'epochs_epoch_check'
-        WHEN NEW.status NOT IN ('OPEN', 'ALIGNED', 'DURABLE', 'VOIDED') THEN 'epochs_status_check'
         WHEN NEW.expected_reports < 1 THEN 'epochs_reports_check'
         WHEN NEW.status = 'OPEN' AND (NEW.aligned_at IS NOT NULL OR NEW.decision IS NOT NULL) THEN 'epochs_open_check'
         WHEN NEW.status IN ('ALIGNED', 'DURABLE') AND (NEW.reports <> NEW.expected_reports
@@ -676,21 +673,6 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
-CREATE TRIGGER epochs_start_guard BEFORE INSERT ON epochs FOR EACH ROW
-    WHEN (NEW.status <> 'OPEN' OR NEW.held_at IS NOT NULL) EXECUTE FUNCTION start_guard('an epoch');
-
--- A run terminates in the step that makes durable what ends it (I9, I10); asked at the end of a transaction.
-CREATE FUNCTION epochs_last_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.terminated_by IS NULL) THEN
-        RAISE EXCEPTION 'epoch % ends run %, which does not terminate', NEW.epoch, NEW.run_id
-            USING ERRCODE = 'check_violation';
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE CONSTRAINT TRIGGER epochs_last_guard AFTER UPDATE OF status ON epochs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-    WHEN (OLD.status <> 'DURABLE' AND NEW.status = 'DURABLE' AND NEW.decision ->> 'terminated_by' IS NOT NULL)
-    EXECUTE FUNCTION epochs_last_guard();
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
@@ -801,12 +783,13 @@ BEGIN
            IS DISTINCT FROM (OLD.ended_at, OLD.failure, OLD.reason) THEN
             RAISE EXCEPTION 'how checkpoint % ended cannot change', OLD.checkpoint_id USING ERRCODE = 'check_violation';
         END IF;
+    ELSIF NEW.status NOT IN ('PENDING', 'ABORTED') THEN  -- the others are steps of their own
+        RAISE EXCEPTION 'checkpoint % of run % does not begin as one that is %', NEW.checkpoint_id, NEW.run_id, NEW.status
+            USING ERRCODE = 'check_violation';
     END IF;
     broken := CASE
         WHEN NEW.checkpoint_id < 1 THEN 'checkpoints_checkpoint_id_check'
         WHEN NEW.kind NOT IN ('PERIODIC', 'MANUAL', 'FINAL') THEN 'checkpoints_kind_check'
-        WHEN NEW.status NOT IN ('PENDING', 'COMPLETED', 'ABORTED', 'SUBSUMED', 'DISCARDED')
-            THEN 'checkpoints_status_check'
         WHEN NEW.expected < 1 THEN 'checkpoints_acknowledged_check'
         WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
             OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
@@ -862,10 +845,10 @@ BEGIN
         RAISE EXCEPTION 'checkpoint % of epoch % is of kind %', NEW.checkpoint_id, NEW.epoch, NEW.kind
             USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.failure IS DISTINCT FROM 'ABORTED_BY_USER'
-       AND (NEW.failure IS NOT NULL OR NEW.checkpoint_id <= epoch.aborted_through) THEN
-        RAISE EXCEPTION 'checkpoint % of run % was aborted before it began, or begins as one that has failed',
-            NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+    IF NEW.failure IS DISTINCT FROM (CASE WHEN NEW.checkpoint_id <= epoch.aborted_through THEN 'ABORTED_BY_USER' END) THEN
+        RAISE EXCEPTION 'checkpoint % of run % begins as %, and all through % were aborted before they began',
+            NEW.checkpoint_id, NEW.run_id, coalesce(NEW.failure, NEW.status), epoch.aborted_through
+            USING ERRCODE = 'check_violation';
     END IF;
     IF epoch.may_be_pending IS NULL THEN
         RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
@@ -879,12 +862,11 @@ BEGIN
 END $$;
 CREATE TRIGGER checkpoints_issue_guard BEFORE INSERT ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION checkpoints_issue_guard();
-CREATE TRIGGER checkpoints_start_guard BEFORE INSERT ON checkpoints FOR EACH ROW
-    WHEN (NEW.status NOT IN ('PENDING', 'ABORTED')) EXECUTE FUNCTION start_guard('a checkpoint');
 
 -- What is asked at the end of a transaction, whose steps only together are legal: what is completed covers the last
--- durable epoch (I6), which became durable by it; what is subsumed is so by a newer one that is completed (I8); what has
--- ended holds no epoch any more (I14).
+-- durable epoch (I6), which became durable by it, and the final one ends the run; what is subsumed is so by a newer one
+-- that is completed (I8); what has ended holds no epoch any more (I14). What is aborted was so by what has happened: else a
+-- failure would hide behind it (I13).
 CREATE FUNCTION checkpoints_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.status = 'PENDING' AND NEW.status <> 'PENDING' THEN
@@ -907,6 +889,11 @@ BEGIN
                     NEW.checkpoint_id, NEW.epoch USING ERRCODE = 'check_violation';
             END IF;
         END IF;
+        IF NEW.kind = 'FINAL' AND EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
+               AND runs.terminated_by IS NULL) THEN
+            RAISE EXCEPTION 'checkpoint % is the final one, and run % does not terminate', NEW.checkpoint_id, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
     ELSIF NEW.status = 'SUBSUMED' THEN
         IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
                        AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
@@ -916,34 +903,25 @@ BEGIN
                     USING ERRCODE = 'check_violation';
             END IF;
         END IF;
+    ELSIF NEW.status = 'ABORTED' AND OLD.status <> 'ABORTED' THEN
+        IF NOT (CASE NEW.failure
+            WHEN 'ATTEMPT_ENDED' THEN EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NOT NULL)
+            WHEN 'ABORTED_BY_USER' THEN EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
+                AND runs.aborted_through >= NEW.checkpoint_id)
+            WHEN 'SUBSUMED' THEN NEW.kind <> 'MANUAL' AND EXISTS (SELECT FROM checkpoints
+                WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'COMPLETED'
+                AND checkpoints.checkpoint_id > NEW.checkpoint_id)
+            ELSE true  -- it has failed, and is counted
+        END) THEN
+            RAISE EXCEPTION 'checkpoint % of run % is not aborted by %', NEW.checkpoint_id, NEW.run_id, NEW.failure
+                USING ERRCODE = 'check_violation';
+        END IF;
     END IF;
     RETURN NULL;
 END $$;
 CREATE CONSTRAINT TRIGGER checkpoints_end_guard AFTER UPDATE OF status ON checkpoints
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION checkpoints_end_guard();
-
--- What is aborted was so by what has happened at the end of the transaction: else a failure would hide behind it (I13).
-CREATE FUNCTION checkpoints_aborted_guard() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT (CASE NEW.failure
-        WHEN 'ATTEMPT_ENDED' THEN EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
-            AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NOT NULL)
-        WHEN 'ABORTED_BY_USER' THEN EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
-            AND runs.aborted_through >= NEW.checkpoint_id)
-        WHEN 'SUBSUMED' THEN NEW.kind <> 'MANUAL' AND EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-            AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id)
-    END) THEN
-        RAISE EXCEPTION 'checkpoint % of run % is not aborted by %', NEW.checkpoint_id, NEW.run_id, NEW.failure
-            USING ERRCODE = 'check_violation';
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE CONSTRAINT TRIGGER checkpoints_aborted_guard AFTER UPDATE OF status ON checkpoints
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-    WHEN (OLD.status <> 'ABORTED' AND NEW.status = 'ABORTED' AND NEW.failure NOT IN ('DECLINED', 'EXPIRED'))
-    EXECUTE FUNCTION checkpoints_aborted_guard();
-CREATE CONSTRAINT TRIGGER checkpoints_unbegun_guard AFTER INSERT ON checkpoints DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-    WHEN (NEW.status = 'ABORTED') EXECUTE FUNCTION checkpoints_aborted_guard();
 
 -- A checkpoint completes, or fails, while its attempt is live (I2), which counts those that fail in a row, and begins anew when
 -- one completes, unless they were too many; of one that is final or made by hand none is tolerable (I13).
@@ -951,6 +929,10 @@ CREATE FUNCTION checkpoints_count() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     attempt record;
 BEGIN
+    IF OLD.status <> 'PENDING' OR NEW.status NOT IN ('COMPLETED', 'SUBSUMED')
+       AND (NEW.failure IS NULL OR NEW.failure NOT IN ('DECLINED', 'EXPIRED')) THEN
+        RETURN NULL;
+    END IF;
     SELECT attempts.checkpoint_failures AS failures, CAST(attempts.policy ->> 'tolerable_failures' AS bigint) AS tolerable
     INTO attempt FROM attempts
     WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL;
@@ -969,9 +951,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER checkpoints_count AFTER UPDATE OF status ON checkpoints FOR EACH ROW
-    WHEN (OLD.status = 'PENDING' AND (NEW.status IN ('COMPLETED', 'SUBSUMED') OR NEW.failure IN ('DECLINED', 'EXPIRED')))
-    EXECUTE FUNCTION checkpoints_count();
+CREATE TRIGGER checkpoints_count AFTER UPDATE OF status ON checkpoints FOR EACH ROW EXECUTE FUNCTION checkpoints_count();
 
 CREATE TABLE checkpoint_requests (
     request_id     uuid PRIMARY KEY,

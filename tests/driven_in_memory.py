@@ -22,6 +22,8 @@ from iteration_lib.errors import OperatorFailedError
 from iteration_lib.launch import Drive, Request, drive_run, open_run, read_outputs
 from iteration_lib.process import this_holder
 from iteration_lib.protocol import Command
+from iteration_lib.protocol.command import RecordCommittables
+from iteration_lib.protocol.event import Committable
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.opening import find_run
 from iteration_lib.store.record import RunRecord
@@ -168,6 +170,14 @@ class InMemory:
         with self.store.transaction(self.run.run_id) as transaction:
             transaction.write(commands, token)
         self.store._runs[self.run.run_id].attempts[token].update(ended)
+
+    def store_as_it_was_driven(self, committable: Committable) -> None:
+        """Store what the last attempt might have prepared of an output that had a sink then."""
+        row = self.store._runs[self.run.run_id].run
+        definition = row["definition"]
+        row["definition"] = {**definition, "sinks": {committable.output: True}}
+        self.write_as_it_was_driven(RecordCommittables(committables=(committable,)))
+        self.store._runs[self.run.run_id].run["definition"] = definition
 
     def be_killed(self) -> None:
         """Have an attempt open whose process is gone."""

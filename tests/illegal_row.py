@@ -436,7 +436,6 @@ CONSTRAINTS = {
         "epochs_attempt_fkey", epoch_with(fencing_token="7", expected_reports="1", reports="0"), ("epochs_guard",)
     ),
     "an epoch before the first": Illegal("epochs_epoch_check", epoch_with(epoch="-1")),
-    "an epoch of unknown status": Illegal("epochs_status_check", epoch_with(status="'BEGUN'"), ("epochs_start_guard",)),
     "an epoch without subtasks": Illegal("epochs_reports_check", epoch_with(records="'{}'"), ("epochs_held_check",)),
     "an open epoch with a decision": Illegal("epochs_open_check", set_epoch(2, "decision = '{}'")),
     "a decision that is no object": Illegal(
@@ -477,8 +476,10 @@ CONSTRAINTS = {
             decision="'{}'",
             held_at="now()",
             aligned_at="now()",
+            expected_reports="1",
+            reports="1",
         ),
-        ("epochs_start_guard",),
+        ("epochs_guard",),
     ),
     "two open epochs": Illegal(
         "epochs_open_key",
@@ -499,18 +500,6 @@ CONSTRAINTS = {
     ),
     "a checkpoint of unknown kind": Illegal(
         "checkpoints_kind_check", checkpoint_with(kind="'LUCKY'"), ("checkpoints_issue_guard",)
-    ),
-    "a checkpoint of unknown status": Illegal(
-        "checkpoints_status_check",
-        checkpoint_with(
-            status="'LOST'",
-            ended_at="now()",
-            acknowledgements="'{\"centroids\": [1]}'",
-            manifest_path="'p'",
-            manifest_sha256=SHA,
-            size_bytes="1",
-        ),
-        ("checkpoints_start_guard",),
     ),
     "a checkpoint that wants none": Illegal("checkpoints_acknowledged_check", checkpoint_with(acknowledgements="'{}'")),
     "completed without every acknowledgement": Illegal(
@@ -814,7 +803,7 @@ GUARDS = {
         "is STOPPED, and is not what a person asked for", set_stop("resumed_by = 'bob', resumed_at = now()")
     ),
     "an epoch that ends its run, and the run goes on": Illegal(
-        "epoch 0 ends run", f"{made_durable('closing')}; SET CONSTRAINTS epochs_last_guard IMMEDIATE"
+        "is the final one, and run", f"{made_durable('closing')}; SET CONSTRAINTS checkpoints_end_guard IMMEDIATE"
     ),
     "a durable epoch that publishes nothing of what it should": Illegal(
         "of it is not stored", f"{made_durable('publishing')}; SET CONSTRAINTS runs_published_guard IMMEDIATE"
@@ -1207,10 +1196,10 @@ GUARDS = {
         for failure in ("ATTEMPT_ENDED", "ABORTED_BY_USER", "SUBSUMED")
     },
     "a checkpoint that begins as aborted, and nobody has": Illegal(
-        "is not aborted by ABORTED_BY_USER", aborted_checkpoint("ABORTED_BY_USER")
+        "begins as ABORTED_BY_USER, and all through 0", aborted_checkpoint("ABORTED_BY_USER")
     ),
     "a checkpoint that begins as one that has failed": Illegal(
-        "begins as one that has failed", aborted_checkpoint("DECLINED")
+        "begins as DECLINED, and all through 0", aborted_checkpoint("DECLINED")
     ),
     "a checkpoint beyond those that may be pending": Illegal(
         "checkpoint 2 cannot begin", checkpoint_with(run_id="%(crowded)s", checkpoint_id="2", epoch="1")
@@ -1261,7 +1250,7 @@ GUARDS = {
     ),
     "another begin of an operator": Illegal("the identity of operator", set_operator("x", "added_under = 1")),
     "an epoch that begins as durable": Illegal(
-        "an epoch of run",
+        "does not begin as one that is DURABLE",
         "INSERT INTO epochs (run_id, epoch, fencing_token, records, status, decision, held_at, aligned_at, durable_at) "
         "SELECT run_id, epoch + 1, fencing_token, records, status, decision, held_at, aligned_at, durable_at "
         "FROM epochs WHERE run_id = %(durable)s AND epoch = 0",
@@ -1270,7 +1259,7 @@ GUARDS = {
         "checkpoint 1 of epoch 0 is of kind FINAL", checkpoint_with(kind="'FINAL'")
     ),
     "a checkpoint that begins as discarded": Illegal(
-        "a checkpoint of run",
+        "does not begin as one that is DISCARDED",
         checkpoint_with(
             status="'DISCARDED'",
             acknowledgements="'{\"centroids\": [1]}'",
@@ -1284,7 +1273,7 @@ GUARDS = {
         "is not aborted by SUBSUMED", aborted("SUBSUMED", of="left by hand")
     ),
     "a checkpoint that begins as completed": Illegal(
-        "a checkpoint of run",
+        "does not begin as one that is COMPLETED",
         checkpoint_with(
             status="'COMPLETED'",
             acknowledgements="'{\"centroids\": [1]}'",
@@ -1393,7 +1382,7 @@ GUARDS = {
         "no newer checkpoint subsumes checkpoint 2", set_checkpoint(2, f"status = 'SUBSUMED', {DONE}")
     ),
     "a checkpoint that a person aborted before it began": Illegal(
-        "was aborted before it began", checkpoint_with(run_id="%(warned)s")
+        "begins as PENDING, and all through 1 were aborted", checkpoint_with(run_id="%(warned)s")
     ),
     "an abort of more than the checkpoints that are aborted": Illegal(
         "is not aborted, as all through", "UPDATE runs SET aborted_through = 2 WHERE run_id = %(pending)s"

@@ -222,6 +222,15 @@ END $$;
 CREATE CONSTRAINT TRIGGER attempts_end_guard AFTER UPDATE OF ended_at ON attempts DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL) EXECUTE FUNCTION attempts_end_guard();
 
+-- What WHEN asked is asked in the guards: the server reads such a condition anew for each statement.
+DROP TRIGGER epochs_start_guard ON epochs;
+DROP TRIGGER checkpoints_start_guard ON checkpoints;
+DROP FUNCTION start_guard;
+DROP TRIGGER checkpoints_unbegun_guard ON checkpoints;
+DROP TRIGGER checkpoints_aborted_guard ON checkpoints;
+DROP FUNCTION checkpoints_aborted_guard;
+DROP TRIGGER checkpoints_count ON checkpoints;
+
 CREATE OR REPLACE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     broken text;
@@ -286,6 +295,10 @@ BEGIN
         is_held := run.pending >= run.max_pending;
     END IF;
     IF TG_OP = 'INSERT' THEN
+        IF NEW.status <> 'OPEN' OR NEW.held_at IS NOT NULL THEN
+            RAISE EXCEPTION 'epoch % of run % does not begin as one that is %', NEW.epoch, NEW.run_id,
+                CASE NEW.status WHEN 'OPEN' THEN 'held' ELSE NEW.status END USING ERRCODE = 'check_violation';
+        END IF;
         IF run.has_failed THEN
             RAISE EXCEPTION 'epoch % cannot open: too many checkpoints of attempt % have failed', NEW.epoch,
                 NEW.fencing_token USING ERRCODE = 'check_violation';
@@ -369,7 +382,6 @@ BEGIN
     END IF;
     broken := CASE
         WHEN NEW.epoch < 0 THEN 'epochs_epoch_check'
-        WHEN NEW.status NOT IN ('OPEN', 'ALIGNED', 'DURABLE', 'VOIDED') THEN 'epochs_status_check'
         WHEN NEW.expected_reports < 1 THEN 'epochs_reports_check'
         WHEN NEW.status = 'OPEN' AND (NEW.aligned_at IS NOT NULL OR NEW.decision IS NOT NULL) THEN 'epochs_open_check'
         WHEN NEW.status IN ('ALIGNED', 'DURABLE') AND (NEW.reports <> NEW.expected_reports
@@ -399,18 +411,113 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- A run terminates in the step that makes durable what ends it (I9, I10); asked at the end of a transaction.
-CREATE FUNCTION epochs_last_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION checkpoints_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    broken text;
+    may_move boolean;
 BEGIN
-    IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.terminated_by IS NULL) THEN
-        RAISE EXCEPTION 'epoch % ends run %, which does not terminate', NEW.epoch, NEW.run_id
+    IF TG_OP = 'INSERT' OR NEW.acknowledgements <> OLD.acknowledgements THEN
+        IF jsonb_path_exists(NEW.acknowledgements, 'strict $.* ? (@.type() != "array" || @.size() == 0)')
+           OR jsonb_path_exists(NEW.acknowledgements, 'strict $.*[*] ? (@.type() != "null" && @.type() != "number"
+               || @.type() == "number" && @ != 1)', '{}', true) THEN
+            RAISE EXCEPTION 'the acknowledgements of checkpoint % are not those of subtasks', NEW.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        NEW.expected := CASE TG_OP WHEN 'UPDATE' THEN OLD.expected  -- the subtasks stay the same
+            ELSE jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*]')) END;
+        NEW.acknowledged := jsonb_array_length(jsonb_path_query_array(NEW.acknowledgements, '$.*[*] ? (@ != null)'));
+        IF TG_OP = 'UPDATE' AND (OLD.status <> 'PENDING'
+               OR jsonb_path_query_array(NEW.acknowledgements, '$.keyvalue().key')
+                  <> jsonb_path_query_array(OLD.acknowledgements, '$.keyvalue().key')
+               OR jsonb_path_query_array(NEW.acknowledgements, '$.*.size()')
+                  <> jsonb_path_query_array(OLD.acknowledgements, '$.*.size()')) THEN
+            RAISE EXCEPTION 'the acknowledgements of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF TG_OP = 'UPDATE' AND OLD.acknowledged > 0 THEN
+            IF EXISTS (SELECT FROM jsonb_each(OLD.acknowledgements) AS participant,
+                           jsonb_array_elements(participant.value) WITH ORDINALITY AS told (word, number)
+                       WHERE told.word <> 'null'
+                       AND NEW.acknowledgements -> participant.key -> CAST(told.number - 1 AS integer) <> told.word) THEN
+                RAISE EXCEPTION 'an acknowledgement of checkpoint % is taken back', OLD.checkpoint_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+    ELSIF (NEW.acknowledged, NEW.expected) IS DISTINCT FROM (OLD.acknowledged, OLD.expected) THEN
+        RAISE EXCEPTION 'the acknowledgements of checkpoint % are counted, not told', OLD.checkpoint_id
             USING ERRCODE = 'check_violation';
     END IF;
-    RETURN NULL;
+    IF TG_OP = 'UPDATE' THEN
+        IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind)
+           IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind) THEN
+            RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        may_move := OLD.status = NEW.status OR CASE OLD.status
+            WHEN 'PENDING' THEN NEW.status IN ('COMPLETED', 'ABORTED', 'SUBSUMED')
+            WHEN 'COMPLETED' THEN NEW.status IN ('SUBSUMED', 'DISCARDED')
+            WHEN 'SUBSUMED' THEN NEW.status = 'DISCARDED'
+            ELSE false
+        END;
+        IF OLD.status = 'SUBSUMED' AND NEW.status = 'COMPLETED' THEN
+            may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                WHERE fallbacks.run_id = OLD.run_id AND fallbacks.to_checkpoint_id = OLD.checkpoint_id);
+        END IF;
+        IF NOT may_move THEN
+            RAISE EXCEPTION 'checkpoint % cannot go from % to %', OLD.checkpoint_id, OLD.status, NEW.status
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF NEW.status = 'DISCARDED' AND OLD.status <> 'DISCARDED' THEN
+            IF EXISTS (SELECT FROM branches WHERE branches.origin_run_id = OLD.run_id
+                       AND branches.origin_checkpoint_id = OLD.checkpoint_id AND branches.released_at IS NULL)
+               OR EXISTS (SELECT FROM checkpoint_pins WHERE checkpoint_pins.run_id = OLD.run_id
+                       AND checkpoint_pins.checkpoint_id = OLD.checkpoint_id)
+               OR NOT EXISTS (SELECT FROM checkpoints AS newer WHERE newer.run_id = OLD.run_id
+                       AND newer.status = 'COMPLETED' AND newer.checkpoint_id > OLD.checkpoint_id)
+                   AND NOT EXISTS (SELECT FROM runs WHERE runs.run_id = OLD.run_id AND runs.status = 'DELETED')
+                   AND NOT EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
+                       WHERE fallbacks.run_id = OLD.run_id
+                       AND OLD.checkpoint_id > fallbacks.to_checkpoint_id
+                       AND OLD.checkpoint_id <= fallbacks.from_checkpoint_id) THEN
+                RAISE EXCEPTION 'checkpoint % of run % is needed', OLD.checkpoint_id, OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF OLD.manifest_sha256 IS NOT NULL AND (NEW.manifest_path, NEW.manifest_sha256, NEW.size_bytes)
+           IS DISTINCT FROM (OLD.manifest_path, OLD.manifest_sha256, OLD.size_bytes) THEN
+            RAISE EXCEPTION 'the manifest of checkpoint % cannot change', OLD.checkpoint_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.ended_at IS NOT NULL AND (NEW.ended_at, NEW.failure, NEW.reason)
+           IS DISTINCT FROM (OLD.ended_at, OLD.failure, OLD.reason) THEN
+            RAISE EXCEPTION 'how checkpoint % ended cannot change', OLD.checkpoint_id USING ERRCODE = 'check_violation';
+        END IF;
+    ELSIF NEW.status NOT IN ('PENDING', 'ABORTED') THEN  -- the others are steps of their own
+        RAISE EXCEPTION 'checkpoint % of run % does not begin as one that is %', NEW.checkpoint_id, NEW.run_id, NEW.status
+            USING ERRCODE = 'check_violation';
+    END IF;
+    broken := CASE
+        WHEN NEW.checkpoint_id < 1 THEN 'checkpoints_checkpoint_id_check'
+        WHEN NEW.kind NOT IN ('PERIODIC', 'MANUAL', 'FINAL') THEN 'checkpoints_kind_check'
+        WHEN NEW.expected < 1 THEN 'checkpoints_acknowledged_check'
+        WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
+            OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
+        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
+            OR length(NEW.manifest_sha256) <> 64 OR translate(NEW.manifest_sha256, '0123456789abcdef', '') <> ''
+            THEN 'checkpoints_manifest_check'
+        WHEN (NEW.status = 'ABORTED') <> (NEW.reason IS NOT NULL) THEN 'checkpoints_aborted_check'
+        WHEN NEW.failure NOT IN ('DECLINED', 'EXPIRED', 'ABORTED_BY_USER', 'SUBSUMED', 'ATTEMPT_ENDED')
+            THEN 'checkpoints_failure_check'
+        WHEN (NEW.status = 'ABORTED') <> (NEW.failure IS NOT NULL) THEN 'checkpoints_failed_check'
+        WHEN (NEW.status = 'PENDING') <> (NEW.ended_at IS NULL) THEN 'checkpoints_ended_check'
+        WHEN NEW.size_bytes < 0 THEN 'checkpoints_size_check'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION 'checkpoint % breaks %', NEW.checkpoint_id, broken
+            USING ERRCODE = 'check_violation', CONSTRAINT = broken, TABLE = 'checkpoints';
+    END IF;
+    RETURN NEW;
 END $$;
-CREATE CONSTRAINT TRIGGER epochs_last_guard AFTER UPDATE OF status ON epochs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-    WHEN (OLD.status <> 'DURABLE' AND NEW.status = 'DURABLE' AND NEW.decision ->> 'terminated_by' IS NOT NULL)
-    EXECUTE FUNCTION epochs_last_guard();
 
 CREATE OR REPLACE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -441,10 +548,10 @@ BEGIN
         RAISE EXCEPTION 'checkpoint % of epoch % is of kind %', NEW.checkpoint_id, NEW.epoch, NEW.kind
             USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.failure IS DISTINCT FROM 'ABORTED_BY_USER'
-       AND (NEW.failure IS NOT NULL OR NEW.checkpoint_id <= epoch.aborted_through) THEN
-        RAISE EXCEPTION 'checkpoint % of run % was aborted before it began, or begins as one that has failed',
-            NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+    IF NEW.failure IS DISTINCT FROM (CASE WHEN NEW.checkpoint_id <= epoch.aborted_through THEN 'ABORTED_BY_USER' END) THEN
+        RAISE EXCEPTION 'checkpoint % of run % begins as %, and all through % were aborted before they began',
+            NEW.checkpoint_id, NEW.run_id, coalesce(NEW.failure, NEW.status), epoch.aborted_through
+            USING ERRCODE = 'check_violation';
     END IF;
     IF epoch.may_be_pending IS NULL THEN
         RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
@@ -456,6 +563,88 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
+
+CREATE OR REPLACE FUNCTION checkpoints_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.status = 'PENDING' AND NEW.status <> 'PENDING' THEN
+        IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN'
+                   AND epochs.held_at IS NOT NULL) THEN
+            IF EXISTS (SELECT FROM epochs JOIN attempts USING (run_id, fencing_token)
+                       WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN' AND attempts.ended_at IS NULL
+                       AND CAST(attempts.policy ->> 'max_pending' AS integer) > (SELECT count(*) FROM checkpoints
+                           WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'PENDING')) THEN
+                RAISE EXCEPTION 'checkpoint % of run % has ended, and the epoch that it held has not aligned',
+                    NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+    END IF;
+    IF NEW.status = 'COMPLETED' THEN
+        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.last_durable_epoch <> NEW.epoch) THEN
+            IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
+                RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one',
+                    NEW.checkpoint_id, NEW.epoch USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+        IF NEW.kind = 'FINAL' AND EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
+               AND runs.terminated_by IS NULL) THEN
+            RAISE EXCEPTION 'checkpoint % is the final one, and run % does not terminate', NEW.checkpoint_id, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+    ELSIF NEW.status = 'SUBSUMED' THEN
+        IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.status = 'COMPLETED' AND checkpoints.checkpoint_id > NEW.checkpoint_id) THEN
+            IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.status = 'SUBSUMED') THEN
+                RAISE EXCEPTION 'no newer checkpoint subsumes checkpoint % of run %', NEW.checkpoint_id, NEW.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
+    ELSIF NEW.status = 'ABORTED' AND OLD.status <> 'ABORTED' THEN
+        IF NOT (CASE NEW.failure
+            WHEN 'ATTEMPT_ENDED' THEN EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NOT NULL)
+            WHEN 'ABORTED_BY_USER' THEN EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
+                AND runs.aborted_through >= NEW.checkpoint_id)
+            WHEN 'SUBSUMED' THEN NEW.kind <> 'MANUAL' AND EXISTS (SELECT FROM checkpoints
+                WHERE checkpoints.run_id = NEW.run_id AND checkpoints.status = 'COMPLETED'
+                AND checkpoints.checkpoint_id > NEW.checkpoint_id)
+            ELSE true  -- it has failed, and is counted
+        END) THEN
+            RAISE EXCEPTION 'checkpoint % of run % is not aborted by %', NEW.checkpoint_id, NEW.run_id, NEW.failure
+                USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION checkpoints_count() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    attempt record;
+BEGIN
+    IF OLD.status <> 'PENDING' OR NEW.status NOT IN ('COMPLETED', 'SUBSUMED')
+       AND (NEW.failure IS NULL OR NEW.failure NOT IN ('DECLINED', 'EXPIRED')) THEN
+        RETURN NULL;
+    END IF;
+    SELECT attempts.checkpoint_failures AS failures, CAST(attempts.policy ->> 'tolerable_failures' AS bigint) AS tolerable
+    INTO attempt FROM attempts
+    WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'nobody drives run % under token %, whose checkpoint % would end as %', NEW.run_id,
+            NEW.fencing_token, NEW.checkpoint_id, coalesce(NEW.failure, NEW.status) USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.status = 'ABORTED' THEN
+        UPDATE attempts SET checkpoint_failures = 1 + CASE NEW.kind WHEN 'PERIODIC' THEN checkpoint_failures
+            ELSE greatest(checkpoint_failures, attempt.tolerable) END
+        WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token;
+    ELSIF NEW.status = 'COMPLETED' AND attempt.failures BETWEEN 1 AND attempt.tolerable THEN
+        UPDATE attempts SET checkpoint_failures = 0
+        WHERE attempts.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token
+            AND checkpoint_failures <= attempt.tolerable;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER checkpoints_count AFTER UPDATE OF status ON checkpoints FOR EACH ROW EXECUTE FUNCTION checkpoints_count();
 
 CREATE OR REPLACE FUNCTION checkpoint_requests_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -18,7 +18,7 @@ from iteration_lib.explanation import explain_run, read_history
 from iteration_lib.fallback import advise, problem_of
 from iteration_lib.garbage import collect_garbage
 from iteration_lib.model.definition import load_iteration
-from iteration_lib.protocol.command import RecordCommittables, RecordNotice
+from iteration_lib.protocol.command import RecordNotice
 from iteration_lib.protocol.event import Committable
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.status import RunStatus
@@ -61,7 +61,7 @@ def state_file(bench: InMemory, checkpoint_id: int) -> Path:
 def leave_published(bench: InMemory) -> None:
     """Leave what a sink has published of epoch 1, of an output that has no sink any more."""
     committable = Committable(epoch=1, output="rows", target="a folder", content={}, in_store=True)
-    bench.write_as_it_was_driven(RecordCommittables(committables=(committable,)))
+    bench.store_as_it_was_driven(committable)
 
 
 def statuses(bench: InMemory) -> list[str]:

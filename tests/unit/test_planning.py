@@ -25,7 +25,6 @@ from iteration_lib.explanation import read_history
 from iteration_lib.planning import RunPlan, plan_run
 from iteration_lib.protocol import Event
 from iteration_lib.protocol.bucket_range import Ranges
-from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import Committable, FinishedPart
 from iteration_lib.protocol.resume import Action
 from iteration_lib.protocol.status import RunStatus, StopKind
@@ -52,7 +51,7 @@ def plan(bench: InMemory, **options: bool) -> RunPlan:
 def leave_uncommitted(bench: InMemory) -> None:
     """Leave something that waits for a sink which its output has no more."""
     committable = Committable(epoch=0, output="rows", target="a folder", content={})
-    bench.write_as_it_was_driven(RecordCommittables(committables=(committable,)))
+    bench.store_as_it_was_driven(committable)
 
 
 def unused(planned: RunPlan) -> list[tuple[str, Ranges, str]]:
