@@ -43,8 +43,8 @@ I10  A run is FINISHED only from TERMINATING: its last epoch is durable, nothing
 I11  An operator is finished for good once; its marker names the files of its output and outlives every attempt.
 I12  A refused event leaves the state as it was.
 I13  After more failed checkpoints in a row than the attempt puts up with, it opens no epoch and begins no checkpoint,
-     whatever completes later; of a final or hand-made checkpoint no failure is put up with: that of the epoch which ends
-     the run is final, and made by hand is exactly what a person asked for, or asked to stop with. What a person aborts,
+     whatever completes later; of a final or hand-made checkpoint no failure is put up with: final is that of the epoch
+     which ends the run, and made by hand exactly what a person asked for, or asked to stop with. What a person aborts,
      or a newer checkpoint subsumes, is no failure.
 I14  While as many checkpoints are pending as the policy allows, an epoch whose heads have all reported is held: it
      stays OPEN, and aligns in the very step that ends one of them, whoever ends it.
