@@ -161,11 +161,6 @@ SCENES = {
         checkpoint_id=3,
         pinned=1,
     ),
-    "late by hand": Scene(  # the pending one was asked for, and newer ones are completed
-        attempts=(lambda one: (asks(2, one.family), *_begins(one, 0), *one.passes(1, 2), *one.passes(2, 3)),),
-        epoch=2,
-        checkpoint_id=1,
-    ),
     "ending": Scene(attempts=(lambda one: (*one.passes(0, 1), *_begins(one, 1, records=0)),), epoch=1, checkpoint_id=2),
     "terminating": Scene(
         attempts=(lambda one: (*_passes(one, 3, last=0), keeps(2)),),
@@ -277,7 +272,6 @@ MEETINGS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] =
     (AT_THE_END, ("commits",), ("uncommitted",)),
     (AT_THE_END, _NEEDS_A_CHECKPOINT, ("ending", "terminating by hand")),
     (AT_THE_END, NAMES, ("terminating",)),
-    ((FALLS_BACK,), _NEEDS_A_CHECKPOINT, ("late by hand",)),
     ((FALLS_BACK,), ("opens",), ("fallen back",)),
     ((FALLS_BACK, "changes"), NAMES, ("behind",)),
     (_KEEPS_OR_NOT, _KEEPS_OR_NOT, ("four there", "one pinned")),

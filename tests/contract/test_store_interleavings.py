@@ -116,9 +116,8 @@ APART: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (AT_THE_END, ("changes", "falls back"), "neither is done to a run that terminates (I21)"),
     (("publishes",), ("acknowledges",), "a run does not finish while a checkpoint is pending (I10)"),
     (("changes", "falls back"), _OF_AN_EPOCH, "both come before the attempt's first epoch (I21)"),
-    (("falls back",), ("acknowledges",), "no run falls back while a checkpoint is pending (I21)"),
     (
-        ("changes",),
+        ("changes", "falls back"),
         ("aborts", "acknowledges", "completes", "declines"),
         "what is pending is of an epoch that the attempt opened",
     ),
