@@ -485,12 +485,12 @@ CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
 
 COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DURABLE, or VOIDED when superseded.';
 
--- An epoch begins as one that is open and not held. It follows one that is durable, or aligned by the same attempt, and
--- does not end the run (I3, I9); what an
--- attempt leaves is void before another one goes on, and not while it is live (I2). No attempt opens one after another while
--- a person asks the run to stop (I20), or after more checkpoints have failed than it puts up with (I13). None aligns while as
--- many are pending as its policy allows (I14). What it was decided from is what was reported, and by the rule that holds
--- then; it stays (I5). Only a completed checkpoint makes it durable (I6), and who drives the run alone writes it (I2).
+-- An epoch begins as one that is open and not held, behind one that is durable, or aligned by the same attempt, and does
+-- not end the run (I3, I9); what an attempt leaves is void before another one goes on, and not while it is live (I2). No
+-- attempt opens one after another while a person asks the run to stop (I20), or after more checkpoints have failed than it
+-- puts up with (I13). None aligns while as many are pending as its policy allows (I14). What it was decided from is what was
+-- reported, and by the rule that holds then; it stays (I5). Only a completed checkpoint makes it durable (I6), and who drives
+-- the run alone writes it (I2).
 -- What the run, its attempts, checkpoints, stops and other epochs say of one that opens or aligns is asked in one query,
 -- which takes as long as many conditions on the row itself.
 CREATE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$

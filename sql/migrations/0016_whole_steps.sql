@@ -4,7 +4,7 @@
 
 -- Every transaction of a driver locks a row of runs first: none is in the middle of its writes now.
 LOCK TABLE runs IN EXCLUSIVE MODE;
-LOCK TABLE attempts, epochs, checkpoints IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE epochs, checkpoints IN ACCESS EXCLUSIVE MODE;
 
 CREATE OR REPLACE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -166,8 +166,7 @@ BEGIN
     RETURN NEW;
 END $$;
 
-DROP TRIGGER attempts_failed_guard ON attempts;
-CREATE TRIGGER attempts_failed_guard BEFORE UPDATE OF outcome, reason ON attempts FOR EACH ROW
+CREATE OR REPLACE TRIGGER attempts_failed_guard BEFORE UPDATE OF outcome, reason ON attempts FOR EACH ROW
     WHEN (NEW.outcome = 'FAILED' AND coalesce(NEW.reason, '') = '') EXECUTE FUNCTION attempts_failed_guard();
 
 -- An attempt begins where the run goes on, under the token that was issued for it, and once nothing is left of another
@@ -229,7 +228,6 @@ DROP FUNCTION start_guard;
 DROP TRIGGER checkpoints_unbegun_guard ON checkpoints;
 DROP TRIGGER checkpoints_aborted_guard ON checkpoints;
 DROP FUNCTION checkpoints_aborted_guard;
-DROP TRIGGER checkpoints_count ON checkpoints;
 
 CREATE OR REPLACE FUNCTION epochs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -644,7 +642,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER checkpoints_count AFTER UPDATE OF status ON checkpoints FOR EACH ROW EXECUTE FUNCTION checkpoints_count();
+CREATE OR REPLACE TRIGGER checkpoints_count AFTER UPDATE OF status ON checkpoints FOR EACH ROW EXECUTE FUNCTION checkpoints_count();
 
 CREATE OR REPLACE FUNCTION checkpoint_requests_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -673,8 +671,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-DROP TRIGGER checkpoint_requests_guard ON checkpoint_requests;
-CREATE TRIGGER checkpoint_requests_guard BEFORE INSERT OR UPDATE ON checkpoint_requests
+CREATE OR REPLACE TRIGGER checkpoint_requests_guard BEFORE INSERT OR UPDATE ON checkpoint_requests
     FOR EACH ROW EXECUTE FUNCTION checkpoint_requests_guard();
 
 -- A run is STOPPED exactly while a request that it has answered is in force, and does not go on undriven while a person
