@@ -144,7 +144,7 @@ BEGIN
         WHEN (NEW.status = 'DELETED') <> (NEW.deleted_by IS NOT NULL)
             OR (NEW.status = 'DELETED') <> (NEW.deleted_at IS NOT NULL) THEN 'runs_deleted_check'
         WHEN NEW.status <> 'DELETED' AND ((NEW.status = 'FINISHED') <> (NEW.outputs IS NOT NULL)
-            OR (NEW.status = 'FINISHED') <> (NEW.state_digest IS NOT NULL)
+            OR jsonb_typeof(NEW.outputs) <> 'object' OR (NEW.status = 'FINISHED') <> (NEW.state_digest IS NOT NULL)
             OR (NEW.status = 'FINISHED') <> (NEW.finished_at IS NOT NULL)) THEN 'runs_finished_check'
         WHEN NEW.status <> 'DELETED' AND (NEW.status = 'FAILED') <> (NEW.failure IS NOT NULL) THEN 'runs_failure_check'
     END;
@@ -408,6 +408,9 @@ BEGIN
             RAISE EXCEPTION 'operator % does not finish for good in epoch % (may it at all: %; the epoch: %; lacking: %)',
                 NEW.operator_id, NEW.finished_epoch, coalesce(run.may_finish, false), run.epoch,
                 coalesce(run.lacking, 'nothing') USING ERRCODE = 'check_violation';
+        END IF;
+        IF jsonb_typeof(NEW.output) <> 'object' THEN
+            RAISE EXCEPTION 'the marker of operator % names no files', NEW.operator_id USING ERRCODE = 'check_violation';
         END IF;
     END IF;
     RETURN NEW;
@@ -793,7 +796,7 @@ BEGIN
         WHEN NEW.expected < 1 THEN 'checkpoints_acknowledged_check'
         WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
             OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
-        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
+        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL) OR NEW.manifest_path = ''
             OR length(NEW.manifest_sha256) <> 64 OR translate(NEW.manifest_sha256, '0123456789abcdef', '') <> ''
             THEN 'checkpoints_manifest_check'
         WHEN (NEW.status = 'ABORTED') <> (NEW.reason IS NOT NULL) THEN 'checkpoints_aborted_check'
@@ -1118,6 +1121,9 @@ BEGIN
         RAISE EXCEPTION 'run % has no operator % with % buckets', NEW.run_id, NEW.operator_id, NEW.total
             USING ERRCODE = 'check_violation';
     END IF;
+    IF jsonb_typeof(NEW.output) <> 'object' THEN
+        RAISE EXCEPTION 'a part of operator % names no files', NEW.operator_id USING ERRCODE = 'check_violation';
+    END IF;
     IF jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
         RAISE EXCEPTION 'what operator % measured is no number', NEW.operator_id USING ERRCODE = 'check_violation';
     END IF;
@@ -1396,9 +1402,11 @@ BEGIN
                AND checkpoints.checkpoint_id <= NEW.from_checkpoint_id
                AND checkpoints.status IN ('COMPLETED', 'SUBSUMED'))
        OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-               AND checkpoints.checkpoint_id >= NEW.to_checkpoint_id AND checkpoints.status = 'COMPLETED') THEN
-        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up', NEW.run_id,
-            NEW.to_checkpoint_id USING ERRCODE = 'check_violation';
+               AND checkpoints.checkpoint_id >= NEW.to_checkpoint_id AND checkpoints.status = 'COMPLETED')
+       OR EXISTS (SELECT FROM listener_notices JOIN runs USING (run_id) WHERE listener_notices.run_id = NEW.run_id
+               AND listener_notices.epoch > runs.last_durable_epoch) THEN
+        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up, or somebody has heard of it',
+            NEW.run_id, NEW.to_checkpoint_id USING ERRCODE = 'check_violation';
     END IF;
     RETURN NULL;
 END $$;

@@ -361,6 +361,10 @@ CONSTRAINTS = {
         "runs_finished_check",
         set_run("left terminating", "status = 'FINISHED', state_digest = 'd', finished_at = now()"),
     ),
+    "finished with outputs that have no names": Illegal(
+        "runs_finished_check",
+        set_run("left terminating", "status = 'FINISHED', outputs = 'null', state_digest = 'd', finished_at = now()"),
+    ),
     "finished without a digest": Illegal(
         "runs_finished_check", set_run("left terminating", "status = 'FINISHED', outputs = '{}', finished_at = now()")
     ),
@@ -519,6 +523,9 @@ CONSTRAINTS = {
     ),
     "a checkpoint of less than no bytes": Illegal("checkpoints_size_check", set_checkpoint(2, "size_bytes = -1")),
     "a manifest without a digest": Illegal("checkpoints_manifest_check", set_checkpoint(2, "manifest_path = 'p'")),
+    "a manifest without a path": Illegal(
+        "checkpoints_manifest_check", set_checkpoint(2, f"manifest_path = '', manifest_sha256 = {SHA}")
+    ),
     "a digest without a manifest": Illegal("checkpoints_manifest_check", set_checkpoint(2, f"manifest_sha256 = {SHA}")),
     "a digest that is none": Illegal(
         "checkpoints_manifest_check", set_checkpoint(2, "manifest_path = 'p', manifest_sha256 = 'x'")
@@ -832,6 +839,13 @@ GUARDS = {
     "a fallback that keeps a checkpoint": Illegal(
         "not all after it is given up", f"{fallen_back(checkpoints=False)}; {AT_THE_END}"
     ),
+    "a listener that hears of what a fallback gives up, in that step": Illegal(
+        "or somebody has heard of it",
+        f"{DEFERRED}; {fallback_with()}; "
+        "INSERT INTO listener_notices (run_id, listener_id, epoch, fencing_token) VALUES (%(older)s, 'log', 2, 2); "
+        + fallen_back().partition(f"{fallback_with()}; ")[2]
+        + f"; UPDATE runs SET last_durable_epoch = 1 WHERE run_id = %(older)s; {AT_THE_END}",
+    ),
     "a lower last_durable_epoch than a durable one": Illegal(
         "only grow", f"{fallen_back(epochs=False)}; UPDATE runs SET last_durable_epoch = 1 WHERE run_id = %(older)s"
     ),
@@ -899,6 +913,10 @@ GUARDS = {
     ),
     "a marker in another epoch than the one that is under way": Illegal(
         "operator norms does not finish for good", set_operator("norms", FINISHED.format(0))
+    ),
+    "a marker that names no files": Illegal(
+        "the marker of operator norms names no files",
+        set_operator("norms", FINISHED.format(1).replace("'{}'", "'null'")),
     ),
     "a marker before what the operator takes": Illegal(
         "lacking: norms",
@@ -1079,6 +1097,7 @@ GUARDS = {
         "operator p is not computed in epoch 1", wired_part("p", total="1")
     ),
     "a part that measured a text": Illegal("what operator x measured", part_with(metrics='\'{"loss": "low"}\'')),
+    "a part that names no files": Illegal("a part of operator x names no files", part_with(output="'[]'")),
     "a part in an epoch that is not there": Illegal(
         "epoch 7 does not come after the last durable one", part_with(epoch="7")
     ),
@@ -1512,6 +1531,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "completed without every acknowledgement",
         "an acknowledgement that is taken back",
         "completed without a manifest",
+        "a manifest without a path",
         "two completed checkpoints",
         "a checkpoint that is subsumed by none",
         "a checkpoint that is subsumed by an older one",
@@ -1519,6 +1539,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
     "I9": ("an epoch after the one that ends the run", "an epoch that ends its run, and the run goes on"),
     "I10": (
         "finished without outputs",
+        "finished with outputs that have no names",
         "finished without a digest",
         "a run that is finished while it is driven",
         "a run that begins as finished",
@@ -1531,6 +1552,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a marker of an operator that does not finish for good",
         "a marker in another epoch than the one that is under way",
         "a marker before what the operator takes",
+        "a marker that names no files",
     ),
     "I12": "a refused event writes nothing: there is no row to refuse",
     "I13": (
@@ -1627,6 +1649,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a fallback while an epoch is open",
         "a fallback while an epoch is aligned",
         "a fallback of a run that terminates",
+        "a listener that hears of what a fallback gives up, in that step",
         "a fallback that keeps a checkpoint",
         "a durable epoch that a fallback keeps, voided",
     ),

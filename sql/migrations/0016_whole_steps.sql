@@ -116,7 +116,7 @@ BEGIN
         WHEN (NEW.status = 'DELETED') <> (NEW.deleted_by IS NOT NULL)
             OR (NEW.status = 'DELETED') <> (NEW.deleted_at IS NOT NULL) THEN 'runs_deleted_check'
         WHEN NEW.status <> 'DELETED' AND ((NEW.status = 'FINISHED') <> (NEW.outputs IS NOT NULL)
-            OR (NEW.status = 'FINISHED') <> (NEW.state_digest IS NOT NULL)
+            OR jsonb_typeof(NEW.outputs) <> 'object' OR (NEW.status = 'FINISHED') <> (NEW.state_digest IS NOT NULL)
             OR (NEW.status = 'FINISHED') <> (NEW.finished_at IS NOT NULL)) THEN 'runs_finished_check'
         WHEN NEW.status <> 'DELETED' AND (NEW.status = 'FAILED') <> (NEW.failure IS NOT NULL) THEN 'runs_failure_check'
     END;
@@ -220,6 +220,49 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER attempts_end_guard AFTER UPDATE OF ended_at ON attempts DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL) EXECUTE FUNCTION attempts_end_guard();
+
+CREATE OR REPLACE FUNCTION operators_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run record;
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        IF NEW.finished_at IS NOT NULL
+           OR NEW.added_under <> (SELECT runs.fencing_token FROM runs WHERE runs.run_id = NEW.run_id)
+           OR NEW.added_under > 0 AND NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+                  AND attempts.fencing_token = NEW.added_under AND attempts.ended_at IS NULL) THEN
+            RAISE EXCEPTION 'operator % of run % is not added as it is now', NEW.operator_id, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        RETURN NEW;
+    END IF;
+    IF (NEW.run_id, NEW.operator_id, NEW.added_under) IS DISTINCT FROM (OLD.run_id, OLD.operator_id, OLD.added_under) THEN
+        RAISE EXCEPTION 'the identity of operator % cannot change', OLD.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.finished_at IS NOT NULL AND (NEW.finished_epoch, NEW.fencing_token, NEW.output, NEW.finished_at)
+       IS DISTINCT FROM (OLD.finished_epoch, OLD.fencing_token, OLD.output, OLD.finished_at) THEN
+        RAISE EXCEPTION 'operator % has finished and cannot change', OLD.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL THEN
+        SELECT runs.last_durable_epoch + 1 AS epoch,
+            CAST(runs.definition #> ARRAY['operators', NEW.operator_id] ->> 'finishes' AS boolean) AS may_finish,
+            (SELECT min(source.operator_id)
+             FROM jsonb_array_elements_text(runs.definition #> ARRAY['operators', NEW.operator_id, 'inputs']) AS taken (name)
+             JOIN jsonb_each(runs.definition -> 'operators') AS declared (operator_id, says) ON taken.name = CASE
+                 WHEN runs.definition ? 'format' THEN declared.operator_id ELSE declared.says ->> 'name' END
+             JOIN operators AS source ON source.run_id = NEW.run_id AND source.operator_id = declared.operator_id
+             WHERE source.role <> 'data' AND source.finished_at IS NULL) AS lacking
+        INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+        IF run.may_finish IS NOT TRUE OR run.epoch <> NEW.finished_epoch OR run.lacking IS NOT NULL THEN
+            RAISE EXCEPTION 'operator % does not finish for good in epoch % (may it at all: %; the epoch: %; lacking: %)',
+                NEW.operator_id, NEW.finished_epoch, coalesce(run.may_finish, false), run.epoch,
+                coalesce(run.lacking, 'nothing') USING ERRCODE = 'check_violation';
+        END IF;
+        IF jsonb_typeof(NEW.output) <> 'object' THEN
+            RAISE EXCEPTION 'the marker of operator % names no files', NEW.operator_id USING ERRCODE = 'check_violation';
+        END IF;
+    END IF;
+    RETURN NEW;
+END $$;
 
 -- What WHEN asked is asked in the guards: the server reads such a condition anew for each statement.
 DROP TRIGGER epochs_start_guard ON epochs;
@@ -500,7 +543,7 @@ BEGIN
         WHEN NEW.expected < 1 THEN 'checkpoints_acknowledged_check'
         WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
             OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
-        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
+        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL) OR NEW.manifest_path = ''
             OR length(NEW.manifest_sha256) <> 64 OR translate(NEW.manifest_sha256, '0123456789abcdef', '') <> ''
             THEN 'checkpoints_manifest_check'
         WHEN (NEW.status = 'ABORTED') <> (NEW.reason IS NOT NULL) THEN 'checkpoints_aborted_check'
@@ -698,6 +741,80 @@ CREATE CONSTRAINT TRIGGER runs_stopped_guard AFTER UPDATE OF status ON runs DEFE
 CREATE CONSTRAINT TRIGGER attempts_stopped_guard AFTER UPDATE OF ended_at ON attempts DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL) EXECUTE FUNCTION stopped_guard();
 
+CREATE OR REPLACE FUNCTION edge_parts_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run runs;
+    own jsonb;
+    lacking text;
+BEGIN
+    IF EXISTS (SELECT FROM edge_parts AS known
+               WHERE known.run_id = NEW.run_id AND known.epoch = NEW.epoch AND known.operator_id = NEW.operator_id
+               AND known.voided_at IS NULL AND (known.total <> NEW.total
+                   OR known.first_bucket < NEW.end_bucket AND NEW.first_bucket < known.end_bucket)) THEN
+        RAISE EXCEPTION 'buckets % to % of operator % in epoch % do not fit what is finished',
+            NEW.first_bucket, NEW.end_bucket, NEW.operator_id, NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT * INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+    own := run.definition #> ARRAY['operators', NEW.operator_id];
+    IF NEW.total IS DISTINCT FROM (CASE own ->> 'kind' WHEN 'buckets' THEN run.max_buckets WHEN 'value' THEN 1
+           WHEN 'frame' THEN 1 END) THEN
+        RAISE EXCEPTION 'run % has no operator % with % buckets', NEW.run_id, NEW.operator_id, NEW.total
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF jsonb_typeof(NEW.output) <> 'object' THEN
+        RAISE EXCEPTION 'a part of operator % names no files', NEW.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
+        RAISE EXCEPTION 'what operator % measured is no number', NEW.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF (NEW.epoch = -1) <> CAST(own ->> 'finishes' AS boolean)
+       OR own ->> 'role' = 'variable' AND (NEW.epoch <> 0 OR own ->> 'part_of' IS NOT NULL) THEN
+        RAISE EXCEPTION 'operator % is not computed in epoch %', NEW.operator_id, NEW.epoch
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.epoch = -1 AND EXISTS (SELECT FROM operators WHERE operators.run_id = NEW.run_id
+           AND operators.operator_id = NEW.operator_id AND operators.finished_at IS NOT NULL) THEN
+        RAISE EXCEPTION 'operator % has finished', NEW.operator_id USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.epoch >= 0 AND NEW.epoch <> run.last_durable_epoch + 1 THEN
+        RAISE EXCEPTION 'epoch % does not come after the last durable one', NEW.epoch
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.epoch >= 0 AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id
+           AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
+           AND epochs.status IN ('OPEN', 'ALIGNED') AND epochs.unaligned_by IS NOT NULL) THEN
+        RAISE EXCEPTION 'epoch % has not switched to unaligned', NEW.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    SELECT source.operator_id INTO lacking
+    FROM jsonb_array_elements_text(own -> 'inputs') AS taken (name)
+    JOIN jsonb_each(run.definition -> 'operators') AS source (operator_id, declared)
+        ON taken.name = CASE WHEN run.definition ? 'format' THEN source.operator_id ELSE source.declared ->> 'name' END
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(part.end_bucket - part.first_bucket) = max(part.total), false) AS is_whole,
+            coalesce(sum(greatest(0, least(part.end_bucket, NEW.end_bucket)
+                - greatest(part.first_bucket, NEW.first_bucket))), 0) AS buckets
+        FROM edge_parts AS part WHERE part.run_id = NEW.run_id AND part.epoch = NEW.epoch
+            AND part.operator_id = source.operator_id AND part.voided_at IS NULL
+    ) AS edge
+    WHERE NOT CASE
+        WHEN source.declared ->> 'role' = 'data' THEN true
+        WHEN CAST(source.declared ->> 'finishes' AS boolean) THEN EXISTS (
+            SELECT FROM operators WHERE operators.run_id = NEW.run_id
+            AND operators.operator_id = source.operator_id AND operators.finished_at IS NOT NULL)
+        WHEN source.declared ->> 'role' = 'variable' AND (NEW.epoch <> 0 OR source.declared ->> 'part_of' IS NOT NULL)
+            THEN true
+        WHEN source.declared ->> 'kind' = 'buckets' AND own ->> 'kind' = 'buckets'
+            THEN edge.buckets = NEW.end_bucket - NEW.first_bucket
+        ELSE edge.is_whole
+    END
+    LIMIT 1;
+    IF lacking IS NOT NULL THEN
+        RAISE EXCEPTION 'buckets % to % of operator % in epoch % come before % is finished', NEW.first_bucket,
+            NEW.end_bucket, NEW.operator_id, NEW.epoch, lacking USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE OR REPLACE FUNCTION committables_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     publishes boolean;
@@ -777,9 +894,11 @@ BEGIN
                AND checkpoints.checkpoint_id <= NEW.from_checkpoint_id
                AND checkpoints.status IN ('COMPLETED', 'SUBSUMED'))
        OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-               AND checkpoints.checkpoint_id >= NEW.to_checkpoint_id AND checkpoints.status = 'COMPLETED') THEN
-        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up', NEW.run_id,
-            NEW.to_checkpoint_id USING ERRCODE = 'check_violation';
+               AND checkpoints.checkpoint_id >= NEW.to_checkpoint_id AND checkpoints.status = 'COMPLETED')
+       OR EXISTS (SELECT FROM listener_notices JOIN runs USING (run_id) WHERE listener_notices.run_id = NEW.run_id
+               AND listener_notices.epoch > runs.last_durable_epoch) THEN
+        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up, or somebody has heard of it',
+            NEW.run_id, NEW.to_checkpoint_id USING ERRCODE = 'check_violation';
     END IF;
     RETURN NULL;
 END $$;
