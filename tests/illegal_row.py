@@ -806,6 +806,10 @@ GUARDS = {
         f"{DEFERRED}; {ended('RELEASED', of='leaving')}; "
         "UPDATE runs SET status = 'STOPPED' WHERE run_id = %(leaving)s; SET CONSTRAINTS runs_stopped_guard IMMEDIATE",
     ),
+    "a run that failed and goes on undriven, though a person asked it to stop": Illegal(
+        "is RUNNING, and is not what a person asked for",
+        set_run("failed to stop", "status = 'RUNNING', failure = NULL"),
+    ),
     "a stop that is resumed, and its run is not": Illegal(
         "is STOPPED, and is not what a person asked for", set_stop("resumed_by = 'bob', resumed_at = now()")
     ),
@@ -840,11 +844,17 @@ GUARDS = {
         "not all after it is given up", f"{fallen_back(checkpoints=False)}; {AT_THE_END}"
     ),
     "a listener that hears of what a fallback gives up, in that step": Illegal(
-        "or somebody has heard of it",
+        "or that is not all of this step",
         f"{DEFERRED}; {fallback_with()}; "
         "INSERT INTO listener_notices (run_id, listener_id, epoch, fencing_token) VALUES (%(older)s, 'log', 2, 2); "
         + fallen_back().partition(f"{fallback_with()}; ")[2]
         + f"; UPDATE runs SET last_durable_epoch = 1 WHERE run_id = %(older)s; {AT_THE_END}",
+    ),
+    "an epoch that opens before a fallback has given up all, in that step": Illegal(
+        "or that is not all of this step",
+        f"{fallen_back(epochs=False)}; {epoch_with(run_id='%(older)s', epoch='3', fencing_token='2')}; "
+        "UPDATE epochs SET status = 'VOIDED', durable_at = NULL WHERE run_id = %(older)s AND epoch = 2; "
+        f"UPDATE runs SET last_durable_epoch = 1 WHERE run_id = %(older)s; {AT_THE_END}",
     ),
     "a lower last_durable_epoch than a durable one": Illegal(
         "only grow", f"{fallen_back(epochs=False)}; UPDATE runs SET last_durable_epoch = 1 WHERE run_id = %(older)s"
@@ -1638,6 +1648,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a run that nobody asked to stop",
         "a run that is resumed by nobody",
         "a run that is stopped without an answer",
+        "a run that failed and goes on undriven, though a person asked it to stop",
         "a stop that is resumed, and its run is not",
         "a request of a run that is stopped",
         "a token of a stopped run",
@@ -1650,6 +1661,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a fallback while an epoch is aligned",
         "a fallback of a run that terminates",
         "a listener that hears of what a fallback gives up, in that step",
+        "an epoch that opens before a fallback has given up all, in that step",
         "a fallback that keeps a checkpoint",
         "a durable epoch that a fallback keeps, voided",
     ),

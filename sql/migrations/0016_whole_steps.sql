@@ -737,7 +737,7 @@ END $$;
 CREATE CONSTRAINT TRIGGER stops_stopped_guard AFTER INSERT OR UPDATE ON stops DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     EXECUTE FUNCTION stopped_guard();
 CREATE CONSTRAINT TRIGGER runs_stopped_guard AFTER UPDATE OF status ON runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-    WHEN ((OLD.status = 'STOPPED') <> (NEW.status = 'STOPPED')) EXECUTE FUNCTION stopped_guard();
+    WHEN (OLD.status <> NEW.status AND NEW.status IN ('RUNNING', 'STOPPED')) EXECUTE FUNCTION stopped_guard();
 CREATE CONSTRAINT TRIGGER attempts_stopped_guard AFTER UPDATE OF ended_at ON attempts DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL) EXECUTE FUNCTION stopped_guard();
 
@@ -883,8 +883,8 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- All that a fallback gives up goes in that step, and the older checkpoint is the completed one again (I6, I21); asked at
--- the end of a transaction.
+-- All that a fallback gives up goes in that step, in which nobody hears of it and no epoch opens, and the older checkpoint
+-- is the completed one again (I6, I21); asked at the end of a transaction.
 CREATE FUNCTION fallbacks_whole_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch > NEW.epoch
@@ -895,9 +895,10 @@ BEGIN
                AND checkpoints.status IN ('COMPLETED', 'SUBSUMED'))
        OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
                AND checkpoints.checkpoint_id >= NEW.to_checkpoint_id AND checkpoints.status = 'COMPLETED')
+       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.fencing_token = NEW.fencing_token)
        OR EXISTS (SELECT FROM listener_notices JOIN runs USING (run_id) WHERE listener_notices.run_id = NEW.run_id
                AND listener_notices.epoch > runs.last_durable_epoch) THEN
-        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up, or somebody has heard of it',
+        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up, or that is not all of this step',
             NEW.run_id, NEW.to_checkpoint_id USING ERRCODE = 'check_violation';
     END IF;
     RETURN NULL;

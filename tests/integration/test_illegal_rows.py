@@ -148,6 +148,7 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
         "wired",
         "wired at first",
         "asked",
+        "failed to stop",
         "closing",
         "publishing",
         "published",
@@ -199,6 +200,7 @@ def legal_rows(store_url: str) -> Iterator[Rows]:
                 sender.marks(1, part("v", 0, 2, total=4)),
             ),
             "asked": (*sender.passes(0, 1), asks(1, sender.family), sender.opens(1), sender.reports(1)),
+            "failed to stop": (sender.opens(0), stops(1, family=sender.family), sender.fails()),
             "closing": (sender.opens(0), sender.reports(0, {"centroids": {0: 0}}), sender.triggers(0)),
             "publishing": (sender.opens(0), sender.reports(0), sender.triggers(0)),
             "published": (
