@@ -1391,8 +1391,8 @@ CREATE TRIGGER fallbacks_guard BEFORE INSERT ON fallbacks FOR EACH ROW EXECUTE F
 CREATE TRIGGER fallbacks_change_guard BEFORE UPDATE ON fallbacks
     FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a fallback');
 
--- All that a fallback gives up goes in that step, in which nobody hears of it and no epoch opens, and the older checkpoint
--- is the completed one again (I6, I21); asked at the end of a transaction.
+-- All that a fallback gives up goes in that step, in which nobody hears of it and no epoch opens behind it, and the older
+-- checkpoint is the completed one again (I3, I6, I21); asked at the end of a transaction.
 CREATE FUNCTION fallbacks_whole_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch > NEW.epoch
@@ -1403,7 +1403,9 @@ BEGIN
                AND checkpoints.status IN ('COMPLETED', 'SUBSUMED'))
        OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
                AND checkpoints.checkpoint_id >= NEW.to_checkpoint_id AND checkpoints.status = 'COMPLETED')
-       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.fencing_token = NEW.fencing_token)
+       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.fencing_token = NEW.fencing_token
+               AND epochs.epoch > NEW.epoch + 1 AND NOT EXISTS (SELECT FROM epochs AS before
+                   WHERE before.run_id = NEW.run_id AND before.epoch = epochs.epoch - 1 AND before.status <> 'VOIDED'))
        OR EXISTS (SELECT FROM listener_notices JOIN runs USING (run_id) WHERE listener_notices.run_id = NEW.run_id
                AND listener_notices.epoch > runs.last_durable_epoch) THEN
         RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up, or that is not all of this step',
