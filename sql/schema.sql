@@ -90,6 +90,11 @@ BEGIN
             RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
         END IF;
+        IF OLD.status = 'STOPPED' AND NEW.status = 'RUNNING' THEN
+            IF EXISTS (SELECT FROM stops WHERE stops.run_id = OLD.run_id AND stops.resumed_at IS NULL) THEN
+                RAISE EXCEPTION 'nobody has resumed run %', OLD.run_id USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
         IF NEW.aborted_through > OLD.aborted_through THEN
             IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
                        AND checkpoints.status = 'PENDING' AND checkpoints.checkpoint_id <= NEW.aborted_through) THEN
@@ -274,7 +279,7 @@ CREATE TRIGGER attempts_count_guard BEFORE UPDATE OF checkpoint_failures ON atte
     WHEN (NEW.checkpoint_failures <> OLD.checkpoint_failures AND pg_trigger_depth() = 0)
     EXECUTE FUNCTION attempts_count_guard();
 
--- An attempt that has failed says why; it may do so by a listener, too, so that no table lists what it may name.
+-- An attempt that has failed says why. What failed may be a listener as well as an operator: no foreign key says which.
 CREATE FUNCTION attempts_failed_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'attempt % of run % has failed and does not say why', NEW.fencing_token, NEW.run_id
@@ -303,10 +308,11 @@ DECLARE
     run record;
 BEGIN
     SELECT runs.status, (SELECT min(epochs.epoch) FROM epochs WHERE epochs.run_id = NEW.run_id
-        AND epochs.status IN ('OPEN', 'ALIGNED') AND epochs.fencing_token < NEW.fencing_token) AS is_left
-    INTO run FROM runs JOIN attempts USING (run_id)
-    WHERE runs.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL;
-    IF run.status NOT IN ('RUNNING', 'TERMINATING') OR run.is_left IS NOT NULL THEN
+        AND epochs.status IN ('OPEN', 'ALIGNED') AND epochs.fencing_token < NEW.fencing_token) AS is_left,
+        EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+            AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS is_live
+    INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+    IF run.is_live AND run.status NOT IN ('RUNNING', 'TERMINATING') OR run.is_left IS NOT NULL THEN
         RAISE EXCEPTION 'attempt % of run % cannot begin: the run is %, epoch % of another attempt is left',
             NEW.fencing_token, NEW.run_id, run.status, coalesce(CAST(run.is_left AS text), 'none')
             USING ERRCODE = 'check_violation';
@@ -324,8 +330,10 @@ BEGIN
             USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.outcome IN ('FAILED', 'FINISHED') THEN
-        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.fencing_token = NEW.fencing_token
-                   AND runs.status NOT IN (NEW.outcome, 'DELETED')) THEN
+        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND CASE NEW.outcome
+                       WHEN 'FINISHED' THEN runs.status NOT IN ('FINISHED', 'DELETED')
+                       ELSE runs.status IN ('RUNNING', 'TERMINATING') AND runs.fencing_token = NEW.fencing_token
+                   END) THEN
             RAISE EXCEPTION 'attempt % of run % has %, and its run has not', NEW.fencing_token, NEW.run_id, NEW.outcome
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -589,7 +597,9 @@ BEGIN
         IF OLD.status = 'DURABLE' AND NEW.status = 'VOIDED' THEN
             may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
                 WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch
-                AND fallbacks.fencing_token > OLD.fencing_token);
+                AND fallbacks.fencing_token > OLD.fencing_token
+                AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                    AND epochs.fencing_token = fallbacks.fencing_token));
         END IF;
         IF NOT may_move THEN
             RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
@@ -796,7 +806,7 @@ BEGIN
         WHEN NEW.expected < 1 THEN 'checkpoints_acknowledged_check'
         WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
             OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
-        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL) OR NEW.manifest_path = ''
+        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
             OR length(NEW.manifest_sha256) <> 64 OR translate(NEW.manifest_sha256, '0123456789abcdef', '') <> ''
             THEN 'checkpoints_manifest_check'
         WHEN (NEW.status = 'ABORTED') <> (NEW.reason IS NOT NULL) THEN 'checkpoints_aborted_check'
@@ -848,10 +858,10 @@ BEGIN
         RAISE EXCEPTION 'checkpoint % of epoch % is of kind %', NEW.checkpoint_id, NEW.epoch, NEW.kind
             USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.failure IS DISTINCT FROM (CASE WHEN NEW.checkpoint_id <= epoch.aborted_through THEN 'ABORTED_BY_USER' END) THEN
-        RAISE EXCEPTION 'checkpoint % of run % begins as %, and all through % were aborted before they began',
-            NEW.checkpoint_id, NEW.run_id, coalesce(NEW.failure, NEW.status), epoch.aborted_through
-            USING ERRCODE = 'check_violation';
+    IF NEW.failure IS DISTINCT FROM 'ABORTED_BY_USER'
+       AND (NEW.failure IS NOT NULL OR NEW.checkpoint_id <= epoch.aborted_through) THEN
+        RAISE EXCEPTION 'checkpoint % of run % was aborted before it began, or begins as one that has failed',
+            NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
     END IF;
     IF epoch.may_be_pending IS NULL THEN
         RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
@@ -906,7 +916,7 @@ BEGIN
                     USING ERRCODE = 'check_violation';
             END IF;
         END IF;
-    ELSIF NEW.status = 'ABORTED' AND OLD.status <> 'ABORTED' THEN
+    ELSIF NEW.status = 'ABORTED' AND OLD.status IS DISTINCT FROM 'ABORTED' THEN
         IF NOT (CASE NEW.failure
             WHEN 'ATTEMPT_ENDED' THEN EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
                 AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NOT NULL)
@@ -925,6 +935,8 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER checkpoints_end_guard AFTER UPDATE OF status ON checkpoints
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION checkpoints_end_guard();
+CREATE CONSTRAINT TRIGGER checkpoints_unbegun_guard AFTER INSERT ON checkpoints DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.status = 'ABORTED') EXECUTE FUNCTION checkpoints_end_guard();
 
 -- A checkpoint completes, or fails, while its attempt is live (I2), which counts those that fail in a row, and begins anew when
 -- one completes, unless they were too many; of one that is final or made by hand none is tolerable (I13).
@@ -1121,8 +1133,9 @@ BEGIN
         RAISE EXCEPTION 'run % has no operator % with % buckets', NEW.run_id, NEW.operator_id, NEW.total
             USING ERRCODE = 'check_violation';
     END IF;
-    IF jsonb_typeof(NEW.output) <> 'object' THEN
-        RAISE EXCEPTION 'a part of operator % names no files', NEW.operator_id USING ERRCODE = 'check_violation';
+    IF jsonb_typeof(NEW.output) <> 'object' OR NEW.voided_at IS NOT NULL THEN
+        RAISE EXCEPTION 'a part of operator % names no files, or begins as void', NEW.operator_id
+            USING ERRCODE = 'check_violation';
     END IF;
     IF jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
         RAISE EXCEPTION 'what operator % measured is no number', NEW.operator_id USING ERRCODE = 'check_violation';
@@ -1191,7 +1204,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM attempts JOIN runs USING (run_id) LEFT JOIN fallbacks
                        ON fallbacks.run_id = attempts.run_id AND fallbacks.fencing_token = attempts.fencing_token
                    WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL AND (
-                       OLD.epoch > fallbacks.epoch
+                       OLD.epoch > fallbacks.epoch AND OLD.fencing_token < attempts.fencing_token
                            AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
                                AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'OPEN')
                            AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
@@ -1391,8 +1404,8 @@ CREATE TRIGGER fallbacks_guard BEFORE INSERT ON fallbacks FOR EACH ROW EXECUTE F
 CREATE TRIGGER fallbacks_change_guard BEFORE UPDATE ON fallbacks
     FOR EACH ROW EXECUTE FUNCTION unchangeable_guard('a fallback');
 
--- All that a fallback gives up goes in that step, in which nobody hears of it and no epoch opens behind it, and the older
--- checkpoint is the completed one again (I3, I6, I21); asked at the end of a transaction.
+-- All that a fallback gives up goes in that step, in which nobody hears of it, and the older checkpoint is the completed
+-- one again (I6, I21); asked at the end of a transaction.
 CREATE FUNCTION fallbacks_whole_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch > NEW.epoch
@@ -1403,12 +1416,9 @@ BEGIN
                AND checkpoints.status IN ('COMPLETED', 'SUBSUMED'))
        OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
                AND checkpoints.checkpoint_id >= NEW.to_checkpoint_id AND checkpoints.status = 'COMPLETED')
-       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.fencing_token = NEW.fencing_token
-               AND epochs.epoch > NEW.epoch + 1 AND NOT EXISTS (SELECT FROM epochs AS before
-                   WHERE before.run_id = NEW.run_id AND before.epoch = epochs.epoch - 1 AND before.status <> 'VOIDED'))
        OR EXISTS (SELECT FROM listener_notices JOIN runs USING (run_id) WHERE listener_notices.run_id = NEW.run_id
                AND listener_notices.epoch > runs.last_durable_epoch) THEN
-        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up, or that is not all of this step',
+        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up, or somebody has heard of it',
             NEW.run_id, NEW.to_checkpoint_id USING ERRCODE = 'check_violation';
     END IF;
     RETURN NULL;

@@ -10,8 +10,8 @@ _GOES_ON = ("RUNNING", "TERMINATING")
 def refuse_half_steps(run: MemoryRun, before: MemoryRun) -> None:
     """Refuse an attempt, a stop, an end or a durable epoch that lacks what belongs to it in the same step."""
     live = next((attempt for attempt in run.attempts.values() if attempt["ended_at"] is None), None)
-    if live is not None and live["fencing_token"] not in before.attempts:
-        _refuse_begun(run, live)
+    for token in run.attempts.keys() - before.attempts.keys():
+        _refuse_begun(run, token, is_live=live is not None and live["fencing_token"] == token)
     for token, attempt in run.attempts.items():
         is_known = token in before.attempts and before.attempts[token]["ended_at"] is not None
         if attempt["ended_at"] is not None and not is_known:
@@ -23,10 +23,9 @@ def refuse_half_steps(run: MemoryRun, before: MemoryRun) -> None:
             _refuse_durable(run, epoch)
 
 
-def _refuse_begun(run: MemoryRun, attempt: MutableRow) -> None:
+def _refuse_begun(run: MemoryRun, token: int, *, is_live: bool) -> None:
     """Refuse an attempt that begins where the run does not go on, or where another one has left epochs (I1, I2)."""
-    token = attempt["fencing_token"]
-    refuse_if(run.run["status"] not in _GOES_ON, f"attempt {token} begins, and the run does not go on")
+    refuse_if(is_live and run.run["status"] not in _GOES_ON, f"attempt {token} begins, and the run does not go on")
     left = [n for (n, of), e in run.epochs.items() if of < token and e["status"] in ("OPEN", "ALIGNED")]
     refuse_if(bool(left), f"attempt {token} begins, and epochs {left} of another one are left")
 
@@ -36,8 +35,10 @@ def _refuse_ended(run: MemoryRun, attempt: MutableRow) -> None:
     token, outcome = attempt["fencing_token"], attempt["outcome"]
     left = [c for c in run.checkpoints.values() if (c["fencing_token"], c["status"]) == (token, "PENDING")]
     refuse_if(bool(left), f"attempt {token} has ended, and leaves a checkpoint pending")
-    is_last = run.run["fencing_token"] == token and outcome in ("FAILED", "FINISHED")
-    refuse_if(is_last and run.run["status"] not in (outcome, "DELETED"), f"attempt {token} has {outcome}, and no run")
+    status = run.run["status"]
+    is_alone = outcome == "FAILED" and run.run["fencing_token"] == token and status in _GOES_ON
+    is_alone |= outcome == "FINISHED" and status not in ("FINISHED", "DELETED")
+    refuse_if(is_alone, f"attempt {token} has {outcome}, and its run has not")
 
 
 def _refuse_stop(run: MemoryRun, *, is_driven: bool) -> None:

@@ -97,6 +97,7 @@ def _end_attempt(run: MemoryRun, command: EndAttempt, _token: int, now: datetime
 
 def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: datetime) -> None:
     by, status = command.terminated_by, command.status
+    refuse_if(run.run["status"] == "STOPPED", "nobody has resumed the run")
     known = run.run["terminated_by"]
     refuse_if(known is not None and (by is None or known != by.value), "the rule that terminated the run cannot change")
     is_begun = status is RunStatus.TERMINATING and run.run["status"] != status.value

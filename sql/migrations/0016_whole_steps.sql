@@ -4,7 +4,7 @@
 
 -- Every transaction of a driver locks a row of runs first: none is in the middle of its writes now.
 LOCK TABLE runs IN EXCLUSIVE MODE;
-LOCK TABLE epochs, checkpoints IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE checkpoints, epochs IN ACCESS EXCLUSIVE MODE;
 
 CREATE OR REPLACE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -61,6 +61,11 @@ BEGIN
             ('FAILED', 'DELETED'), ('FINISHED', 'DELETED'), ('STOPPED', 'DELETED')) THEN
             RAISE EXCEPTION 'run % cannot go from % to %', OLD.run_id, OLD.status, NEW.status
                 USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status = 'STOPPED' AND NEW.status = 'RUNNING' THEN
+            IF EXISTS (SELECT FROM stops WHERE stops.run_id = OLD.run_id AND stops.resumed_at IS NULL) THEN
+                RAISE EXCEPTION 'nobody has resumed run %', OLD.run_id USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
         IF NEW.aborted_through > OLD.aborted_through THEN
             IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = OLD.run_id
@@ -189,10 +194,11 @@ DECLARE
     run record;
 BEGIN
     SELECT runs.status, (SELECT min(epochs.epoch) FROM epochs WHERE epochs.run_id = NEW.run_id
-        AND epochs.status IN ('OPEN', 'ALIGNED') AND epochs.fencing_token < NEW.fencing_token) AS is_left
-    INTO run FROM runs JOIN attempts USING (run_id)
-    WHERE runs.run_id = NEW.run_id AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL;
-    IF run.status NOT IN ('RUNNING', 'TERMINATING') OR run.is_left IS NOT NULL THEN
+        AND epochs.status IN ('OPEN', 'ALIGNED') AND epochs.fencing_token < NEW.fencing_token) AS is_left,
+        EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+            AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS is_live
+    INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+    IF run.is_live AND run.status NOT IN ('RUNNING', 'TERMINATING') OR run.is_left IS NOT NULL THEN
         RAISE EXCEPTION 'attempt % of run % cannot begin: the run is %, epoch % of another attempt is left',
             NEW.fencing_token, NEW.run_id, run.status, coalesce(CAST(run.is_left AS text), 'none')
             USING ERRCODE = 'check_violation';
@@ -210,8 +216,10 @@ BEGIN
             USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.outcome IN ('FAILED', 'FINISHED') THEN
-        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.fencing_token = NEW.fencing_token
-                   AND runs.status NOT IN (NEW.outcome, 'DELETED')) THEN
+        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND CASE NEW.outcome
+                       WHEN 'FINISHED' THEN runs.status NOT IN ('FINISHED', 'DELETED')
+                       ELSE runs.status IN ('RUNNING', 'TERMINATING') AND runs.fencing_token = NEW.fencing_token
+                   END) THEN
             RAISE EXCEPTION 'attempt % of run % has %, and its run has not', NEW.fencing_token, NEW.run_id, NEW.outcome
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -365,7 +373,9 @@ BEGIN
         IF OLD.status = 'DURABLE' AND NEW.status = 'VOIDED' THEN
             may_move := EXISTS (SELECT FROM fallbacks JOIN runs USING (run_id, fencing_token)
                 WHERE fallbacks.run_id = OLD.run_id AND fallbacks.epoch < OLD.epoch
-                AND fallbacks.fencing_token > OLD.fencing_token);
+                AND fallbacks.fencing_token > OLD.fencing_token
+                AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                    AND epochs.fencing_token = fallbacks.fencing_token));
         END IF;
         IF NOT may_move THEN
             RAISE EXCEPTION 'epoch % cannot go from % to %', OLD.epoch, OLD.status, NEW.status
@@ -543,7 +553,7 @@ BEGIN
         WHEN NEW.expected < 1 THEN 'checkpoints_acknowledged_check'
         WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
             OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
-        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL) OR NEW.manifest_path = ''
+        WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
             OR length(NEW.manifest_sha256) <> 64 OR translate(NEW.manifest_sha256, '0123456789abcdef', '') <> ''
             THEN 'checkpoints_manifest_check'
         WHEN (NEW.status = 'ABORTED') <> (NEW.reason IS NOT NULL) THEN 'checkpoints_aborted_check'
@@ -589,10 +599,10 @@ BEGIN
         RAISE EXCEPTION 'checkpoint % of epoch % is of kind %', NEW.checkpoint_id, NEW.epoch, NEW.kind
             USING ERRCODE = 'check_violation';
     END IF;
-    IF NEW.failure IS DISTINCT FROM (CASE WHEN NEW.checkpoint_id <= epoch.aborted_through THEN 'ABORTED_BY_USER' END) THEN
-        RAISE EXCEPTION 'checkpoint % of run % begins as %, and all through % were aborted before they began',
-            NEW.checkpoint_id, NEW.run_id, coalesce(NEW.failure, NEW.status), epoch.aborted_through
-            USING ERRCODE = 'check_violation';
+    IF NEW.failure IS DISTINCT FROM 'ABORTED_BY_USER'
+       AND (NEW.failure IS NOT NULL OR NEW.checkpoint_id <= epoch.aborted_through) THEN
+        RAISE EXCEPTION 'checkpoint % of run % was aborted before it began, or begins as one that has failed',
+            NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
     END IF;
     IF epoch.may_be_pending IS NULL THEN
         RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
@@ -641,7 +651,7 @@ BEGIN
                     USING ERRCODE = 'check_violation';
             END IF;
         END IF;
-    ELSIF NEW.status = 'ABORTED' AND OLD.status <> 'ABORTED' THEN
+    ELSIF NEW.status = 'ABORTED' AND OLD.status IS DISTINCT FROM 'ABORTED' THEN
         IF NOT (CASE NEW.failure
             WHEN 'ATTEMPT_ENDED' THEN EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
                 AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NOT NULL)
@@ -658,6 +668,8 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+CREATE CONSTRAINT TRIGGER checkpoints_unbegun_guard AFTER INSERT ON checkpoints DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.status = 'ABORTED') EXECUTE FUNCTION checkpoints_end_guard();
 
 CREATE OR REPLACE FUNCTION checkpoints_count() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -761,8 +773,9 @@ BEGIN
         RAISE EXCEPTION 'run % has no operator % with % buckets', NEW.run_id, NEW.operator_id, NEW.total
             USING ERRCODE = 'check_violation';
     END IF;
-    IF jsonb_typeof(NEW.output) <> 'object' THEN
-        RAISE EXCEPTION 'a part of operator % names no files', NEW.operator_id USING ERRCODE = 'check_violation';
+    IF jsonb_typeof(NEW.output) <> 'object' OR NEW.voided_at IS NOT NULL THEN
+        RAISE EXCEPTION 'a part of operator % names no files, or begins as void', NEW.operator_id
+            USING ERRCODE = 'check_violation';
     END IF;
     IF jsonb_path_exists(NEW.metrics, 'strict $.* ? (@.type() != "number")') THEN
         RAISE EXCEPTION 'what operator % measured is no number', NEW.operator_id USING ERRCODE = 'check_violation';
@@ -811,6 +824,34 @@ BEGIN
     IF lacking IS NOT NULL THEN
         RAISE EXCEPTION 'buckets % to % of operator % in epoch % come before % is finished', NEW.first_bucket,
             NEW.end_bucket, NEW.operator_id, NEW.epoch, lacking USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE FUNCTION edge_parts_void_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.voided_at IS NOT NULL OR NEW.voided_at IS NULL
+       OR to_jsonb(NEW) - 'voided_at' IS DISTINCT FROM to_jsonb(OLD) - 'voided_at' THEN
+        RAISE EXCEPTION 'a part of operator % in epoch % is voided once, and else cannot change',
+            OLD.operator_id, OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF NOT EXISTS (SELECT FROM attempts JOIN runs USING (run_id) LEFT JOIN fallbacks
+                       ON fallbacks.run_id = attempts.run_id AND fallbacks.fencing_token = attempts.fencing_token
+                   WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL AND (
+                       OLD.epoch > fallbacks.epoch AND OLD.fencing_token < attempts.fencing_token
+                           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                               AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'OPEN')
+                           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                               AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'ALIGNED')
+                       OR (attempts.definition_changes IS NOT NULL OR attempts.ignores_edges AND (OLD.epoch >= 0
+                               OR NOT EXISTS (SELECT FROM operators WHERE operators.run_id = OLD.run_id
+                                   AND operators.operator_id = OLD.operator_id AND operators.finished_at IS NOT NULL)))
+                           AND OLD.epoch NOT BETWEEN 0 AND runs.last_durable_epoch
+                           AND attempts.fencing_token > coalesce((SELECT epochs.fencing_token FROM epochs
+                               WHERE epochs.run_id = OLD.run_id AND epochs.status <> 'VOIDED'
+                               ORDER BY epochs.epoch DESC LIMIT 1), 0))) THEN
+        RAISE EXCEPTION 'no attempt may void a part of operator % in epoch % now', OLD.operator_id, OLD.epoch
+            USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
@@ -883,8 +924,8 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- All that a fallback gives up goes in that step, in which nobody hears of it and no epoch opens behind it, and the older
--- checkpoint is the completed one again (I3, I6, I21); asked at the end of a transaction.
+-- All that a fallback gives up goes in that step, in which nobody hears of it, and the older checkpoint is the completed
+-- one again (I6, I21); asked at the end of a transaction.
 CREATE FUNCTION fallbacks_whole_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch > NEW.epoch
@@ -895,12 +936,9 @@ BEGIN
                AND checkpoints.status IN ('COMPLETED', 'SUBSUMED'))
        OR NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
                AND checkpoints.checkpoint_id >= NEW.to_checkpoint_id AND checkpoints.status = 'COMPLETED')
-       OR EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.fencing_token = NEW.fencing_token
-               AND epochs.epoch > NEW.epoch + 1 AND NOT EXISTS (SELECT FROM epochs AS before
-                   WHERE before.run_id = NEW.run_id AND before.epoch = epochs.epoch - 1 AND before.status <> 'VOIDED'))
        OR EXISTS (SELECT FROM listener_notices JOIN runs USING (run_id) WHERE listener_notices.run_id = NEW.run_id
                AND listener_notices.epoch > runs.last_durable_epoch) THEN
-        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up, or that is not all of this step',
+        RAISE EXCEPTION 'run % falls back to checkpoint %, and not all after it is given up, or somebody has heard of it',
             NEW.run_id, NEW.to_checkpoint_id USING ERRCODE = 'check_violation';
     END IF;
     RETURN NULL;

@@ -69,6 +69,7 @@ from tests.protocol_script import (
     MANIFEST,
     NOW,
     Sender,
+    aborts,
     asks,
     attempt_id,
     claim,
@@ -561,6 +562,10 @@ HALF_DONE: dict[str, tuple[Command, ...]] = {
     "an attempt that has failed, and its run goes on": (
         *(ABORT, dataclasses.replace(END, outcome=AttemptOutcome.FAILED, reason="x")),
     ),
+    "an attempt that begins and ends, and leaves an epoch of another one": (
+        *(ABORT, END, opened(2), dataclasses.replace(END, fencing_token=2)),
+    ),
+    "a stopped run that goes on, and stops again": (*(*REST, *stopping(4), SetRunStatus(status=RunStatus.RUNNING)),),
     "an attempt that has finished, and its run has not": (
         *(*TERMINATED, dataclasses.replace(END, outcome=AttemptOutcome.FINISHED)),
     ),
@@ -832,6 +837,17 @@ def refused_write(store: StoreWithHistory, run_id: RunId, commands: Sequence[Com
     with pytest.raises(ProtocolViolationError):
         write()
     assert [True] == accepted
+
+
+def test_checkpoint_that_a_person_aborts_in_the_step_in_which_it_begins_is_aborted(
+    store: StoreWithHistory, first: Sender
+) -> None:
+    run_id = added(store)
+    Coordinator(store).apply(run_id, claim(family=first.family), first.opens(0), first.reports(0))
+
+    Coordinator(store).apply(run_id, first.triggers(0), aborts(1))
+
+    assert [CheckpointFailure.ABORTED_BY_USER] == [known.failure for known in store.list_checkpoints(run_id)]
 
 
 def test_fallback_behind_what_a_sink_publishes_is_refused(store: StoreWithHistory, first: Sender) -> None:
