@@ -29,7 +29,7 @@ from iteration_lib.protocol.status import CheckpointStatus
 from iteration_lib.store import row as rows
 from iteration_lib.store.memory_checkpoints import refuse_ends
 from iteration_lib.store.memory_epochs import refuse_kept_edges
-from iteration_lib.store.memory_rows import MemoryRun, MutableRow, as_json, pinned_by, refuse_if
+from iteration_lib.store.memory_rows import MemoryRun, MutableRow, as_json, asked_to, pinned_by, refuse_if
 from iteration_lib.store.memory_steps import refuse_half_steps
 from iteration_lib.store.memory_write import operator_rows, write_command
 from iteration_lib.store.record import (
@@ -369,8 +369,7 @@ class MemoryTransaction:
 
 
 def _run_row(run: MemoryRun) -> rows.Row:
-    in_force = [stop["kind"] for stop in run.stops.values() if stop["resumed_at"] is None]
-    return {**run.run, "asked_to": in_force[0] if in_force else None}
+    return {**run.run, "asked_to": asked_to(run)}
 
 
 def _stop(run: MemoryRun) -> rows.Row:

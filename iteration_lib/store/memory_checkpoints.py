@@ -23,6 +23,7 @@ from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind, Che
 from iteration_lib.store.memory_rows import (
     MemoryRun,
     Writer,
+    asked_to,
     expect,
     is_full,
     lacks_any,
@@ -69,8 +70,7 @@ def _kind_of(run: MemoryRun, *, is_last: bool) -> CheckpointKind:
     if is_last:
         return CheckpointKind.FINAL
     is_asked = any(request["checkpoint_id"] is None for request in run.requests.values())
-    is_to_stop = any(stop["kind"] == "STOP" and stop["resumed_at"] is None for stop in run.stops.values())
-    return CheckpointKind.MANUAL if is_asked or is_to_stop else CheckpointKind.PERIODIC
+    return CheckpointKind.MANUAL if is_asked or asked_to(run) == "STOP" else CheckpointKind.PERIODIC
 
 
 def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: datetime) -> None:

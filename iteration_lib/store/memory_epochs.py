@@ -25,6 +25,7 @@ from iteration_lib.store.memory_rows import (
     MutableRow,
     Writer,
     as_json,
+    asked_to,
     expect,
     is_full,
     lacks_any,
@@ -51,8 +52,9 @@ def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: dat
     is_first = command.epoch == (run.branch["epoch"] + 1 if run.branch is not None else 0)
     refuse_if(not is_first and not before, f"epoch {command.epoch} does not follow another one")
     refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
-    is_to_stop = any(stop["kind"] == "STOP" and stop["resumed_at"] is None for stop in run.stops.values())
-    refuse_if(is_to_stop and (command.epoch - 1, fencing_token) in run.epochs, "a person asks the run to stop")
+    refuse_if(
+        asked_to(run) == "STOP" and (command.epoch - 1, fencing_token) in run.epochs, "a person asks the run to stop"
+    )
     refuse_failed(run, fencing_token)
     run.epochs[command.epoch, fencing_token] = {
         "epoch": command.epoch,

@@ -117,6 +117,11 @@ def sources_of(run: MemoryRun, operator_id: str) -> list[str]:
     return [ids[name] for name in operators[operator_id]["inputs"]]
 
 
+def asked_to(run: MemoryRun) -> str | None:
+    """Return the kind of the stop in force: at most one is."""
+    return next((stop["kind"] for stop in run.stops.values() if stop["resumed_at"] is None), None)
+
+
 def published_in(run: MemoryRun, epoch: MutableRow) -> set[str]:
     """Return the outputs that an epoch publishes: through some sinks each one does, through the others the last."""
     sinks: dict[str, bool] = run.run["definition"].get("sinks", {})

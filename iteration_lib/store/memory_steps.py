@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iteration_lib.store.memory_rows import MemoryRun, MutableRow, published_in, refuse_if
+from iteration_lib.store.memory_rows import MemoryRun, MutableRow, asked_to, published_in, refuse_if
 
 _GOES_ON = ("RUNNING", "TERMINATING")
 
@@ -44,9 +44,8 @@ def _refuse_ended(run: MemoryRun, attempt: MutableRow) -> None:
 def _refuse_stop(run: MemoryRun, *, is_driven: bool) -> None:
     """Refuse a run that is STOPPED and was not asked to, or goes on undriven though it was (I20)."""
     status = run.run["status"]
-    in_force = [stop for stop in run.stops.values() if stop["resumed_at"] is None]
-    is_answered = any(stop["stopped_at"] is not None for stop in in_force)
-    must_stop = status == "RUNNING" and not is_driven and any(stop["kind"] == "STOP" for stop in in_force)
+    is_answered = any(stop["stopped_at"] is not None and stop["resumed_at"] is None for stop in run.stops.values())
+    must_stop = status == "RUNNING" and not is_driven and asked_to(run) == "STOP"
     is_other = status != "DELETED" and (status == "STOPPED") is not is_answered
     refuse_if(must_stop or is_other, f"the run is {status}, and is not what a person asked for")
 

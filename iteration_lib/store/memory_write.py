@@ -42,6 +42,7 @@ from iteration_lib.store.memory_rows import (
     MutableRow,
     Writer,
     as_json,
+    asked_to,
     expect,
     published_in,
     refuse_if,
@@ -197,7 +198,7 @@ def _finish_operator(run: MemoryRun, command: FinishOperator, fencing_token: int
 
 
 def _record_stop(run: MemoryRun, command: RecordStop, _token: int, now: datetime) -> None:
-    is_known = command.stop_id in run.stops or any(stop["resumed_at"] is None for stop in run.stops.values())
+    is_known = command.stop_id in run.stops or asked_to(run) is not None
     refuse_if(is_known, "a stop is in force")
     expect(run.run, status="RUNNING")
     run.stops[command.stop_id] = {

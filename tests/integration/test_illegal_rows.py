@@ -33,6 +33,7 @@ from tests.illegal_row import (
     Illegal,
     checkpoint_with,
     committable_with,
+    ended,
     run_with,
     set_checkpoint,
     set_committable,
@@ -261,8 +262,8 @@ def rows(legal_rows: Rows) -> Iterator[Rows]:
         legal_rows.execute(f"UPDATE runs SET last_checkpoint_id = 2 WHERE run_id = %({name})s")
     for name in ("aligned", "left aligned", "fresh", "warned"):
         legal_rows.execute(f"UPDATE runs SET last_checkpoint_id = 1 WHERE run_id = %({name})s")
-    legal_rows.execute(end_attempt("left pending"))
-    legal_rows.execute(end_attempt("left behind"))
+    legal_rows.execute(ended("RELEASED", of="left pending"))
+    legal_rows.execute(ended("RELEASED", of="left behind"))
     legal_rows.execute("UPDATE attempts SET definition_changes = '{}' WHERE run_id = %(older)s AND fencing_token = 2")
     legal_rows.execute(run_with(run_id="%(behind)s", run_key="'behind'", last_durable_epoch="0"))
     legal_rows.execute(committable_with(run_id="%(older published)s", epoch="2"))
@@ -413,13 +414,9 @@ def test_closed_checkpoint_never_comes_back(rows: Rows, before: str, after: str)
         rows.execute(f"UPDATE checkpoints SET status = '{after}' WHERE run_id = %(aligned)s")
 
 
-def end_attempt(name: str) -> str:
-    return f"UPDATE attempts SET ended_at = now(), outcome = 'RELEASED' WHERE run_id = %({name})s AND ended_at IS NULL"
-
-
 VOIDED = "UPDATE epochs SET status = 'VOIDED' WHERE run_id = %(run)s AND status = "
 ABORTED = set_checkpoint(2, "status = 'ABORTED', failure = 'DECLINED', reason = 'x', ended_at = now()")
-ENDED = end_attempt("run")
+ENDED = ended("RELEASED", of="run")
 LEFT = {
     "an open epoch": (ABORTED, ENDED, f"{VOIDED}'ALIGNED'"),
     "an aligned epoch": (ABORTED, ENDED, f"{VOIDED}'OPEN'"),
@@ -441,7 +438,7 @@ def let_terminate(rows: Rows) -> None:
     """Let the run terminate though no epoch of it has decided so."""
     rows.execute("ALTER TABLE runs DISABLE TRIGGER runs_row_guard")
     rows.execute(set_run("run", "status = 'TERMINATING', terminated_by = 'criteria'"))
-    rows.execute(end_attempt("run"))
+    rows.execute(ended("RELEASED", of="run"))
     rows.execute("ALTER TABLE runs ENABLE TRIGGER runs_row_guard")
 
 
@@ -449,7 +446,7 @@ def test_run_that_left_something_uncommitted_cannot_be_finished(rows: Rows) -> N
     rows.execute("SET LOCAL session_replication_role = replica")  # of a run that has no sink
     rows.execute(committable_with(run_id="%(terminating)s"))
     rows.execute("SET LOCAL session_replication_role = origin")
-    rows.execute(end_attempt("terminating"))
+    rows.execute(ended("RELEASED", of="terminating"))
     finish = set_run("terminating", "status = 'FINISHED', outputs = '{}', state_digest = 'd', finished_at = now()")
 
     with pytest.raises(psycopg2.errors.CheckViolation, match="has something that is not committed"):
@@ -475,7 +472,7 @@ CLEARED = (
 
 
 def test_rows_of_a_deleted_run_may_be_cleared_away(rows: Rows) -> None:
-    rows.execute(end_attempt("published"))
+    rows.execute(ended("RELEASED", of="published"))
     rows.execute(set_run("published", "status = 'DELETED', deleted_by = 'ann', deleted_at = now()"))
 
     gone = {table: rows.execute(f"DELETE FROM {table} WHERE run_id = %(published)s") for table in CLEARED}
