@@ -24,11 +24,29 @@ CREATE TABLE runs (
     aborted_through      bigint NOT NULL DEFAULT 0,
     attempt_id           uuid,
     deleted_by           text,
-    deleted_at           timestamptz
+    deleted_at           timestamptz,
+    defined_under        bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX runs_run_key_key ON runs (run_key) WHERE status <> 'DELETED';
 
 COMMENT ON TABLE runs IS 'One execution of an iteration; its row is locked first by every transaction that changes it.';
+
+-- Who writes anything of a run holds the lock of its row until the end of the transaction, and sees what was committed
+-- before: else, of two guards neither would see what the other one lets pass. A lease is renewed without it.
+CREATE FUNCTION run_lock() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION 'what is written to % is READ COMMITTED, not %', TG_TABLE_NAME,
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'check_violation';
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        PERFORM FROM runs WHERE runs.run_id = OLD.run_id FOR NO KEY UPDATE;
+        RETURN OLD;
+    END IF;
+    PERFORM FROM runs WHERE runs.run_id = NEW.run_id
+        AND runs.xmin <> xid(pg_current_xact_id()) FOR NO KEY UPDATE;  -- a row that is written already is locked
+    RETURN NEW;
+END $$;
 
 -- A run's token, its durable epochs and its checkpoint ids only grow (I1, I6, I7). In every guard a condition that reads
 -- another table stands alone: the server evaluates it as a query, whatever comes before AND.
@@ -36,6 +54,10 @@ CREATE FUNCTION runs_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     grows boolean;
 BEGIN
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION 'what is written to run % is READ COMMITTED, not %', OLD.run_id,
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'check_violation';
+    END IF;
     IF OLD.status IN ('FINISHED', 'STOPPED', 'DELETED') AND NEW.status = OLD.status
        AND to_jsonb(NEW) - 'revision' <> to_jsonb(OLD) - 'revision' THEN
         RAISE EXCEPTION 'run % is over or stopped and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
@@ -171,8 +193,8 @@ BEGIN
     RAISE EXCEPTION 'run % begins as one that was driven', NEW.run_id USING ERRCODE = 'check_violation';
 END $$;
 CREATE TRIGGER runs_start_guard BEFORE INSERT ON runs FOR EACH ROW
-    WHEN ((NEW.status, NEW.revision, NEW.fencing_token, NEW.last_checkpoint_id, NEW.aborted_through)
-              IS DISTINCT FROM ('RUNNING', 0, 0, 0, 0)
+    WHEN ((NEW.status, NEW.revision, NEW.fencing_token, NEW.last_checkpoint_id, NEW.aborted_through, NEW.defined_under)
+              IS DISTINCT FROM ('RUNNING', 0, 0, 0, 0, 0)
           OR num_nonnulls(NEW.attempt_id, NEW.terminated_by, NEW.failure, NEW.outputs, NEW.state_digest,
               NEW.finished_at, NEW.deleted_by, NEW.deleted_at) > 0)
     EXECUTE FUNCTION runs_start_guard();
@@ -417,7 +439,7 @@ BEGIN
                 NEW.operator_id, NEW.finished_epoch, coalesce(run.may_finish, false), run.epoch,
                 coalesce(run.lacking, 'nothing') USING ERRCODE = 'check_violation';
         END IF;
-        IF jsonb_typeof(NEW.output) <> 'object' THEN
+        IF jsonb_typeof(NEW.output) <> 'object' OR NEW.output = '{}' THEN
             RAISE EXCEPTION 'the marker of operator % names no files', NEW.operator_id USING ERRCODE = 'check_violation';
         END IF;
     END IF;
@@ -427,8 +449,8 @@ CREATE TRIGGER operators_guard BEFORE INSERT OR UPDATE ON operators FOR EACH ROW
 CREATE TRIGGER operators_writer_guard BEFORE UPDATE ON operators FOR EACH ROW
     WHEN (OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL) EXECUTE FUNCTION writer_guard('an operator''s marker');
 
--- Which operators a run has changes only under a live attempt that says what changed, before it opens an epoch; those of
--- a deleted run may be cleared away with all that is left of it.
+-- Which operators a run has changes only under a live attempt that says what changed, once, before it opens an epoch; those
+-- of a deleted run may be cleared away with all that is left of it.
 CREATE FUNCTION definition_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     changed CONSTANT uuid := CASE TG_OP WHEN 'INSERT' THEN NEW.run_id ELSE OLD.run_id END;
@@ -436,21 +458,51 @@ BEGIN
     IF TG_OP = 'DELETE' AND EXISTS (SELECT FROM runs WHERE runs.run_id = changed AND runs.status = 'DELETED') THEN
         RETURN OLD;
     END IF;
-    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = changed AND attempts.ended_at IS NULL
-                   AND attempts.definition_changes IS NOT NULL AND attempts.fencing_token > coalesce((
-                       SELECT epochs.fencing_token FROM epochs
+    IF NOT EXISTS (SELECT FROM attempts JOIN runs USING (run_id)
+                   WHERE attempts.run_id = changed AND attempts.ended_at IS NULL
+                   AND attempts.definition_changes IS NOT NULL AND attempts.fencing_token > runs.defined_under
+                   AND attempts.fencing_token > coalesce((SELECT epochs.fencing_token FROM epochs
                        WHERE epochs.run_id = changed AND epochs.status <> 'VOIDED'
                        ORDER BY epochs.epoch DESC LIMIT 1), 0)) THEN
         RAISE EXCEPTION 'the operators of run % cannot change now', changed USING ERRCODE = 'check_violation';
     END IF;
+    IF TG_TABLE_NAME = 'runs' THEN
+        NEW.defined_under := NEW.fencing_token;
+    END IF;
     RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
 END $$;
-CREATE TRIGGER runs_definition_guard BEFORE UPDATE OF definition ON runs
+CREATE TRIGGER runs_definition_guard BEFORE UPDATE OF definition, defined_under ON runs
     FOR EACH ROW EXECUTE FUNCTION definition_guard();
 CREATE TRIGGER operators_definition_guard BEFORE UPDATE OF position, name, role, kind OR DELETE ON operators
     FOR EACH ROW EXECUTE FUNCTION definition_guard();
 CREATE TRIGGER operators_insert_guard BEFORE INSERT ON operators FOR EACH ROW
     WHEN (NEW.added_under > 0) EXECUTE FUNCTION definition_guard();
+
+-- The operators of a run are those of its definition; asked at the end of a transaction, in which both change (I11).
+CREATE FUNCTION defined_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    changed CONSTANT uuid := CASE TG_OP WHEN 'DELETE' THEN OLD.run_id ELSE NEW.run_id END;
+    other text;
+BEGIN
+    SELECT coalesce(listed.operator_id, declared.operator_id) INTO other
+    FROM (SELECT operators.operator_id, jsonb_build_array(operators.name, operators.role, operators.kind) AS says
+          FROM operators WHERE operators.run_id = changed) AS listed
+    FULL JOIN (SELECT operator_id, jsonb_build_array(says -> 'name', says -> 'role', says -> 'kind') AS says
+               FROM runs CROSS JOIN jsonb_each(runs.definition -> 'operators') AS defined (operator_id, says)
+               WHERE runs.run_id = changed) AS declared USING (operator_id, says)
+    WHERE num_nulls(listed.operator_id, declared.operator_id) > 0
+        AND EXISTS (SELECT FROM runs WHERE runs.run_id = changed AND runs.status <> 'DELETED')
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'operator % of run % is not as the definition has it', other, changed
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER runs_defined_guard AFTER UPDATE OF definition ON runs DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION defined_guard();
+CREATE CONSTRAINT TRIGGER operators_defined_guard AFTER INSERT OR DELETE OR UPDATE OF name, role, kind ON operators
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION defined_guard();
 
 CREATE TABLE pins (
     run_id         uuid NOT NULL REFERENCES runs,
@@ -568,8 +620,8 @@ BEGIN
         is_held := run.pending >= run.max_pending;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        IF NEW.status <> 'OPEN' OR NEW.held_at IS NOT NULL THEN
-            RAISE EXCEPTION 'epoch % of run % does not begin as one that is %', NEW.epoch, NEW.run_id,
+        IF NEW.status <> 'OPEN' OR NEW.held_at IS NOT NULL OR NEW.reports > 0 THEN
+            RAISE EXCEPTION 'epoch % of run % does not begin as one that is %, or with reports', NEW.epoch, NEW.run_id,
                 CASE NEW.status WHEN 'OPEN' THEN 'held' ELSE NEW.status END USING ERRCODE = 'check_violation';
         END IF;
         IF run.has_failed THEN
@@ -622,13 +674,6 @@ BEGIN
                 RAISE EXCEPTION 'epoch % is held by the checkpoints that are pending', OLD.epoch
                     USING ERRCODE = 'check_violation';
             END IF;
-            IF NEW.decision -> 'records' IS DISTINCT FROM (
-                   SELECT jsonb_object_agg(head.key, (SELECT coalesce(sum(CAST(told.count AS numeric)), 0)
-                       FROM jsonb_array_elements_text(head.value) AS told (count)))
-                   FROM jsonb_each(NEW.records) AS head) THEN
-                RAISE EXCEPTION 'epoch % decided by what was not reported', OLD.epoch
-                    USING ERRCODE = 'check_violation';
-            END IF;
             rule := CASE
                 WHEN NOT jsonb_path_exists(NEW.records, '$.*[*] ? (@ > 0)') THEN 'empty_feedback'
                 WHEN NEW.records ? 'criteria' AND NOT jsonb_path_exists(NEW.records, '$.criteria[*] ? (@ > 0)')
@@ -636,9 +681,12 @@ BEGIN
                 WHEN run.max_epochs <= NEW.epoch + 1 THEN 'max_epochs'
                 WHEN run.asked_to = 'DRAIN' THEN 'drained'
             END;
-            IF NEW.decision ->> 'terminated_by' IS DISTINCT FROM rule THEN
-                RAISE EXCEPTION 'epoch % decided by another rule than %', OLD.epoch, coalesce(rule, 'none')
-                    USING ERRCODE = 'check_violation';
+            IF NEW.decision IS DISTINCT FROM jsonb_build_object('terminated_by', rule, 'records', (
+                   SELECT jsonb_object_agg(head.key, (SELECT coalesce(sum(CAST(told.count AS numeric)), 0)
+                       FROM jsonb_array_elements_text(head.value) AS told (count)))
+                   FROM jsonb_each(NEW.records) AS head)) THEN
+                RAISE EXCEPTION 'epoch % decided by what was not reported, or by another rule than %', OLD.epoch,
+                    coalesce(rule, 'none') USING ERRCODE = 'check_violation';
             END IF;
         END IF;
         IF NEW.decision IS DISTINCT FROM OLD.decision
@@ -686,6 +734,19 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER epochs_guard BEFORE INSERT OR UPDATE ON epochs FOR EACH ROW EXECUTE FUNCTION epochs_guard();
+
+-- What an attempt left goes with all behind it (I3); asked at the end of a transaction.
+CREATE FUNCTION epochs_void_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.epoch > NEW.epoch
+               AND epochs.fencing_token = NEW.fencing_token AND epochs.status IN ('OPEN', 'ALIGNED')) THEN
+        RAISE EXCEPTION 'epoch % of run % is void, and one behind it is not', NEW.epoch, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER epochs_void_guard AFTER UPDATE OF status ON epochs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.status = 'VOIDED') EXECUTE FUNCTION epochs_void_guard();
 
 CREATE TABLE checkpoints (
     run_id           uuid NOT NULL,
@@ -796,9 +857,9 @@ BEGIN
            IS DISTINCT FROM (OLD.ended_at, OLD.failure, OLD.reason) THEN
             RAISE EXCEPTION 'how checkpoint % ended cannot change', OLD.checkpoint_id USING ERRCODE = 'check_violation';
         END IF;
-    ELSIF NEW.status NOT IN ('PENDING', 'ABORTED') THEN  -- the others are steps of their own
-        RAISE EXCEPTION 'checkpoint % of run % does not begin as one that is %', NEW.checkpoint_id, NEW.run_id, NEW.status
-            USING ERRCODE = 'check_violation';
+    ELSIF NEW.status NOT IN ('PENDING', 'ABORTED') OR NEW.acknowledged > 0 THEN  -- the others are steps of their own
+        RAISE EXCEPTION 'checkpoint % of run % does not begin as one that is %, or with acknowledgements',
+            NEW.checkpoint_id, NEW.run_id, NEW.status USING ERRCODE = 'check_violation';
     END IF;
     broken := CASE
         WHEN NEW.checkpoint_id < 1 THEN 'checkpoints_checkpoint_id_check'
@@ -825,10 +886,10 @@ END $$;
 CREATE TRIGGER checkpoints_guard BEFORE INSERT OR UPDATE ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION checkpoints_guard();
 
--- A checkpoint is triggered once its epoch has aligned, under the id that was issued last (I7), by who drives the run
--- (I2), and none after more of his have failed than he puts up with (I13) or while as many are pending as his policy allows
--- (I14); that of the epoch which ends the run is the final one, and what a person asked for is made by hand. What a person
--- aborted before it began begins as aborted (I17).
+-- A checkpoint is triggered once its epoch, the last one, has aligned, under the id that was issued last (I7), by who drives
+-- the run (I2), and none after more of his have failed than he puts up with (I13); that of the epoch which ends the run is the
+-- final one, and what a person asked for is made by hand. What a person aborted before it began begins as aborted (I17). As
+-- many as may be pending were not when its epoch aligned (I14), and none has begun since.
 CREATE FUNCTION checkpoints_issue_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     epoch record;
@@ -841,18 +902,16 @@ BEGIN
                          AND stops.resumed_at IS NULL) THEN 'MANUAL'
             ELSE 'PERIODIC'
         END AS kind,
-        (SELECT count(*) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
-         AND checkpoints.status = 'PENDING') AS pending,
-        (SELECT CASE WHEN attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer) THEN 0
-                ELSE coalesce(CAST(attempts.policy ->> 'max_pending' AS integer), 1) END
+        (SELECT coalesce(attempts.checkpoint_failures > CAST(attempts.policy ->> 'tolerable_failures' AS integer), false)
          FROM attempts WHERE attempts.run_id = NEW.run_id
-         AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS may_be_pending
+         AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS has_failed
     INTO epoch FROM epochs JOIN runs USING (run_id)
     WHERE epochs.run_id = NEW.run_id AND epochs.epoch = NEW.epoch AND epochs.fencing_token = NEW.fencing_token
-        AND epochs.status = 'ALIGNED';
+        AND epochs.status = 'ALIGNED' AND NOT EXISTS (SELECT FROM epochs AS later WHERE later.run_id = NEW.run_id
+            AND later.epoch > NEW.epoch AND later.status <> 'VOIDED');
     IF epoch.last_checkpoint_id IS DISTINCT FROM NEW.checkpoint_id THEN
-        RAISE EXCEPTION 'checkpoint % of epoch % was not issued, or its epoch has not aligned', NEW.checkpoint_id,
-            NEW.epoch USING ERRCODE = 'check_violation';
+        RAISE EXCEPTION 'checkpoint % of epoch % was not issued, or its epoch is not the last one, or has not aligned',
+            NEW.checkpoint_id, NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
     IF NEW.kind <> epoch.kind THEN
         RAISE EXCEPTION 'checkpoint % of epoch % is of kind %', NEW.checkpoint_id, NEW.epoch, NEW.kind
@@ -863,13 +922,13 @@ BEGIN
         RAISE EXCEPTION 'checkpoint % of run % was aborted before it began, or begins as one that has failed',
             NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
     END IF;
-    IF epoch.may_be_pending IS NULL THEN
+    IF epoch.has_failed IS NULL THEN
         RAISE EXCEPTION 'nobody drives run % under token %, who would write a checkpoint', NEW.run_id,
             NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
-    IF epoch.pending >= epoch.may_be_pending THEN
-        RAISE EXCEPTION 'checkpoint % cannot begin: too many of attempt % have failed, or are pending',
-            NEW.checkpoint_id, NEW.fencing_token USING ERRCODE = 'check_violation';
+    IF epoch.has_failed THEN
+        RAISE EXCEPTION 'checkpoint % cannot begin: too many of attempt % have failed', NEW.checkpoint_id,
+            NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END $$;
@@ -877,10 +936,13 @@ CREATE TRIGGER checkpoints_issue_guard BEFORE INSERT ON checkpoints
     FOR EACH ROW EXECUTE FUNCTION checkpoints_issue_guard();
 
 -- What is asked at the end of a transaction, whose steps only together are legal: what is completed covers the last
--- durable epoch (I6), which became durable by it, and the final one ends the run; what is subsumed is so by a newer one
--- that is completed (I8); what has ended holds no epoch any more (I14). What is aborted was so by what has happened: else a
--- failure would hide behind it (I13).
+-- durable epoch (I6), which became durable by it, leaves no older one pending but those made by hand (I8), lets the origin
+-- of a branch go (I18), and the final one ends the run; what is subsumed is so by a newer one that is completed (I8); what
+-- has ended holds no epoch any more (I14). What is aborted was so by what has happened: else a failure would hide behind it
+-- (I13).
 CREATE FUNCTION checkpoints_end_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run record;
 BEGIN
     IF OLD.status = 'PENDING' AND NEW.status <> 'PENDING' THEN
         IF EXISTS (SELECT FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN'
@@ -895,16 +957,26 @@ BEGIN
         END IF;
     END IF;
     IF NEW.status = 'COMPLETED' THEN
-        IF EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.last_durable_epoch <> NEW.epoch) THEN
-            IF EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE checkpoints.run_id = NEW.run_id
-                       AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> runs.last_durable_epoch) THEN
+        SELECT runs.last_durable_epoch, runs.terminated_by, EXISTS (SELECT FROM branches
+                WHERE branches.run_id = NEW.run_id AND branches.released_at IS NULL) AS pins_origin,
+            (SELECT min(checkpoints.checkpoint_id) FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+             AND checkpoints.status = 'PENDING' AND checkpoints.checkpoint_id < NEW.checkpoint_id
+             AND checkpoints.kind <> 'MANUAL') AS older
+        INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+        IF run.last_durable_epoch <> NEW.epoch THEN
+            IF EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                       AND checkpoints.status = 'COMPLETED' AND checkpoints.epoch <> run.last_durable_epoch) THEN
                 RAISE EXCEPTION 'checkpoint % is completed, and epoch % is not the last durable one',
                     NEW.checkpoint_id, NEW.epoch USING ERRCODE = 'check_violation';
             END IF;
         END IF;
-        IF NEW.kind = 'FINAL' AND EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id
-               AND runs.terminated_by IS NULL) THEN
+        IF NEW.kind = 'FINAL' AND run.terminated_by IS NULL THEN
             RAISE EXCEPTION 'checkpoint % is the final one, and run % does not terminate', NEW.checkpoint_id, NEW.run_id
+                USING ERRCODE = 'check_violation';
+        END IF;
+        IF run.older IS NOT NULL OR run.pins_origin THEN
+            RAISE EXCEPTION 'checkpoint % of run % is completed, and does not end checkpoint %, or not let its origin go',
+                NEW.checkpoint_id, NEW.run_id, coalesce(CAST(run.older AS text), 'none')
                 USING ERRCODE = 'check_violation';
         END IF;
     ELSIF NEW.status = 'SUBSUMED' THEN
@@ -937,6 +1009,19 @@ CREATE CONSTRAINT TRIGGER checkpoints_end_guard AFTER UPDATE OF status ON checkp
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION checkpoints_end_guard();
 CREATE CONSTRAINT TRIGGER checkpoints_unbegun_guard AFTER INSERT ON checkpoints DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (NEW.status = 'ABORTED') EXECUTE FUNCTION checkpoints_end_guard();
+
+-- An id is issued for a checkpoint that begins (I7, I17); asked at the end of a transaction.
+CREATE FUNCTION runs_issued_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM checkpoints WHERE checkpoints.run_id = NEW.run_id
+                   AND checkpoints.checkpoint_id = NEW.last_checkpoint_id) THEN
+        RAISE EXCEPTION 'id % of run % is issued, and no checkpoint begins under it', NEW.last_checkpoint_id, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER runs_issued_guard AFTER UPDATE OF last_checkpoint_id ON runs DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION runs_issued_guard();
 
 -- A checkpoint completes, or fails, while its attempt is live (I2), which counts those that fail in a row, and begins anew when
 -- one completes, unless they were too many; of one that is final or made by hand none is tolerable (I13).
@@ -974,15 +1059,16 @@ CREATE TABLE checkpoint_requests (
     requested_by   text NOT NULL,
     requested_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     checkpoint_id  bigint,
+    behind         bigint NOT NULL DEFAULT 0,
     CONSTRAINT checkpoint_requests_checkpoint_fkey FOREIGN KEY (run_id, checkpoint_id) REFERENCES checkpoints
 );
 CREATE INDEX checkpoint_requests_answer_idx ON checkpoint_requests (run_id, checkpoint_id);
 
 COMMENT ON TABLE checkpoint_requests IS
-    'Who asked for a checkpoint by hand, and which one answered; NULL until one has begun.';
+    'Who asked for a checkpoint by hand, behind which one, and which one answered; NULL until one has begun.';
 
--- A request is who asked what when of one run that goes on; it is answered once, by the checkpoint that has just begun, is
--- made by hand or ends the run.
+-- A request is who asked what when of one run that goes on; it is answered once, by the next checkpoint made by hand, or by
+-- the one that ends the run.
 CREATE FUNCTION checkpoint_requests_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
@@ -991,10 +1077,11 @@ BEGIN
             RAISE EXCEPTION 'run % does not go on, or the request begins as answered', NEW.run_id
                 USING ERRCODE = 'check_violation';
         END IF;
+        NEW.behind := coalesce((SELECT runs.last_checkpoint_id FROM runs WHERE runs.run_id = NEW.run_id), 0);
         RETURN NEW;
     END IF;
-    IF (NEW.request_id, NEW.run_id, NEW.requested_by, NEW.requested_at)
-       IS DISTINCT FROM (OLD.request_id, OLD.run_id, OLD.requested_by, OLD.requested_at) THEN
+    IF (NEW.request_id, NEW.run_id, NEW.requested_by, NEW.requested_at, NEW.behind)
+       IS DISTINCT FROM (OLD.request_id, OLD.run_id, OLD.requested_by, OLD.requested_at, OLD.behind) THEN
         RAISE EXCEPTION 'the identity of request % cannot change', OLD.request_id USING ERRCODE = 'check_violation';
     END IF;
     IF OLD.checkpoint_id IS NOT NULL AND NEW.checkpoint_id IS DISTINCT FROM OLD.checkpoint_id THEN
@@ -1002,7 +1089,8 @@ BEGIN
     END IF;
     IF OLD.checkpoint_id IS NULL AND NEW.checkpoint_id IS NOT NULL THEN
         IF NOT EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE runs.run_id = OLD.run_id
-               AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.kind <> 'PERIODIC'
+               AND checkpoints.checkpoint_id = NEW.checkpoint_id AND (checkpoints.kind = 'FINAL'
+                   OR checkpoints.kind = 'MANUAL' AND checkpoints.checkpoint_id > OLD.behind)
                AND checkpoints.checkpoint_id = runs.last_checkpoint_id) THEN
             RAISE EXCEPTION 'checkpoint % does not answer request %', NEW.checkpoint_id, OLD.request_id
                 USING ERRCODE = 'check_violation';
@@ -1012,6 +1100,19 @@ BEGIN
 END $$;
 CREATE TRIGGER checkpoint_requests_guard BEFORE INSERT OR UPDATE ON checkpoint_requests
     FOR EACH ROW EXECUTE FUNCTION checkpoint_requests_guard();
+
+-- What is made by hand, or ends the run, answers all who asked when it began (I13); asked at the end of a transaction.
+CREATE FUNCTION checkpoints_answer_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM checkpoint_requests WHERE checkpoint_requests.run_id = NEW.run_id
+               AND checkpoint_requests.checkpoint_id IS NULL AND checkpoint_requests.behind < NEW.checkpoint_id) THEN
+        RAISE EXCEPTION 'checkpoint % of run % begins, and does not answer who asked for it', NEW.checkpoint_id, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER checkpoints_answer_guard AFTER INSERT ON checkpoints DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.kind <> 'PERIODIC') EXECUTE FUNCTION checkpoints_answer_guard();
 
 CREATE TABLE stops (
     stop_id       uuid PRIMARY KEY,
@@ -1133,7 +1234,7 @@ BEGIN
         RAISE EXCEPTION 'run % has no operator % with % buckets', NEW.run_id, NEW.operator_id, NEW.total
             USING ERRCODE = 'check_violation';
     END IF;
-    IF jsonb_typeof(NEW.output) <> 'object' OR NEW.voided_at IS NOT NULL THEN
+    IF jsonb_typeof(NEW.output) <> 'object' OR NEW.output = '{}' OR NEW.voided_at IS NOT NULL THEN
         RAISE EXCEPTION 'a part of operator % names no files, or begins as void', NEW.operator_id
             USING ERRCODE = 'check_violation';
     END IF;
@@ -1547,6 +1648,23 @@ BEGIN
 END $$;
 CREATE TRIGGER committables_given_up_guard BEFORE DELETE ON committables FOR EACH ROW
     WHEN (OLD.committed_at IS NULL) EXECUTE FUNCTION committables_given_up_guard();
+
+-- By its name the first trigger that is asked. An attempt's lease alone is renewed beside who holds the run's lock.
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON operators FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON pins FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON epochs FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON checkpoints FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON checkpoint_requests FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON stops FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON edge_parts FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON listener_notices FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON committables FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON fallbacks FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON branches FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR UPDATE OR DELETE ON checkpoint_pins FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock BEFORE INSERT OR DELETE ON attempts FOR EACH ROW EXECUTE FUNCTION run_lock();
+CREATE TRIGGER a_run_lock_but_for_leases BEFORE UPDATE ON attempts FOR EACH ROW
+    WHEN (to_jsonb(NEW) - 'lease_expires_at' <> to_jsonb(OLD) - 'lease_expires_at') EXECUTE FUNCTION run_lock();
 
 -- Who needs a checkpoint besides its own run, and whether it may go without anybody missing it.
 CREATE VIEW checkpoint_needs AS

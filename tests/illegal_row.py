@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field
 
 SHA = f"'{'ab' * 32}'"
+FILES = json.dumps({"parts": ["x.arrow"]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ NEW_ROWS = {
         "end_bucket": "1",
         "total": "1",
         "fencing_token": "2",
-        "output": "'{}'",
+        "output": f"'{FILES}'",
         "metrics": "'{}'",
     },
     "branches": {
@@ -248,12 +249,13 @@ def begun(of: str, token: int = 2, **columns: str) -> str:
     return f"{issued}; {attempt_with(run_id=f'%({of})s', fencing_token=str(token), **columns)}"
 
 
-def made_durable(of: str) -> str:
-    """Checkpoint 1 completes and makes epoch 0 durable, and that is all."""
+def made_durable(of: str, checkpoint_id: int = 1, epoch: int = 0) -> str:
+    """A checkpoint completes and makes every epoch durable, and that is all."""
     return (
-        f"{DEFERRED}; UPDATE checkpoints SET status = 'COMPLETED', {DONE} WHERE run_id = %({of})s; "
+        f"{DEFERRED}; UPDATE checkpoints SET status = 'COMPLETED', {DONE} "
+        f"WHERE run_id = %({of})s AND checkpoint_id = {checkpoint_id}; "
         f"UPDATE epochs SET status = 'DURABLE', durable_at = now() WHERE run_id = %({of})s; "
-        f"UPDATE runs SET last_durable_epoch = 0 WHERE run_id = %({of})s"
+        f"UPDATE runs SET last_durable_epoch = {epoch} WHERE run_id = %({of})s"
     )
 
 
@@ -272,6 +274,11 @@ def fallen_back(*, epochs: bool = True, checkpoints: bool = True) -> str:
     return "; ".join([DEFERRED, fallback_with(), *steps])
 
 
+def finished(epoch: int, output: str = FILES) -> str:
+    """An operator finishes for good."""
+    return f"finished_epoch = {epoch}, fencing_token = 2, output = '{output}', finished_at = now()"
+
+
 def aborted(failure: str, *, of: str) -> str:
     """A pending checkpoint that is aborted by something."""
     ended = f"status = 'ABORTED', failure = '{failure}', reason = 'x', ended_at = now()"
@@ -283,7 +290,6 @@ def aborted_checkpoint(failure: str) -> str:
 
 
 VOIDED = "epoch = 1 AND voided_at IS NOT NULL"
-FINISHED = "finished_epoch = {}, fencing_token = 2, output = '{{}}', finished_at = now()"
 EVERY = "acknowledgements = '{\"centroids\": [1]}'"
 FAILED = "ended_at = now(), outcome = 'FAILED', reason = 'x'"
 ALL = "records = '{\"centroids\": [1, 1, 1]}'"
@@ -902,7 +908,7 @@ GUARDS = {
         }.items()
     },
     "an operator added though an epoch is open": Illegal(
-        "the operators of run", operator_with(run_id="%(fresh)s", added_under="1")
+        "the operators of run", f"{DEFERRED}; {operator_with(run_id='%(fresh)s', added_under='1')}"
     ),
     "an operator taken away": Illegal(
         "the operators of run", "DELETE FROM operators WHERE run_id = %(run)s AND operator_id = 'x'"
@@ -915,20 +921,18 @@ GUARDS = {
         "operator scaled has finished", set_operator("scaled", "output = '{}'")
     ),
     "a marker of an operator that does not finish for good": Illegal(
-        "operator x does not finish for good", set_operator("x", FINISHED.format(1))
+        "operator x does not finish for good", set_operator("x", finished(1))
     ),
     "a marker in another epoch than the one that is under way": Illegal(
-        "operator norms does not finish for good", set_operator("norms", FINISHED.format(0))
+        "operator norms does not finish for good", set_operator("norms", finished(0))
     ),
     "a marker that names no files": Illegal(
         "the marker of operator norms names no files",
-        set_operator("norms", FINISHED.format(1).replace("'{}'", "'null'")),
+        set_operator("norms", finished(1, output="null")),
     ),
     "a marker before what the operator takes": Illegal(
         "lacking: norms",
-        f"UPDATE operators SET {FINISHED.format(1)} WHERE run_id = %(wired)s AND operator_id = 'q'".replace(
-            "= 2", "= 1"
-        ),
+        f"UPDATE operators SET {finished(1)} WHERE run_id = %(wired)s AND operator_id = 'q'".replace("= 2", "= 1"),
     ),
     "another pin": Illegal("a pin of run", "UPDATE pins SET fingerprint = 'f9' WHERE run_id = %(run)s"),
     **{
@@ -1227,8 +1231,8 @@ GUARDS = {
     "a checkpoint that begins as one that has failed": Illegal(
         "begins as one that has failed", aborted_checkpoint("DECLINED")
     ),
-    "a checkpoint beyond those that may be pending": Illegal(
-        "checkpoint 2 cannot begin", checkpoint_with(run_id="%(crowded)s", checkpoint_id="2", epoch="1")
+    "a checkpoint of another epoch than the last": Illegal(
+        "or its epoch is not the last one", checkpoint_with(run_id="%(crowded)s", checkpoint_id="2", epoch="1")
     ),
     "a checkpoint that ends, and leaves held what it held": Illegal(
         "the epoch that it held has not aligned",
@@ -1268,9 +1272,12 @@ GUARDS = {
     },
     "an operator that begins as finished": Illegal(
         "is not added as it is now",
-        operator_with(finished_epoch="0", fencing_token="2", finished_at="now()", output="'{}'"),
+        f"{DEFERRED}; "
+        + operator_with(finished_epoch="0", fencing_token="2", finished_at="now()", output=f"'{FILES}'"),
     ),
-    "an operator that was added before": Illegal("is not added as it is now", operator_with(added_under="0")),
+    "an operator that was added before": Illegal(
+        "is not added as it is now", f"{DEFERRED}; {operator_with(added_under='0')}"
+    ),
     "an operator of a run that nobody drives": Illegal(
         "is not added as it is now", operator_with(run_id="%(left open)s", added_under="1")
     ),
@@ -1278,37 +1285,65 @@ GUARDS = {
     "an epoch that begins as durable": Illegal(
         "does not begin as one that is DURABLE",
         "INSERT INTO epochs (run_id, epoch, fencing_token, records, status, decision, held_at, aligned_at, durable_at) "
-        "SELECT run_id, epoch + 1, fencing_token, records, status, decision, held_at, aligned_at, durable_at "
+        "SELECT run_id, epoch + 1, fencing_token, '{\"c\": [null]}', status, decision, held_at, aligned_at, durable_at "
         "FROM epochs WHERE run_id = %(durable)s AND epoch = 0",
     ),
     "a final checkpoint of an epoch that does not end the run": Illegal(
         "checkpoint 1 of epoch 0 is of kind FINAL", checkpoint_with(kind="'FINAL'")
     ),
     "a checkpoint that begins as discarded": Illegal(
-        "does not begin as one that is DISCARDED",
-        checkpoint_with(
-            status="'DISCARDED'",
-            acknowledgements="'{\"centroids\": [1]}'",
-            manifest_path="'p'",
-            manifest_sha256=SHA,
-            size_bytes="1",
-            ended_at="now()",
-        ),
+        "does not begin as one that is DISCARDED", checkpoint_with(status="'DISCARDED'", ended_at="now()")
     ),
     "a failure of a hand-made checkpoint that is called SUBSUMED": Illegal(
         "is not aborted by SUBSUMED", aborted("SUBSUMED", of="left by hand")
     ),
     "a checkpoint that begins as completed": Illegal(
-        "does not begin as one that is COMPLETED",
-        checkpoint_with(
-            status="'COMPLETED'",
-            acknowledgements="'{\"centroids\": [1]}'",
-            manifest_path="'p'",
-            manifest_sha256=SHA,
-            size_bytes="1",
-            ended_at="now()",
-        ),
+        "does not begin as one that is COMPLETED", checkpoint_with(status="'COMPLETED'", ended_at="now()")
     ),
+    "a checkpoint that begins with acknowledgements": Illegal(
+        "or with acknowledgements", checkpoint_with(acknowledgements="'{\"centroids\": [1, null]}'")
+    ),
+    "an epoch that begins with reports": Illegal("or with reports", epoch_with(records="'{\"c\": [1, null]}'")),
+    "a decision that says more": Illegal(
+        "decided by what was not reported",
+        deciding(None).replace(decision(4), json.dumps({**json.loads(decision(4)), "more": 1})),
+    ),
+    "an epoch that is void before the one behind it": Illegal(
+        "and one behind it is not",
+        f"{DEFERRED}; {ended('RELEASED', of='run')}; UPDATE epochs SET status = 'VOIDED' "
+        "WHERE run_id = %(run)s AND status = 'ALIGNED'; SET CONSTRAINTS epochs_void_guard IMMEDIATE",
+    ),
+    "a checkpoint that completes and leaves an older one pending": Illegal(
+        "does not end checkpoint 1",
+        f"{made_durable('two pending', 2, 1)}; SET CONSTRAINTS checkpoints_end_guard IMMEDIATE",
+    ),
+    "a branch that completes a checkpoint and does not let its origin go": Illegal(
+        "not let its origin go",
+        f"{made_durable('branching', 1, 1)}; SET CONSTRAINTS checkpoints_end_guard IMMEDIATE",
+    ),
+    "an id that is issued for no checkpoint": Illegal(
+        "is issued, and no", set_run("durable", "last_checkpoint_id = 2")
+    ),
+    "a checkpoint by hand that answers nobody": Illegal(
+        "does not answer who asked",
+        checkpoint_with(run_id="%(asked)s", checkpoint_id="2", epoch="1", kind="'MANUAL'"),
+    ),
+    "an answer by a checkpoint that began before": Illegal(
+        "checkpoint 1 does not answer request",
+        f"{DEFERRED}; {request_with(run_id='%(by hand)s')}; UPDATE checkpoint_requests SET checkpoint_id = 1 "
+        "WHERE run_id = %(by hand)s AND checkpoint_id IS NULL",
+    ),
+    "another definition again": Illegal(
+        "the operators of run",
+        f"{DEFERRED}; {set_run('older', 'definition = definition')}; {set_run('older', 'definition = definition')}",
+    ),
+    "a definition without the operators that the run has": Illegal(
+        "is not as the definition has it", set_run("older", "definition = '{}'")
+    ),
+    "an operator that is not as the definition has it": Illegal(
+        "operator x of run", "UPDATE operators SET name = 'other' WHERE run_id = %(older)s AND operator_id = 'x'"
+    ),
+    "a marker of no files": Illegal("names no files", set_operator("norms", finished(1, output="{}"))),
     "a checkpoint that is completed when its attempt has ended": Illegal(
         "whose checkpoint 1 would end as SUBSUMED",
         f"UPDATE checkpoints SET status = 'SUBSUMED', {DONE} WHERE run_id = %(left behind)s AND checkpoint_id = 1",
@@ -1323,7 +1358,7 @@ GUARDS = {
     ),
     "a marker of a superseded attempt": Illegal(
         "nobody drives run",
-        "UPDATE operators SET finished_epoch = 3, fencing_token = 1, output = '{}', finished_at = now() "
+        f"UPDATE operators SET {finished(3).replace('fencing_token = 2', 'fencing_token = 1')} "
         "WHERE run_id = %(older)s AND operator_id = 'norms'",
     ),
     "a pin of a superseded attempt": Illegal(
@@ -1361,20 +1396,20 @@ GUARDS = {
         "decided by what was not reported", deciding(None).replace(decision(4), "{}")
     ),
     **{
-        f"an end by {by or 'no rule'}, which does not hold": Illegal("decided by another rule than none", deciding(by))
+        f"an end by {by or 'no rule'}, which does not hold": Illegal("or by another rule than none", deciding(by))
         for by in ("empty_feedback", "criteria", "max_epochs", "drained", "")
     },
     "an end by another rule than the one that holds": Illegal(
-        "decided by another rule than empty_feedback", deciding("max_epochs", reported=0, told=0)
+        "or by another rule than empty_feedback", deciding("max_epochs", reported=0, told=0)
     ),
     "an epoch that goes on though nothing is fed back": Illegal(
-        "decided by another rule than empty_feedback", deciding(None, reported=0, told=0)
+        "or by another rule than empty_feedback", deciding(None, reported=0, told=0)
     ),
     "an epoch that goes on though it is the last": Illegal(
-        "decided by another rule than max_epochs", deciding(None, of="short")
+        "or by another rule than max_epochs", deciding(None, of="short")
     ),
     "an epoch that goes on though the run is to drain": Illegal(
-        "decided by another rule than drained", deciding(None, of="draining")
+        "or by another rule than drained", deciding(None, of="draining")
     ),
     "a decision of an epoch that is voided": Illegal(
         "the decision of epoch 0 cannot change",
@@ -1387,7 +1422,7 @@ GUARDS = {
     "an epoch that begins as held, though nothing is pending": Illegal(
         "does not begin as one that is held", epoch_with(records="'{\"c\": [1]}'", held_at="now()")
     ),
-    "a void epoch of an attempt that is live": Illegal("epoch 1 of run", set_epoch(1, "status = 'VOIDED'")),
+    "a void epoch of an attempt that is live": Illegal("epoch 2 of run", set_epoch(2, "status = 'VOIDED'")),
     "a durable epoch that a fallback keeps, voided": Illegal(
         "epoch 0 cannot go from DURABLE to VOIDED",
         "UPDATE epochs SET status = 'VOIDED', durable_at = NULL WHERE run_id = %(fallen)s AND epoch = 0",
@@ -1507,13 +1542,19 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "an attempt of a run that has failed",
         "an attempt that ends and leaves its checkpoint pending",
     ),
-    "I3": ("an epoch after a gap", "an epoch after an open one", "an epoch twice in force"),
+    "I3": (
+        "an epoch after a gap",
+        "an epoch after an open one",
+        "an epoch twice in force",
+        "an epoch that is void before the one behind it",
+    ),
     "I4": (
         "alignment without every report",
         "reports of fewer subtasks",
         "other reports of epoch 1",
         "another report of a subtask",
         "a report that is taken back",
+        "an epoch that begins with reports",
     ),
     "I5": (
         "another decision",
@@ -1522,6 +1563,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "an epoch that goes on by other reports",
         "an epoch that goes on though nothing is fed back",
         "a termination that no epoch decided",
+        "a decision that says more",
     ),
     "I6": (
         "a durable epoch without a checkpoint",
@@ -1533,7 +1575,13 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a lower last_durable_epoch than a durable one",
         "a durable epoch of the attempt that fell back, voided",
     ),
-    "I7": ("a checkpoint's id twice", "a checkpoint's id that was not issued", "a lower last_checkpoint_id"),
+    "I7": (
+        "a checkpoint's id twice",
+        "a checkpoint's id that was not issued",
+        "a lower last_checkpoint_id",
+        "an id that is issued for no checkpoint",
+        "a checkpoint of another epoch than the last",
+    ),
     "I8": (
         "completed without every acknowledgement",
         "an acknowledgement that is taken back",
@@ -1541,6 +1589,8 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "two completed checkpoints",
         "a checkpoint that is subsumed by none",
         "a checkpoint that is subsumed by an older one",
+        "a checkpoint that begins with acknowledgements",
+        "a checkpoint that completes and leaves an older one pending",
     ),
     "I9": ("an epoch after the one that ends the run", "an epoch that ends its run, and the run goes on"),
     "I10": (
@@ -1559,6 +1609,10 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a marker in another epoch than the one that is under way",
         "a marker before what the operator takes",
         "a marker that names no files",
+        "a marker of no files",
+        "another definition again",
+        "a definition without the operators that the run has",
+        "an operator that is not as the definition has it",
     ),
     "I12": "a refused event writes nothing: there is no row to refuse",
     "I13": (
@@ -1580,13 +1634,14 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a checkpoint that is not made by hand where a person asked",
         "a checkpoint that is made by hand, and nobody asked",
         "an answer by a checkpoint that nobody asked for",
+        "an answer by a checkpoint that began before",
+        "a checkpoint by hand that answers nobody",
     ),
     "I14": (
         "an epoch that begins as held, though nothing is pending",
         "alignment of an epoch that is held",
         "an epoch that nothing holds and that does not align",
         "a checkpoint that ends, and leaves held what it held",
-        "a checkpoint beyond those that may be pending",
     ),
     "I15": (
         "a part that is there",
@@ -1627,6 +1682,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a checkpoint that a person pins, discarded",
         "a checkpoint that a branch pins, discarded",
         "a branch of a pending checkpoint",
+        "a branch that completes a checkpoint and does not let its origin go",
     ),
     "I19": (
         "what is prepared of an aligned epoch",

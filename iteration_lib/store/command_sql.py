@@ -383,8 +383,8 @@ def _record_committables(command: RecordCommittables, execute: Execute) -> None:
 
 
 def _mark_committed(command: MarkCommitted, execute: Execute) -> None:
-    epochs, outputs = zip(*command.committed, strict=True)
-    parameters = {"epochs": list(epochs), "outputs": list(outputs)}
+    committed = command.committed
+    parameters = {"epochs": [epoch for epoch, _ in committed], "outputs": [output for _, output in committed]}
     _exactly(len(command.committed), execute, "mark_committed", parameters)
 
 

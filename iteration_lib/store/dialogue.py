@@ -1,8 +1,8 @@
 """How does a transaction talk to the server? In as few messages as its reads allow.
 
 BEGIN goes with the first statement, and what is written goes with COMMIT: a transaction that locks a run, reads and
-writes takes two messages, and one that reads nothing takes one, whatever they write. The connection is in autocommit
-mode, so that the driver adds none of its own.
+writes takes two messages. One that reads nothing takes one, whatever it writes, and needs neither word: to the server
+the statements of a message are one transaction. The connection is in autocommit mode, so that the driver adds none.
 """
 
 from __future__ import annotations
@@ -21,20 +21,26 @@ from sqlalchemy.exc import DBAPIError
 from iteration_lib.errors import IterationError
 from iteration_lib.store.statement import Call
 
+_READ_COMMITTED = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"  # whatever the default is
+
 
 class Dialogue:
     """One transaction. What it holds is executed, in order, before the next fetch or with the commit."""
 
     def __init__(self, connection: PoolProxiedConnection) -> None:
         """Talk through a connection in autocommit mode; nothing is said yet."""
-        self._prepared: set[str] = connection.info.setdefault("prepared", set())  # as long as the server's session
         self._cursor = connection.cursor()
-        self._first = "BEGIN ISOLATION LEVEL READ COMMITTED"  # said, so that no session's default counts
+        if "prepared" not in connection.info:
+            self._cursor.execute(_READ_COMMITTED)
+        self._prepared: set[str] = connection.info.setdefault("prepared", set())  # as long as the server's session
+        self._is_begun = False
         self._held: list[Call] = []
 
     def fetch(self, call: Call) -> list[dict[str, Any]]:  # Any: what columns hold
         """Execute what is held and then a call, and return its rows."""
-        self._send([*self._held, call])
+        first = () if self._is_begun else ("BEGIN",)
+        self._is_begun = True
+        self._send(*first, calls=[*self._held, call])
         names = [column[0] for column in self._cursor.description or ()]
         return [dict(zip(names, row, strict=True)) for row in self._cursor.fetchall()]
 
@@ -48,12 +54,14 @@ class Dialogue:
 
     def commit(self) -> None:
         """Execute what is held and commit, in one message: the commit happens if and only if the server took it all."""
-        self._send(self._held, "COMMIT")
+        if self._is_begun:
+            self._send(calls=self._held, last=("COMMIT",))
+        elif self._held:
+            self._send(calls=self._held)
 
-    def _send(self, calls: Sequence[Call], *last: str) -> None:
+    def _send(self, *first: str, calls: Sequence[Call], last: Sequence[str] = ()) -> None:
         self._held = []
-        parts, values = [self._first] if self._first else [], list[object]()
-        self._first = ""
+        parts, values = [*first], list[object]()
         for call in calls:
             statement = call.statement
             if statement.name not in self._prepared:

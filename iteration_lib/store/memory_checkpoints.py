@@ -28,6 +28,7 @@ from iteration_lib.store.memory_rows import (
     is_full,
     lacks_any,
     refuse_failed,
+    refuse_heard,
     refuse_if,
     subtasks,
     takes_back,
@@ -44,10 +45,11 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
     kind = _kind_of(run, is_last=run.epochs[key]["decision"]["terminated_by"] is not None)
     refuse_if(command.kind is not kind, f"a checkpoint of epoch {command.epoch} of another kind than {kind.value}")
     refuse_if(key in known, f"epoch {command.epoch} has a checkpoint")
+    is_last = all(number <= command.epoch for (number, _), e in run.epochs.items() if e["status"] != "VOIDED")
+    refuse_if(not is_last, f"epoch {command.epoch} is not the last one")
     refuse_failed(run, fencing_token)
-    refuse_if(is_full(run, fencing_token), "as many checkpoints are pending as the policy allows")
-    participants = command.participants
-    refuse_if(not participants or any(not p.values for p in participants), "a participant has no subtasks")
+    participants = {participant.name: participant.values for participant in command.participants}
+    refuse_heard(participants)
     run.run["last_checkpoint_id"] = command.checkpoint_id
     run.checkpoints[command.checkpoint_id] = {
         "checkpoint_id": command.checkpoint_id,
@@ -55,7 +57,7 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
         "fencing_token": fencing_token,
         "kind": command.kind.value,
         "status": "PENDING",
-        "acknowledgements": {participant.name: participant.values for participant in command.participants},
+        "acknowledgements": participants,
         "manifest_path": None,
         "manifest_sha256": None,
         "size_bytes": None,
@@ -82,6 +84,7 @@ def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: da
         "requested_by": command.requested_by,
         "requested_at": now,
         "checkpoint_id": None,
+        "behind": run.run["last_checkpoint_id"],
     }
 
 
@@ -90,11 +93,16 @@ def _answer_requests(run: MemoryRun, command: AnswerRequests, _token: int, _now:
     refuse_if(known["kind"] == CheckpointKind.PERIODIC.value, f"nobody asked for checkpoint {command.checkpoint_id}")
     asked = [request for request in run.requests.values() if request["checkpoint_id"] is None]
     refuse_if(not asked, "nobody asked")
+    is_before = known["kind"] == CheckpointKind.MANUAL.value and any(
+        r["behind"] >= command.checkpoint_id for r in asked
+    )
+    refuse_if(is_before, f"checkpoint {command.checkpoint_id} began before somebody asked")
     for request in asked:
         request["checkpoint_id"] = command.checkpoint_id
 
 
 def _abort_through(run: MemoryRun, command: AbortThrough, _token: int, _now: datetime) -> None:
+    refuse_if(run.run["status"] in ("FINISHED", "STOPPED", "DELETED"), "the run is over or stopped")
     refuse_if(
         not run.run["aborted_through"] <= command.checkpoint_id <= run.run["last_checkpoint_id"] + 1,
         f"checkpoint {command.checkpoint_id} is not the next one",
@@ -114,6 +122,8 @@ def _record_acknowledgements(
         subtasks(acknowledgements) != subtasks(checkpoint["acknowledgements"]), "these are acknowledgements of others"
     )
     refuse_if(takes_back(checkpoint["acknowledgements"], acknowledgements), "an acknowledgement is taken back")
+    is_other = any(word not in (None, 1) for values in acknowledgements.values() for word in values)
+    refuse_if(is_other, "this is no acknowledgement")
     checkpoint["acknowledgements"] = acknowledgements
 
 
@@ -143,6 +153,9 @@ def _subsume_checkpoint(run: MemoryRun, command: SubsumeCheckpoint, _token: int,
 
 def _abort_checkpoint(run: MemoryRun, command: AbortCheckpoint, _token: int, now: datetime) -> None:
     checkpoint = expect(run.checkpoints.get(command.checkpoint_id), status="PENDING")
+    is_doomed = command.checkpoint_id <= run.run["aborted_through"]
+    is_by_user = command.failure is CheckpointFailure.ABORTED_BY_USER
+    refuse_if(is_doomed and not is_by_user, f"a person aborted checkpoint {command.checkpoint_id} before it began")
     checkpoint.update(status="ABORTED", failure=command.failure.value, reason=command.reason, ended_at=now)
     if command.failure.is_counted:
         attempt = expect(run.attempts.get(checkpoint["fencing_token"]), ended_at=None)
@@ -191,6 +204,11 @@ def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
         was = before.checkpoints.get(known, {}).get("status")
         is_subsumed = row["status"] == "SUBSUMED" and was != "SUBSUMED"
         refuse_if(is_subsumed and known > max(completed, default=0), f"no newer checkpoint subsumes checkpoint {known}")
+        if row["status"] == "COMPLETED" and was != "COMPLETED":
+            _refuse_completed(run, known)
+        if was is None and row["kind"] != CheckpointKind.PERIODIC.value:
+            open_before = [r for r in run.requests.values() if r["checkpoint_id"] is None and r["behind"] < known]
+            refuse_if(bool(open_before), f"checkpoint {known} does not answer who asked for it")
         if was in (None, "PENDING") and row["status"] != "PENDING":
             is_meant = row["failure"] is None or _is_meant(run, known, row["failure"], newest=max(completed, default=0))
             refuse_if(not is_meant, f"checkpoint {known} is not aborted by {row['failure']}")
@@ -198,6 +216,15 @@ def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
     left = [token for token in held if _is_live(run, token) and not is_full(run, token)]
     refuse_if(bool(left), "nothing holds an epoch that has not aligned")
     refuse_unaborted(run, None)
+
+
+def _refuse_completed(run: MemoryRun, checkpoint_id: int) -> None:
+    """Refuse one that completes and leaves an older one pending, but by hand, or the origin of a branch pinned."""
+    pending = [known for known, row in run.checkpoints.items() if row["status"] == "PENDING" and known < checkpoint_id]
+    left = [known for known in pending if run.checkpoints[known]["kind"] != CheckpointKind.MANUAL.value]
+    refuse_if(bool(left), f"checkpoint {checkpoint_id} is completed, and {left} are pending")
+    pins_origin = run.branch is not None and run.branch["released_at"] is None
+    refuse_if(pins_origin, f"checkpoint {checkpoint_id} is completed, and the branch pins its origin")
 
 
 def _is_live(run: MemoryRun, fencing_token: int) -> bool:

@@ -30,7 +30,9 @@ from iteration_lib.store.memory_rows import (
     is_full,
     lacks_any,
     refuse_failed,
+    refuse_heard,
     refuse_if,
+    refuse_unmeasured,
     sources_of,
     subtasks,
     takes_back,
@@ -51,7 +53,8 @@ def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: dat
     ]
     is_first = command.epoch == (run.branch["epoch"] + 1 if run.branch is not None else 0)
     refuse_if(not is_first and not before, f"epoch {command.epoch} does not follow another one")
-    refuse_if(not command.heads or any(not head.values for head in command.heads), "a head has no subtasks")
+    records = {head.name: head.values for head in command.heads}
+    refuse_heard(records)
     refuse_if(
         asked_to(run) == "STOP" and (command.epoch - 1, fencing_token) in run.epochs, "a person asks the run to stop"
     )
@@ -60,7 +63,7 @@ def _open_epoch(run: MemoryRun, command: OpenEpoch, fencing_token: int, now: dat
         "epoch": command.epoch,
         "fencing_token": fencing_token,
         "status": "OPEN",
-        "records": {head.name: head.values for head in command.heads},
+        "records": records,
         "unaligned_by": None,
         "unaligned_at": None,
         "decision": None,
@@ -79,8 +82,11 @@ def _record_reports(run: MemoryRun, command: RecordReports, fencing_token: int, 
     refuse_if(subtasks(records) != subtasks(epoch["records"]), "the reports are of other subtasks")
     refuse_if(takes_back(epoch["records"], records), f"a report of epoch {command.epoch} is taken back")
     refuse_if(lacks_any(records) != (command.metrics is None), f"epoch {command.epoch} lacks reports, or its metrics")
+    is_negative = any(value is not None and value < 0 for values in records.values() for value in values)
+    refuse_if(is_negative, f"the reports of epoch {command.epoch} are no counts")
     epoch["records"] = records
     if command.metrics is not None:
+        refuse_unmeasured(command.metrics)
         epoch.update(metrics=as_json(dict(command.metrics)), seconds=command.seconds, held_at=now)
 
 
@@ -126,6 +132,8 @@ def _record_parts(run: MemoryRun, command: RecordParts, fencing_token: int, now:
 def _refuse_part(run: MemoryRun, epoch: int, part: FinishedPart) -> None:
     """Refuse what the constraints of `edge_parts` would."""
     refuse_if(not 0 <= part.first_bucket < part.end_bucket <= part.total, "a part has no such buckets")
+    refuse_if(not part.output, f"a part of {part.operator_id!r} names no files")
+    refuse_unmeasured(part.metrics)
     declared = run.run["definition"]["operators"].get(part.operator_id, {"kind": None})
     totals = {"buckets": run.run["max_buckets"], "value": 1, "frame": 1}
     is_known = part.total == totals.get(declared["kind"])

@@ -134,6 +134,19 @@ def subtasks(reports: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
     return {name: len(values) for name, values in reports.items()}
 
 
+def refuse_heard(reports: Mapping[str, Sequence[int | None]]) -> None:
+    """Refuse what begins without subtasks, or as if one had been heard."""
+    refuse_if(not reports or any(not values for values in reports.values()), "there are no subtasks")
+    is_heard = any(value is not None for values in reports.values() for value in values)
+    refuse_if(is_heard, "a subtask was heard before it began")
+
+
+def refuse_unmeasured(metrics: Mapping[str, object]) -> None:
+    """Refuse metrics that are no numbers."""
+    others = [name for name, value in metrics.items() if isinstance(value, bool) or not isinstance(value, int | float)]
+    refuse_if(bool(others), f"{others} are no numbers")
+
+
 def takes_back(before: Mapping[str, Sequence[int | None]], after: Mapping[str, Sequence[int | None]]) -> bool:
     """Tell whether a subtask that was heard says something else, or nothing; both are of the same subtasks."""
     heard = ((b, a) for name, values in before.items() for b, a in zip(values, after[name], strict=True))

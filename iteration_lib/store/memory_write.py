@@ -93,12 +93,15 @@ def _end_attempt(run: MemoryRun, command: EndAttempt, _token: int, now: datetime
     attempt = expect(run.attempts.get(command.fencing_token), ended_at=None)
     failed = command.failed
     refuse_if(failed is not None and command.outcome is not AttemptOutcome.FAILED, "an operator failed, and no attempt")
+    is_unsaid = command.outcome is AttemptOutcome.FAILED and not command.reason
+    refuse_if(is_unsaid, "an attempt has failed and does not say why")
     attempt.update(ended_at=now, outcome=command.outcome.value, reason=command.reason, **failed_columns(failed))
 
 
 def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: datetime) -> None:
     by, status = command.terminated_by, command.status
     refuse_if(run.run["status"] == "STOPPED", "nobody has resumed the run")
+    refuse_if(status in (RunStatus.FINISHED, RunStatus.DELETED), f"a run is not {status.value} by that alone")
     known = run.run["terminated_by"]
     refuse_if(known is not None and (by is None or known != by.value), "the rule that terminated the run cannot change")
     is_begun = status is RunStatus.TERMINATING and run.run["status"] != status.value
@@ -190,6 +193,7 @@ def _finish_operator(run: MemoryRun, command: FinishOperator, fencing_token: int
     lacking = [source for row, source in sources if row["role"] != "data" and row["finished_at"] is None]
     may_finish = run.run["definition"]["operators"][command.operator_id]["finishes"] and not lacking
     is_next = command.epoch == run.run["last_durable_epoch"] + 1
+    refuse_if(not command.output, f"the marker of {command.operator_id!r} names no files")
     refuse_if(
         not may_finish or not is_next, f"{command.operator_id!r} does not finish for good in epoch {command.epoch}"
     )

@@ -228,9 +228,7 @@ WITH issued AS (
     RETURNING run_id, last_checkpoint_id, fencing_token
 )
 INSERT INTO checkpoints (run_id, checkpoint_id, epoch, fencing_token, kind, acknowledgements)
-SELECT run_id, issued.last_checkpoint_id, epochs.epoch, fencing_token, :kind, :acknowledgements
-FROM issued JOIN epochs USING (run_id, fencing_token)
-WHERE epochs.epoch = :epoch AND epochs.status = 'ALIGNED';
+SELECT run_id, last_checkpoint_id, :epoch, fencing_token, :kind, :acknowledgements FROM issued;
 
 -- trigger_aborted_checkpoint: use up the next checkpoint id, under which a checkpoint was aborted before it began
 WITH issued AS (
@@ -240,10 +238,9 @@ WITH issued AS (
 )
 INSERT INTO checkpoints
     (run_id, checkpoint_id, epoch, fencing_token, kind, acknowledgements, status, failure, reason, triggered_at, ended_at)
-SELECT run_id, issued.last_checkpoint_id, epochs.epoch, fencing_token, :kind, :acknowledgements,
+SELECT run_id, last_checkpoint_id, :epoch, fencing_token, :kind, :acknowledgements,
     'ABORTED', :failure, :reason, issued.at, issued.at
-FROM issued JOIN epochs USING (run_id, fencing_token)
-WHERE epochs.epoch = :epoch AND epochs.status = 'ALIGNED';
+FROM issued;
 
 -- abort_through: no checkpoint up to an id will begin any more
 UPDATE runs SET revision = revision + 1, aborted_through = :checkpoint_id

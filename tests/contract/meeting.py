@@ -86,11 +86,13 @@ def open_stage(store_url: str) -> Iterator[Stage]:
 def stops_at(gate: Gate) -> Iterator[None]:
     """Lead every connection through a gate behind the lock, before the last writes, and between them and COMMIT.
 
-    A call that is one message decided before it came: there the first two are one place.
+    A call that is one message decided before it came: there the first two are one place, and it says where it begins.
     """
 
     class Stopping(psycopg2.extensions.cursor):
         def execute(self, query: str, given: Sequence[object] = ()) -> None:  # type: ignore[override]  # what is called here
+            if query.startswith("EXECUTE lock_unchanged_run"):
+                query = f"BEGIN;{query};COMMIT"
             *statements, last = query.split(";")
             if query.startswith("BEGIN") and last == "COMMIT":  # all in one message: its lock comes first
                 lock, writes = ";".join(statements[:2]), statements[2:]

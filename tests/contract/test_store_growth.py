@@ -79,10 +79,10 @@ FROM runs WHERE runs.run_id = epochs.run_id AND runs.last_durable_epoch = epochs
 SET LOCAL session_replication_role = origin;
 """
 
-# A pending checkpoint that a person asked for.
-BY_HAND = """
+# A pending checkpoint that ends the run, and answers whoever has asked since.
+FINAL = """
 SET LOCAL session_replication_role = replica;
-UPDATE checkpoints SET kind = 'MANUAL' WHERE status = 'PENDING';
+UPDATE checkpoints SET kind = 'FINAL' WHERE status = 'PENDING';
 SET LOCAL session_replication_role = origin;
 """
 
@@ -185,7 +185,7 @@ def test_write_of_what_is_not_durable_touches_no_more_pages_after_many_epochs(
         }
         guard = {"run_id": runs[epochs], "fencing_token": 1}
         rows = ONE_ROW if name == "make_epochs_durable" else "[1,)"
-        others = {"void_edges": IGNORED, "void_dropped_parts": IGNORED, "void_epochs": LEFT, "answer_requests": BY_HAND}
+        others = {"void_edges": IGNORED, "void_dropped_parts": IGNORED, "void_epochs": LEFT, "answer_requests": FINAL}
         after = others.get(name, COVERED)
         return pages(engine, plan, Call(name, {**guard, **parameters}, rows), after=after)
 

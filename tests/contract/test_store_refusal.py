@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Sequence
 from typing import cast, get_args
 
@@ -173,11 +174,13 @@ def triggered(checkpoint_id: int, epoch: int, participants: tuple[Reports, ...] 
 
 # A new attempt has begun, under token 2, and voided what the first one left.
 OVER = (ABORT, END, opened(2), VOID)
-# More checkpoints have failed in a row than the attempt puts up with.
-FAILED = (ABORT, triggered(3, 1), dataclasses.replace(ABORT, checkpoint_id=3))
+# More checkpoints have failed in a row than the attempt puts up with, the last one that of epoch 2.
+FAILED = (ABORT, REPORT, ALIGN, triggered(3, 2), dataclasses.replace(ABORT, checkpoint_id=3))
 ASKED = RecordRequest(request_id=asks(9, 9).request_id, requested_by="ann")
 MANUAL = dataclasses.replace(triggered(3, 2), kind=CheckpointKind.MANUAL)
 BY_HAND = (REPORT, ALIGN, ASKED, MANUAL)
+# Checkpoint 3, which was made by hand, is pending of epoch 2, and epoch 3 is open.
+OPEN_BEHIND_HAND = (*BY_HAND, AnswerRequests(checkpoint_id=3), ABORT, OPEN)
 # One that was made by hand has failed, which none puts up with; another one completes all the same.
 FAILED_BY_HAND = (
     *(*BY_HAND, AnswerRequests(checkpoint_id=3)),
@@ -190,27 +193,41 @@ BEHIND = (*COMPLETED_2, END, opened(2), VoidEpochs(after=1))
 FALL = FallBack(from_checkpoint_id=2, to_checkpoint_id=1, epoch=0, reason="a file is missing")
 
 
+def finish(operator_id: str, epoch: int) -> FinishOperator:
+    return FinishOperator(operator_id=operator_id, epoch=epoch, output={"files": []})
+
+
+def completed(checkpoint_id: int, *, instead_of: int = 1) -> tuple[Command, ...]:
+    """A checkpoint takes the place of another one."""
+    complete = (dataclasses.replace(command, checkpoint_id=checkpoint_id) for command in (ACKNOWLEDGE, COMPLETE))
+    return SubsumeCheckpoint(checkpoint_id=instead_of), *complete
+
+
 def parts(epoch: int, *made: FinishedPart) -> RecordParts:
     return RecordParts(epoch=epoch, parts=made or (part("x"),))
 
 
 FINAL = dataclasses.replace(triggered(3, 2), kind=CheckpointKind.FINAL)
-# Checkpoint 3 covers epoch 2, which ends the run and publishes; checkpoint 2 is pending still.
+SUBSUME_2 = dataclasses.replace(ABORT, failure=CheckpointFailure.SUBSUMED)
+# Checkpoint 3 covers epoch 2, which ends the run and publishes.
 PREPARED = RecordCommittables(committables=(prepared(2, "model"),))
 IN_STORE = RecordCommittables(committables=(prepared(2, "model", in_store=True),))
 UNPUBLISHED = (
-    *(REPORT_NOTHING, ALIGN_LAST, FINAL, SubsumeCheckpoint(checkpoint_id=1)),
-    *(dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(COMPLETE, checkpoint_id=3)),
+    *(REPORT_NOTHING, ALIGN_LAST, FINAL, *completed(3), SUBSUME_2),
     *(MakeEpochsDurable(through=2), LAST),
 )
-ENDED = (*UNPUBLISHED, IN_STORE)
-TERMINATED = (*ENDED, ABORT)
+TERMINATED = (*UNPUBLISHED, IN_STORE)
+# Checkpoint 4 covers epoch 3, which ends the run and publishes; checkpoint 3, which was made by hand, is pending still.
+ENDED = (
+    *(*OPEN_BEHIND_HAND, dataclasses.replace(REPORT_NOTHING, epoch=3), dataclasses.replace(ALIGN_LAST, epoch=3)),
+    *(dataclasses.replace(FINAL, checkpoint_id=4, epoch=3), *completed(4), MakeEpochsDurable(through=3), LAST),
+    RecordCommittables(committables=(prepared(3, "model", in_store=True),)),
+)
 # Checkpoint 3 is pending of epoch 2, beside checkpoint 2, and every subtask of epoch 3 has reported.
 HELD = (*(REPORT, ALIGN, triggered(3, 2), OPEN), dataclasses.replace(REPORT, epoch=3))
 # The same once both have completed: epoch 3 comes after the last durable one.
 BEHIND_2 = (
-    *(*HELD[:-1], *COMPLETED_2, SubsumeCheckpoint(checkpoint_id=2)),
-    *(dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(COMPLETE, checkpoint_id=3)),
+    *(*HELD[:-1], *COMPLETED_2, *completed(3, instead_of=2)),
     MakeEpochsDurable(through=2),
 )
 
@@ -229,7 +246,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
         *(SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, END),
         COMPLETE,
     ),
-    "a checkpoint that begins once its attempt has ended": (ABORT, END, triggered(3, 1)),
+    "a checkpoint that begins once its attempt has ended": (ABORT, REPORT, ALIGN, END, triggered(3, 2)),
     "an epoch that opens once its attempt has ended": (REPORT, ALIGN, END, OPEN),
     "reports once their attempt has ended": (END, REPORT),
     "a switch once its attempt has ended": (*NEXT, END, SWITCH),
@@ -237,21 +254,29 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a pin once its attempt has ended": (END, PinData(name="more", fingerprint="f", pin={})),
     "an operator that finishes once its attempt has ended": (
         END,
-        FinishOperator(operator_id="norms", epoch=1, output={}),
+        finish("norms", 1),
     ),
-    "what is prepared once its attempt has ended": (*UNPUBLISHED, ABORT, END, PREPARED),
+    "what is prepared once its attempt has ended": (*UNPUBLISHED, END, PREPARED),
     "a notice once its attempt has ended": (END, RecordNotice(listener_id="other", epoch=0, effect=None)),
     **{
         f"a checkpoint that begins, and is aborted by {failure.value} that has not happened": (
-            *(ABORT, triggered(3, 1)),
+            *(ABORT, REPORT, ALIGN, triggered(3, 2)),
             dataclasses.replace(ABORT, checkpoint_id=3, failure=failure),
         )
         for failure in CheckpointFailure
         if not failure.is_counted
     },
+    "an attempt that fails without a reason": (ABORT, dataclasses.replace(END, outcome=AttemptOutcome.FAILED)),
     "a failure without a reason": (END, SetRunStatus(status=RunStatus.FAILED)),
     "a failure of a run that is driven": (FAIL,),
     "an ending without a rule": (SetRunStatus(status=RunStatus.TERMINATING),),
+    **{
+        f"a run that is {status.value} by that alone": (*TERMINATED, END, SetRunStatus(status=status, terminated_by=by))
+        for status, by in (
+            (RunStatus.FINISHED, TerminatedBy.EMPTY_FEEDBACK),
+            (RunStatus.DELETED, TerminatedBy.EMPTY_FEEDBACK),
+        )
+    },
     "a status out of turn": (
         *TERMINATED,
         SetRunStatus(status=RunStatus.RUNNING),
@@ -283,8 +308,8 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "other operators while an epoch is aligned": (REPORT, ALIGN, SAME),
     "other operators between durable epochs": (*BEHIND_2, SAME),
     "a second pin of a stream": (PinData(name="points", fingerprint="f9", pin={}),),
-    "a second marker of an operator": (FinishOperator(operator_id="scaled", epoch=1, output={}),),
-    "a marker of an operator that is not there": (FinishOperator(operator_id="nobody", epoch=1, output={}),),
+    "a second marker of an operator": (finish("scaled", 1),),
+    "a marker of an operator that is not there": (finish("nobody", 1),),
     "an epoch that is there": (REPORT, ALIGN, OpenEpoch(epoch=1, heads=SILENT)),
     "a durable epoch again": (REPORT, ALIGN, OpenEpoch(epoch=0, heads=SILENT)),
     "a second open epoch": (OPEN,),
@@ -297,12 +322,13 @@ WRONG: dict[str, tuple[Command, ...]] = {
     ),
     "a void epoch of an attempt that is live": (ABORT, VOID),
     "an epoch after the one that ends the run": (REPORT_NOTHING, ALIGN_LAST, OPEN),
-    "an epoch after too many checkpoints have failed": (*FAILED, *NEXT),
+    "an epoch after too many checkpoints have failed": (*FAILED, OPEN),
     "an epoch after a checkpoint too many has failed and another one completed": (*FAILED_BY_HAND, OPEN),
-    "an operator that does not finish for good": (FinishOperator(operator_id="x", epoch=1, output={}),),
-    "an operator that finishes in an epoch that is over": (FinishOperator(operator_id="norms", epoch=0, output={}),),
-    "an operator that finishes before what it takes": (FinishOperator(operator_id="q", epoch=1, output={}),),
-    "a checkpoint beyond those that may be pending": (*HELD[:-1], triggered(4, 3)),
+    "an operator that does not finish for good": (finish("x", 1),),
+    "an operator that finishes in an epoch that is over": (finish("norms", 0),),
+    "an operator that finishes before what it takes": (finish("q", 1),),
+    "a marker without files": (FinishOperator(operator_id="norms", epoch=1, output={}),),
+    "an epoch that begins with reports": (*NEXT[:-1], OpenEpoch(epoch=3, heads=ONE_OF_TWO)),
     "an epoch without subtasks": (*NEXT[:-1], OpenEpoch(epoch=3, heads=(Reports(name="centroids", values=()),))),
     "reports of an epoch that is not there": (RecordReports(epoch=NOT_THERE, heads=SILENT),),
     "reports of an epoch that is aligned": (RecordReports(epoch=1, heads=SILENT),),
@@ -310,6 +336,8 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "every report of an epoch that is aligned": (dataclasses.replace(REPORT, epoch=1),),
     "every report of an epoch that is durable": (dataclasses.replace(REPORT, epoch=0),),
     "every report without what was measured": (RecordReports(epoch=2, heads=HEADS),),
+    "a report that is no count": (dataclasses.replace(REPORT, heads=(Reports(name="centroids", values=(-1,)),)),),
+    "a measure that is no number": (dataclasses.replace(REPORT, metrics={"loss": "low"}),),  # type: ignore[dict-item]
     "another report of a subtask": (
         *(*NEXT[:-1], OpenEpoch(epoch=3, heads=TWO), RecordReports(epoch=3, heads=ONE_OF_TWO)),
         dataclasses.replace(REPORT, epoch=3, heads=(Reports(name="centroids", values=(4, 1)),)),
@@ -319,7 +347,8 @@ WRONG: dict[str, tuple[Command, ...]] = {
         RecordReports(epoch=3, heads=TWO),
     ),
     "an acknowledgement that is taken back": (
-        *(ABORT, triggered(3, 1, TWO), RecordAcknowledgements(checkpoint_id=3, participants=ONE_OF_TWO_HEARD)),
+        *(ABORT, REPORT, ALIGN, triggered(3, 2, TWO)),
+        RecordAcknowledgements(checkpoint_id=3, participants=ONE_OF_TWO_HEARD),
         RecordAcknowledgements(checkpoint_id=3, participants=TWO),
     ),
     "measures of an epoch that lacks a report": (dataclasses.replace(REPORT, heads=SILENT),),
@@ -357,6 +386,8 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a part before the first bucket": (parts(1, part("x", -1, 1)),),
     "a part behind the last bucket": (parts(1, part("x", 0, 2)),),
     "a part without buckets": (parts(1, part("x", 1, 1)),),
+    "a part without files": (parts(1, dataclasses.replace(part("x"), output={})),),
+    "a part that measured a text": (parts(1, dataclasses.replace(part("x"), metrics={"rows": "many"})),),
     "a part of a value in halves": (parts(1, part("u", 0, 1, total=2)),),
     "a part of fewer buckets than the run has": (parts(1, part("v", 0, 1, total=2)),),
     "a part of a data stream": (parts(1, part("points")),),
@@ -393,23 +424,33 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a checkpoint of an epoch that is open": (triggered(3, 2),),
     "a checkpoint of an epoch that is voided": (*OVER, triggered(3, 1)),
     "a second checkpoint of an epoch": (triggered(3, 1),),
-    "a checkpoint id taken back": (ABORT, triggered(1, 1)),
-    "a checkpoint id again": (ABORT, triggered(2, 1)),
-    "a checkpoint after too many have failed": (*FAILED, triggered(4, 1)),
-    "a checkpoint without participants": (ABORT, triggered(3, 1, ())),
+    "a checkpoint of another epoch than the last": (ABORT, triggered(3, 1)),
+    "a checkpoint id taken back": (REPORT, ALIGN, triggered(1, 2)),
+    "a checkpoint id again": (REPORT, ALIGN, triggered(2, 2)),
+    "a checkpoint after too many have failed": (*FAILED, triggered(4, 2)),
+    "a checkpoint without participants": (REPORT, ALIGN, triggered(3, 2, ())),
+    "a checkpoint that begins with acknowledgements": (REPORT, ALIGN, triggered(3, 2, ONE_OF_TWO_HEARD)),
     "a request for a checkpoint of a run that terminates": (*TERMINATED, ASKED),
     "a request for a checkpoint of a run that is stopped": (*REST, *stopping(5), ASKED),
     "an answer by a checkpoint that is not there": (ASKED, AnswerRequests(checkpoint_id=NOT_THERE)),
     "an answer by a checkpoint that nobody asked for": (ASKED, AnswerRequests(checkpoint_id=2)),
+    "an answer by a checkpoint that began before": (
+        *(*BY_HAND, AnswerRequests(checkpoint_id=3), dataclasses.replace(ASKED, request_id=asks(7, 9).request_id)),
+        AnswerRequests(checkpoint_id=3),
+    ),
     "an answer where nobody asked": (*BY_HAND, AnswerRequests(checkpoint_id=3), AnswerRequests(checkpoint_id=3)),
     "an abort beyond the next checkpoint": (ABORT, AbortThrough(checkpoint_id=4)),
     "an abort of more than what was aborted": (AbortThrough(checkpoint_id=3),),
+    "an abort of what begins next in a run that is stopped": (*REST, *stopping(3), AbortThrough(checkpoint_id=3)),
     "an abort taken back": (ABORT, AbortThrough(checkpoint_id=3), AbortThrough(checkpoint_id=2)),
     "acknowledgements of a checkpoint that is not there": (
         RecordAcknowledgements(checkpoint_id=NOT_THERE, participants=HEADS),
     ),
     "acknowledgements of another participant": (
         RecordAcknowledgements(checkpoint_id=2, participants=(Reports(name="more", values=(1,)),)),
+    ),
+    "an acknowledgement that is another number": (
+        RecordAcknowledgements(checkpoint_id=2, participants=(Reports(name="centroids", values=(2,)),)),
     ),
     "acknowledgements of a completed checkpoint": (RecordAcknowledgements(checkpoint_id=1, participants=HEADS),),
     "a second completed checkpoint": (ACKNOWLEDGE, COMPLETE),
@@ -418,7 +459,13 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a late checkpoint that lacks an acknowledgement": (LATE,),
     "a late checkpoint where none is newer": (ACKNOWLEDGE, LATE),
     "a subsumed checkpoint where none is newer": (SubsumeCheckpoint(checkpoint_id=1),),
-    "a checkpoint that was aborted before it began": (ABORT, AbortThrough(checkpoint_id=3), triggered(3, 1)),
+    "a checkpoint that was aborted before it began": (
+        *(ABORT, AbortThrough(checkpoint_id=3), REPORT, ALIGN, triggered(3, 2)),
+    ),
+    "a checkpoint that was aborted before it began, and expires": (
+        *(ABORT, AbortThrough(checkpoint_id=3), REPORT, ALIGN, triggered(3, 2)),
+        dataclasses.replace(ABORT_3, failure=CheckpointFailure.EXPIRED),
+    ),
     "a manifest whose digest is none": (ACKNOWLEDGE, dataclasses.replace(LATE, manifest_sha256="x")),
     "a checkpoint without a size": (ACKNOWLEDGE, dataclasses.replace(LATE, size_bytes=-1)),
     "completing a completed checkpoint": (dataclasses.replace(COMPLETE, checkpoint_id=1),),
@@ -442,11 +489,10 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "what is prepared twice": (*UNPUBLISHED, PREPARED, IN_STORE),
     "committing what is not stored": (MarkCommitted(committed=((2, "model"),)),),
     "committing again": (*ENDED, MarkCommitted(committed=((2, "model"),))),
-    "finishing with what is not committed": (*UNPUBLISHED, PREPARED, ABORT, END, PUBLISH),
+    "finishing with what is not committed": (*UNPUBLISHED, PREPARED, END, PUBLISH),
     "a fallback while an epoch is open": (*BEHIND[:-1], FALL),
     "a fallback by the attempt that made durable what it gives up": (
-        *(REPORT, ALIGN, triggered(3, 2), *COMPLETED_2, SubsumeCheckpoint(checkpoint_id=2)),
-        *(dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(COMPLETE, checkpoint_id=3)),
+        *(REPORT, ALIGN, triggered(3, 2), *COMPLETED_2, *completed(3, instead_of=2)),
         *(MakeEpochsDurable(through=2), dataclasses.replace(FALL, from_checkpoint_id=3)),
     ),
     "a fallback to a newer checkpoint": (*BEHIND, dataclasses.replace(FALL, from_checkpoint_id=1, to_checkpoint_id=2)),
@@ -494,7 +540,7 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (ABORT, END, FAIL),
     (*TERMINATED, END, PUBLISH),
     (PinData(name="more", fingerprint="f", pin={}),),
-    (FinishOperator(operator_id="norms", epoch=1, output={}),),
+    (finish("norms", 1),),
     NEXT,
     HELD,
     (REPORT, ALIGN),
@@ -502,18 +548,12 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (parts(1),),
     REST,
     (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE, MakeEpochsDurable(through=1)),
-    (ABORT, triggered(3, 1)),
+    (REPORT, ALIGN, triggered(3, 2)),
     (ASKED,),
-    (
-        REPORT,
-        ALIGN,
-        dataclasses.replace(ASKED, request_id=asks(8, 9).request_id),
-        MANUAL,
-        AnswerRequests(checkpoint_id=3),
-    ),
+    (*BY_HAND, AnswerRequests(checkpoint_id=3)),
     (ABORT, AbortThrough(checkpoint_id=3)),
     (ACKNOWLEDGE,),
-    (*ENDED, ACKNOWLEDGE, LATE),
+    (*ENDED, *(dataclasses.replace(command, checkpoint_id=3) for command in (ACKNOWLEDGE, LATE))),
     (ABORT,),
     (*UNPUBLISHED, PREPARED),
     (*UNPUBLISHED, PREPARED, MarkCommitted(committed=((2, "model"),))),
@@ -536,11 +576,15 @@ STALE: tuple[tuple[Command, ...], ...] = (
 TOGETHER: dict[str, tuple[tuple[Command, ...], tuple[Command, ...], tuple[Command, ...]]] = {
     "measure_and_align_epoch": ((), (REPORT, ALIGN), ()),
     "trigger_aborted_checkpoint": (
-        (ABORT, AbortThrough(checkpoint_id=3)),
-        (triggered(3, 1), ABORT_3),
+        (ABORT, AbortThrough(checkpoint_id=3), REPORT, ALIGN),
+        (triggered(3, 2), ABORT_3),
         (),
     ),
-    "acknowledge_and_complete_checkpoint": (ENDED, (ACKNOWLEDGE, LATE), ()),
+    "acknowledge_and_complete_checkpoint": (
+        ENDED,
+        (dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(LATE, checkpoint_id=3)),
+        (),
+    ),
     "subsume_and_complete_checkpoint": (
         (),
         (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE),
@@ -573,6 +617,10 @@ HALF_DONE: dict[str, tuple[Command, ...]] = {
     "a run that nobody drives, is asked to stop, and goes on": (*REST, STOP),
     "an epoch that ends the run, is durable, and the run goes on": (*UNPUBLISHED[:-1], IN_STORE),
     "a durable epoch of which nothing is stored that it publishes": UNPUBLISHED,
+    "a checkpoint that completes and leaves an older one pending": (
+        *(REPORT, ALIGN, triggered(3, 2), *completed(3), MakeEpochsDurable(through=2)),
+    ),
+    "a checkpoint by hand that answers nobody": BY_HAND,
 }
 
 
@@ -622,9 +670,17 @@ def test_same_write_under_the_token_in_force_is_accepted(
     before = history(store, midway), read_state(store, midway)
 
     with store.transaction(midway) as transaction:
-        write_in_turn(transaction, commands)
+        write_in_turn(transaction, asked_anew(commands))
 
     assert before != (history(store, midway), read_state(store, midway))
+
+
+def asked_anew(commands: tuple[Command, ...]) -> tuple[Command, ...]:
+    """The same commands, with ids of requests that no run of the other tests has."""
+    return tuple(
+        dataclasses.replace(command, request_id=str(uuid.uuid4())) if isinstance(command, RecordRequest) else command
+        for command in commands
+    )
 
 
 @pytest.mark.parametrize("token", [0, 2, 3], ids=lambda token: f"token {token}")
@@ -636,7 +692,7 @@ def test_statement_that_writes_several_commands_is_fenced_itself(
 
     def write(in_force: int) -> None:
         with store.transaction(midway) as transaction:
-            transaction.write(before, 1)
+            transaction.write(asked_anew(before), 1)
             transaction.write(together, in_force)
             transaction.write(after, 1)
 
@@ -679,13 +735,12 @@ def test_other_operators_are_refused(
     [
         (AbortThrough(checkpoint_id=3), ABORT),
         (
-            *(ABORT, AbortThrough(checkpoint_id=3), triggered(3, 1), SubsumeCheckpoint(checkpoint_id=1)),
-            *(dataclasses.replace(command, checkpoint_id=3) for command in (ACKNOWLEDGE, COMPLETE)),
-            MakeEpochsDurable(through=1),
+            *(ABORT, AbortThrough(checkpoint_id=3), REPORT, ALIGN, triggered(3, 2), *completed(3)),
+            MakeEpochsDurable(through=2),
         ),
         (
-            *(ABORT, AbortThrough(checkpoint_id=3), ASKED),
-            *(dataclasses.replace(MANUAL, epoch=1), AnswerRequests(checkpoint_id=3), ABORT_3),
+            *(ABORT, AbortThrough(checkpoint_id=3), ASKED, REPORT, ALIGN),
+            *(MANUAL, AnswerRequests(checkpoint_id=3), ABORT_3),
         ),
     ],
     ids=["aborted too late", "completed all the same", "aborted after the answer"],
@@ -776,7 +831,7 @@ def test_part_is_accepted_after_what_it_was_computed_from(store: StoreWithHistor
         transaction.write([parts(1, part("v", 0, 2, total=4), part("w", 0, 1, total=4))], 1)
         transaction.write([parts(1, part("w", 1, 2, total=4), part("v", 2, 4, total=4))], 1)
         transaction.write([parts(1, part("w", 2, 4, total=4), part("u"))], 1)
-        transaction.write([FinishOperator(operator_id="norms", epoch=1, output={}), parts(1, part("t"))], 1)
+        transaction.write([finish("norms", 1), parts(1, part("t"))], 1)
 
     found = [known.operator_id for known in store.list_parts(midway) if known.epoch == 1]
     assert ["t", "u", "v", "v", "w", "w", "w", "y"] == sorted(found)
@@ -802,7 +857,7 @@ def test_part_in_epoch_0_comes_after_the_first_value_that_it_was_computed_from(
     run = a_run(definition=definition)
     store.add_run(run)
     state = Coordinator(store).apply(run.run_id, claim(family=first.family), first.opens(0), first.switches(0))
-    marks = [FinishOperator(operator_id="scaled", epoch=0, output={}), parts(0, part("v", 0, 2, total=4))]
+    marks = [finish("scaled", 0), parts(0, part("v", 0, 2, total=4))]
 
     refused_write(store, run.run_id, marks, state.fencing_token)
     with store.transaction(run.run_id) as transaction:
