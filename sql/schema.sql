@@ -32,20 +32,22 @@ CREATE UNIQUE INDEX runs_run_key_key ON runs (run_key) WHERE status <> 'DELETED'
 COMMENT ON TABLE runs IS 'One execution of an iteration; its row is locked first by every transaction that changes it.';
 
 -- Who writes anything of a run holds the lock of its row until the end of the transaction, and sees what was committed
--- before: else, of two guards neither would see what the other one lets pass. A lease is renewed without it.
+-- before: else, of two guards neither would see what the other one lets pass. What is new waits for it; a row that is changed
+-- or taken away is locked by then itself, for which whoever holds the run may wait: there it is now or never. A lease is
+-- renewed without it.
 CREATE FUNCTION run_lock() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'what is written to % is READ COMMITTED, not %', TG_TABLE_NAME,
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'check_violation';
     END IF;
-    IF TG_OP = 'DELETE' THEN
-        PERFORM FROM runs WHERE runs.run_id = OLD.run_id FOR NO KEY UPDATE;
-        RETURN OLD;
+    IF TG_OP = 'INSERT' THEN  -- a row of runs that is written already is locked
+        PERFORM FROM runs WHERE runs.run_id = NEW.run_id AND runs.xmin <> xid(pg_current_xact_id()) FOR NO KEY UPDATE;
+        RETURN NEW;
     END IF;
-    PERFORM FROM runs WHERE runs.run_id = NEW.run_id
-        AND runs.xmin <> xid(pg_current_xact_id()) FOR NO KEY UPDATE;  -- a row that is written already is locked
-    RETURN NEW;
+    PERFORM FROM runs WHERE runs.run_id = OLD.run_id AND runs.xmin <> xid(pg_current_xact_id())
+    FOR NO KEY UPDATE NOWAIT;
+    RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
 END $$;
 
 -- A run's token, its durable epochs and its checkpoint ids only grow (I1, I6, I7). In every guard a condition that reads
@@ -478,31 +480,41 @@ CREATE TRIGGER operators_definition_guard BEFORE UPDATE OF position, name, role,
 CREATE TRIGGER operators_insert_guard BEFORE INSERT ON operators FOR EACH ROW
     WHEN (NEW.added_under > 0) EXECUTE FUNCTION definition_guard();
 
--- The operators of a run are those of its definition; asked at the end of a transaction, in which both change (I11).
-CREATE FUNCTION defined_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+-- The operators of a run are those of its definition, and change with it; asked at the end of a transaction, in which both
+-- do (I11).
+CREATE FUNCTION operators_defined_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     changed CONSTANT uuid := CASE TG_OP WHEN 'DELETE' THEN OLD.run_id ELSE NEW.run_id END;
-    other text;
+    named CONSTANT text := CASE TG_OP WHEN 'DELETE' THEN OLD.operator_id ELSE NEW.operator_id END;
 BEGIN
-    SELECT coalesce(listed.operator_id, declared.operator_id) INTO other
-    FROM (SELECT operators.operator_id, jsonb_build_array(operators.name, operators.role, operators.kind) AS says
-          FROM operators WHERE operators.run_id = changed) AS listed
-    FULL JOIN (SELECT operator_id, jsonb_build_array(says -> 'name', says -> 'role', says -> 'kind') AS says
-               FROM runs CROSS JOIN jsonb_each(runs.definition -> 'operators') AS defined (operator_id, says)
-               WHERE runs.run_id = changed) AS declared USING (operator_id, says)
-    WHERE num_nulls(listed.operator_id, declared.operator_id) > 0
-        AND EXISTS (SELECT FROM runs WHERE runs.run_id = changed AND runs.status <> 'DELETED')
-    LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'operator % of run % is not as the definition has it', other, changed
+    IF EXISTS (SELECT FROM runs LEFT JOIN operators ON operators.run_id = runs.run_id AND operators.operator_id = named
+               CROSS JOIN LATERAL (SELECT runs.definition #> ARRAY['operators', named] AS says) AS declared
+               WHERE runs.run_id = changed AND runs.status <> 'DELETED' AND (runs.defined_under <> runs.fencing_token
+                   OR (operators.name, operators.role, operators.kind)
+                      IS DISTINCT FROM (says ->> 'name', says ->> 'role', says ->> 'kind'))) THEN
+        RAISE EXCEPTION 'operator % of run % is not as the definition has it, or changes without it', named, changed
             USING ERRCODE = 'check_violation';
     END IF;
     RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER runs_defined_guard AFTER UPDATE OF definition ON runs DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION defined_guard();
 CREATE CONSTRAINT TRIGGER operators_defined_guard AFTER INSERT OR DELETE OR UPDATE OF name, role, kind ON operators
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION defined_guard();
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION operators_defined_guard();
+
+CREATE FUNCTION runs_defined_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT array_agg(operators.operator_id ORDER BY operators.operator_id) FROM operators
+        WHERE operators.run_id = NEW.run_id)
+       IS DISTINCT FROM (SELECT array_agg(operator_id ORDER BY operator_id) FROM runs
+           CROSS JOIN jsonb_object_keys(runs.definition -> 'operators') AS declared (operator_id)
+           WHERE runs.run_id = NEW.run_id)
+       AND EXISTS (SELECT FROM runs WHERE runs.run_id = NEW.run_id AND runs.status <> 'DELETED') THEN
+        RAISE EXCEPTION 'the operators of run % are not those of its definition', NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER runs_defined_guard AFTER INSERT OR UPDATE OF definition ON runs DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION runs_defined_guard();
 
 CREATE TABLE pins (
     run_id         uuid NOT NULL REFERENCES runs,
@@ -970,9 +982,12 @@ BEGIN
                     NEW.checkpoint_id, NEW.epoch USING ERRCODE = 'check_violation';
             END IF;
         END IF;
-        IF NEW.kind = 'FINAL' AND run.terminated_by IS NULL THEN
-            RAISE EXCEPTION 'checkpoint % is the final one, and run % does not terminate', NEW.checkpoint_id, NEW.run_id
-                USING ERRCODE = 'check_violation';
+        IF NEW.kind = 'FINAL' THEN
+            IF run.terminated_by IS NULL OR EXISTS (SELECT FROM checkpoint_requests
+                   WHERE checkpoint_requests.run_id = NEW.run_id AND checkpoint_requests.checkpoint_id IS NULL) THEN
+                RAISE EXCEPTION 'checkpoint % is the final one, and run % does not terminate, or it answers not all',
+                    NEW.checkpoint_id, NEW.run_id USING ERRCODE = 'check_violation';
+            END IF;
         END IF;
         IF run.older IS NOT NULL OR run.pins_origin THEN
             RAISE EXCEPTION 'checkpoint % of run % is completed, and does not end checkpoint %, or not let its origin go',
@@ -1068,7 +1083,7 @@ COMMENT ON TABLE checkpoint_requests IS
     'Who asked for a checkpoint by hand, behind which one, and which one answered; NULL until one has begun.';
 
 -- A request is who asked what when of one run that goes on; it is answered once, by the next checkpoint made by hand, or by
--- the one that ends the run.
+-- the one that ends the run, where that had begun already, once it is completed.
 CREATE FUNCTION checkpoint_requests_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
@@ -1089,8 +1104,9 @@ BEGIN
     END IF;
     IF OLD.checkpoint_id IS NULL AND NEW.checkpoint_id IS NOT NULL THEN
         IF NOT EXISTS (SELECT FROM checkpoints JOIN runs USING (run_id) WHERE runs.run_id = OLD.run_id
-               AND checkpoints.checkpoint_id = NEW.checkpoint_id AND (checkpoints.kind = 'FINAL'
-                   OR checkpoints.kind = 'MANUAL' AND checkpoints.checkpoint_id > OLD.behind)
+               AND checkpoints.checkpoint_id = NEW.checkpoint_id AND checkpoints.kind <> 'PERIODIC'
+               AND (checkpoints.checkpoint_id > OLD.behind
+                   OR checkpoints.kind = 'FINAL' AND checkpoints.status = 'COMPLETED')
                AND checkpoints.checkpoint_id = runs.last_checkpoint_id) THEN
             RAISE EXCEPTION 'checkpoint % does not answer request %', NEW.checkpoint_id, OLD.request_id
                 USING ERRCODE = 'check_violation';

@@ -1338,7 +1338,26 @@ GUARDS = {
         f"{DEFERRED}; {set_run('older', 'definition = definition')}; {set_run('older', 'definition = definition')}",
     ),
     "a definition without the operators that the run has": Illegal(
-        "is not as the definition has it", set_run("older", "definition = '{}'")
+        "are not those of its definition", set_run("older", "definition = '{}'")
+    ),
+    "a run without the operators of its definition": Illegal(
+        "are not those of its definition", run_with(definition=f"'{json.dumps({'operators': {'x': {}}})}'")
+    ),
+    "operators that change without the definition": Illegal(
+        "or changes without it",
+        f"{DEFERRED}; DELETE FROM operators WHERE run_id = %(older)s AND operator_id = 'x'; "
+        + operator_with(operator_id="'x'", name="'x'")
+        + "; SET CONSTRAINTS operators_defined_guard IMMEDIATE",
+    ),
+    "an answer by the final checkpoint, which began before and is pending": Illegal(
+        "checkpoint 1 does not answer request",
+        f"{DEFERRED}; {request_with(run_id='%(closing)s')}; UPDATE checkpoint_requests SET checkpoint_id = 1 "
+        "WHERE run_id = %(closing)s AND checkpoint_id IS NULL",
+    ),
+    "a final checkpoint that completes and answers not all": Illegal(
+        "or it answers not all",
+        f"{request_with(run_id='%(closing)s')}; {made_durable('closing')}; UPDATE runs SET status = 'TERMINATING', "
+        "terminated_by = 'empty_feedback' WHERE run_id = %(closing)s; SET CONSTRAINTS checkpoints_end_guard IMMEDIATE",
     ),
     "an operator that is not as the definition has it": Illegal(
         "operator x of run", "UPDATE operators SET name = 'other' WHERE run_id = %(older)s AND operator_id = 'x'"
@@ -1613,6 +1632,8 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "another definition again",
         "a definition without the operators that the run has",
         "an operator that is not as the definition has it",
+        "a run without the operators of its definition",
+        "operators that change without the definition",
     ),
     "I12": "a refused event writes nothing: there is no row to refuse",
     "I13": (
@@ -1635,7 +1656,9 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a checkpoint that is made by hand, and nobody asked",
         "an answer by a checkpoint that nobody asked for",
         "an answer by a checkpoint that began before",
+        "an answer by the final checkpoint, which began before and is pending",
         "a checkpoint by hand that answers nobody",
+        "a final checkpoint that completes and answers not all",
     ),
     "I14": (
         "an epoch that begins as held, though nothing is pending",

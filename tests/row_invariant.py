@@ -100,10 +100,13 @@ _QUERIES = {
         SELECT run_id FROM checkpoint_requests JOIN checkpoints USING (run_id)
         WHERE checkpoint_requests.checkpoint_id IS NULL AND checkpoints.checkpoint_id > checkpoint_requests.behind
             AND checkpoints.kind <> 'PERIODIC'""",
-    "I13: an answer began after the request, or ends the run": """
+    "I13: an answer began after the request, or has ended the run": """
         SELECT run_id FROM checkpoint_requests JOIN checkpoints USING (run_id, checkpoint_id)
-        WHERE checkpoints.kind = 'PERIODIC'
-            OR checkpoints.kind = 'MANUAL' AND checkpoints.checkpoint_id <= checkpoint_requests.behind""",
+        WHERE checkpoints.kind = 'PERIODIC' OR checkpoints.checkpoint_id <= checkpoint_requests.behind
+            AND (checkpoints.kind <> 'FINAL' OR checkpoints.status <> 'COMPLETED')""",
+    "I13: nobody waits for a run that has ended": """
+        SELECT run_id FROM checkpoint_requests JOIN runs USING (run_id)
+        WHERE checkpoint_requests.checkpoint_id IS NULL AND runs.terminated_by IS NOT NULL""",
     "I14: no more are pending than the policy allows": """
         SELECT run_id FROM attempts JOIN checkpoints USING (run_id)
         WHERE attempts.ended_at IS NULL AND checkpoints.status = 'PENDING'
@@ -139,7 +142,8 @@ _QUERIES = {
     "I19: a durable epoch has all that it publishes": """
         SELECT run_id FROM epochs JOIN runs USING (run_id)
         CROSS JOIN jsonb_each(definition -> 'sinks') AS sinks (output, each_epoch)
-        WHERE epochs.status = 'DURABLE' AND (each_epoch = 'true' OR epochs.decision ->> 'terminated_by' IS NOT NULL)
+        WHERE runs.defined_under = 0  -- what an earlier definition published is not told
+            AND epochs.status = 'DURABLE' AND (each_epoch = 'true' OR epochs.decision ->> 'terminated_by' IS NOT NULL)
             AND (run_id, epoch, sinks.output) NOT IN (SELECT run_id, epoch, output FROM committables)""",
     "I19: a finished run has committed all": """
         SELECT run_id FROM runs JOIN committables USING (run_id)

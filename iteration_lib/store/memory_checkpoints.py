@@ -93,9 +93,8 @@ def _answer_requests(run: MemoryRun, command: AnswerRequests, _token: int, _now:
     refuse_if(known["kind"] == CheckpointKind.PERIODIC.value, f"nobody asked for checkpoint {command.checkpoint_id}")
     asked = [request for request in run.requests.values() if request["checkpoint_id"] is None]
     refuse_if(not asked, "nobody asked")
-    is_before = known["kind"] == CheckpointKind.MANUAL.value and any(
-        r["behind"] >= command.checkpoint_id for r in asked
-    )
+    is_last = known["kind"] == CheckpointKind.FINAL.value and known["status"] == "COMPLETED"
+    is_before = not is_last and any(r["behind"] >= command.checkpoint_id for r in asked)
     refuse_if(is_before, f"checkpoint {command.checkpoint_id} began before somebody asked")
     for request in asked:
         request["checkpoint_id"] = command.checkpoint_id
@@ -223,6 +222,9 @@ def _refuse_completed(run: MemoryRun, checkpoint_id: int) -> None:
     pending = [known for known, row in run.checkpoints.items() if row["status"] == "PENDING" and known < checkpoint_id]
     left = [known for known in pending if run.checkpoints[known]["kind"] != CheckpointKind.MANUAL.value]
     refuse_if(bool(left), f"checkpoint {checkpoint_id} is completed, and {left} are pending")
+    is_final = run.checkpoints[checkpoint_id]["kind"] == CheckpointKind.FINAL.value
+    is_asked = any(request["checkpoint_id"] is None for request in run.requests.values())
+    refuse_if(is_final and is_asked, f"checkpoint {checkpoint_id} is the last, and does not answer who asked")
     pins_origin = run.branch is not None and run.branch["released_at"] is None
     refuse_if(pins_origin, f"checkpoint {checkpoint_id} is completed, and the branch pins its origin")
 

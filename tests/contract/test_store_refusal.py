@@ -438,6 +438,10 @@ WRONG: dict[str, tuple[Command, ...]] = {
         *(*BY_HAND, AnswerRequests(checkpoint_id=3), dataclasses.replace(ASKED, request_id=asks(7, 9).request_id)),
         AnswerRequests(checkpoint_id=3),
     ),
+    "an answer by the final checkpoint, which began before and is pending": (
+        *(REPORT_NOTHING, ALIGN_LAST, FINAL, ASKED),
+        AnswerRequests(checkpoint_id=3),
+    ),
     "an answer where nobody asked": (*BY_HAND, AnswerRequests(checkpoint_id=3), AnswerRequests(checkpoint_id=3)),
     "an abort beyond the next checkpoint": (ABORT, AbortThrough(checkpoint_id=4)),
     "an abort of more than what was aborted": (AbortThrough(checkpoint_id=3),),
@@ -621,6 +625,10 @@ HALF_DONE: dict[str, tuple[Command, ...]] = {
         *(REPORT, ALIGN, triggered(3, 2), *completed(3), MakeEpochsDurable(through=2)),
     ),
     "a checkpoint by hand that answers nobody": BY_HAND,
+    "a final checkpoint that completes and answers not all": (
+        *(REPORT_NOTHING, ALIGN_LAST, FINAL, ASKED, *completed(3), SUBSUME_2),
+        *(MakeEpochsDurable(through=2), LAST, IN_STORE),
+    ),
 }
 
 

@@ -73,11 +73,11 @@ def test_whatever_is_written_of_a_run_waits_for_its_lock(
         "DELETE FROM operators WHERE run_id = %(run)s",
     ],
 )
-def test_so_does_what_is_changed_or_taken_away(
+def test_what_is_changed_or_taken_away_does_not_wait_with_its_own_row_locked(
     two: tuple[Connection, Connection], run: dict[str, str], statement: str
 ) -> None:
+    """Or whoever holds the run would wait for that row, and might be the one whom the server ends."""
     write(two[0], LOCKED, run)
-    write(two[1], "SET LOCAL lock_timeout = '50ms'", run)
 
     with pytest.raises(psycopg2.errors.LockNotAvailable):
         write(two[1], statement, run)
