@@ -79,10 +79,11 @@ FROM runs WHERE runs.run_id = epochs.run_id AND runs.last_durable_epoch = epochs
 SET LOCAL session_replication_role = origin;
 """
 
-# A pending checkpoint that ends the run, and answers whoever has asked since.
-FINAL = """
+# A pending checkpoint that a person asked for, before it began.
+BY_HAND = """
 SET LOCAL session_replication_role = replica;
-UPDATE checkpoints SET kind = 'FINAL' WHERE status = 'PENDING';
+UPDATE checkpoints SET kind = 'MANUAL' WHERE status = 'PENDING';
+UPDATE checkpoint_requests SET behind = 0;
 SET LOCAL session_replication_role = origin;
 """
 
@@ -185,7 +186,7 @@ def test_write_of_what_is_not_durable_touches_no_more_pages_after_many_epochs(
         }
         guard = {"run_id": runs[epochs], "fencing_token": 1}
         rows = ONE_ROW if name == "make_epochs_durable" else "[1,)"
-        others = {"void_edges": IGNORED, "void_dropped_parts": IGNORED, "void_epochs": LEFT, "answer_requests": FINAL}
+        others = {"void_edges": IGNORED, "void_dropped_parts": IGNORED, "void_epochs": LEFT, "answer_requests": BY_HAND}
         after = others.get(name, COVERED)
         return pages(engine, plan, Call(name, {**guard, **parameters}, rows), after=after)
 
