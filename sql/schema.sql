@@ -64,8 +64,8 @@ BEGIN
        AND to_jsonb(NEW) - 'revision' <> to_jsonb(OLD) - 'revision' THEN
         RAISE EXCEPTION 'run % is over or stopped and cannot change', OLD.run_id USING ERRCODE = 'check_violation';
     END IF;
-    grows := NEW.fencing_token >= OLD.fencing_token AND NEW.last_checkpoint_id >= OLD.last_checkpoint_id
-        AND NEW.aborted_through >= OLD.aborted_through AND NEW.revision >= OLD.revision;
+    grows := NEW.fencing_token >= OLD.fencing_token
+        AND NEW.last_checkpoint_id BETWEEN OLD.last_checkpoint_id AND OLD.last_checkpoint_id + 1 AND NEW.aborted_through >= OLD.aborted_through AND NEW.revision >= OLD.revision;
     IF NEW.last_durable_epoch < OLD.last_durable_epoch THEN
         grows := grows AND EXISTS (SELECT FROM fallbacks WHERE fallbacks.run_id = OLD.run_id
             AND fallbacks.fencing_token = OLD.fencing_token AND fallbacks.epoch = NEW.last_durable_epoch)

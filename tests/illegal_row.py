@@ -1321,6 +1321,7 @@ GUARDS = {
         "not let its origin go",
         f"{made_durable('branching', 1, 1)}; SET CONSTRAINTS checkpoints_end_guard IMMEDIATE",
     ),
+    "a checkpoint's id that leaves one out": Illegal("only grow", set_run("run", "last_checkpoint_id = 4")),
     "an id that is issued for no checkpoint": Illegal(
         "is issued, and no", set_run("durable", "last_checkpoint_id = 2")
     ),
@@ -1599,6 +1600,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "a checkpoint's id that was not issued",
         "a lower last_checkpoint_id",
         "an id that is issued for no checkpoint",
+        "a checkpoint's id that leaves one out",
         "a checkpoint of another epoch than the last",
     ),
     "I8": (

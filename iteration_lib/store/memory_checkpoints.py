@@ -40,7 +40,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_token: int, now: datetime) -> None:
     key = (command.epoch, fencing_token)
     known = [(c["epoch"], c["fencing_token"]) for c in run.checkpoints.values() if c["status"] != "ABORTED"]
-    refuse_if(command.checkpoint_id <= run.run["last_checkpoint_id"], "checkpoint ids are taken back")
+    refuse_if(command.checkpoint_id != run.run["last_checkpoint_id"] + 1, "checkpoint ids are taken back, or left out")
     expect(run.epochs.get(key), status="ALIGNED")
     kind = _kind_of(run, is_last=run.epochs[key]["decision"]["terminated_by"] is not None)
     refuse_if(command.kind is not kind, f"a checkpoint of epoch {command.epoch} of another kind than {kind.value}")

@@ -426,6 +426,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a second checkpoint of an epoch": (triggered(3, 1),),
     "a checkpoint of another epoch than the last": (ABORT, triggered(3, 1)),
     "a checkpoint id taken back": (REPORT, ALIGN, triggered(1, 2)),
+    "a checkpoint id that leaves one out": (REPORT, ALIGN, triggered(4, 2)),
     "a checkpoint id again": (REPORT, ALIGN, triggered(2, 2)),
     "a checkpoint after too many have failed": (*FAILED, triggered(4, 2)),
     "a checkpoint without participants": (REPORT, ALIGN, triggered(3, 2, ())),
