@@ -385,7 +385,7 @@ def _record_committables(command: RecordCommittables, execute: Execute) -> None:
 def _mark_committed(command: MarkCommitted, execute: Execute) -> None:
     committed = command.committed
     parameters = {"epochs": [epoch for epoch, _ in committed], "outputs": [output for _, output in committed]}
-    _exactly(len(command.committed), execute, "mark_committed", parameters)
+    _exactly(len(committed), execute, "mark_committed", parameters)
 
 
 def _record_notice(command: RecordNotice, execute: Execute) -> None:

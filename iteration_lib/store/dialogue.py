@@ -21,26 +21,22 @@ from sqlalchemy.exc import DBAPIError
 from iteration_lib.errors import IterationError
 from iteration_lib.store.statement import Call
 
-_READ_COMMITTED = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"  # whatever the default is
-
 
 class Dialogue:
     """One transaction. What it holds is executed, in order, before the next fetch or with the commit."""
 
     def __init__(self, connection: PoolProxiedConnection) -> None:
         """Talk through a connection in autocommit mode; nothing is said yet."""
-        self._cursor = connection.cursor()
-        if "prepared" not in connection.info:
-            self._cursor.execute(_READ_COMMITTED)
         self._prepared: set[str] = connection.info.setdefault("prepared", set())  # as long as the server's session
+        self._cursor = connection.cursor()
         self._is_begun = False
         self._held: list[Call] = []
 
     def fetch(self, call: Call) -> list[dict[str, Any]]:  # Any: what columns hold
         """Execute what is held and then a call, and return its rows."""
-        first = () if self._is_begun else ("BEGIN",)
+        before = [] if self._is_begun else ["BEGIN"]
         self._is_begun = True
-        self._send(*first, calls=[*self._held, call])
+        self._send([*self._held, call], before=before)
         names = [column[0] for column in self._cursor.description or ()]
         return [dict(zip(names, row, strict=True)) for row in self._cursor.fetchall()]
 
@@ -54,14 +50,12 @@ class Dialogue:
 
     def commit(self) -> None:
         """Execute what is held and commit, in one message: the commit happens if and only if the server took it all."""
-        if self._is_begun:
-            self._send(calls=self._held, last=("COMMIT",))
-        elif self._held:
-            self._send(calls=self._held)
+        if self._is_begun or self._held:
+            self._send(self._held, after=["COMMIT"] if self._is_begun else [])
 
-    def _send(self, *first: str, calls: Sequence[Call], last: Sequence[str] = ()) -> None:
+    def _send(self, calls: Sequence[Call], *, before: Sequence[str] = (), after: Sequence[str] = ()) -> None:
         self._held = []
-        parts, values = [*first], list[object]()
+        parts, values = [*before], list[object]()
         for call in calls:
             statement = call.statement
             if statement.name not in self._prepared:
@@ -69,7 +63,7 @@ class Dialogue:
                 self._prepared.add(statement.name)
             parts.append(statement.execute)
             values += call.values
-        self._cursor.execute(";".join([*parts, *last]), values)
+        self._cursor.execute(";".join([*parts, *after]), values)
 
 
 class Dialogues:

@@ -22,9 +22,11 @@ from iteration_lib.protocol.command import (
 from iteration_lib.protocol.status import CheckpointFailure, CheckpointKind, CheckpointStatus
 from iteration_lib.store.memory_rows import (
     MemoryRun,
+    MutableRow,
     Writer,
     asked_to,
     expect,
+    heard,
     is_full,
     lacks_any,
     refuse_failed,
@@ -71,8 +73,12 @@ def _trigger_checkpoint(run: MemoryRun, command: TriggerCheckpoint, fencing_toke
 def _kind_of(run: MemoryRun, *, is_last: bool) -> CheckpointKind:
     if is_last:
         return CheckpointKind.FINAL
-    is_asked = any(request["checkpoint_id"] is None for request in run.requests.values())
-    return CheckpointKind.MANUAL if is_asked or asked_to(run) == "STOP" else CheckpointKind.PERIODIC
+    return CheckpointKind.MANUAL if _unanswered(run) or asked_to(run) == "STOP" else CheckpointKind.PERIODIC
+
+
+def _unanswered(run: MemoryRun) -> list[MutableRow]:
+    """Return the requests of persons that no checkpoint has answered."""
+    return [request for request in run.requests.values() if request["checkpoint_id"] is None]
 
 
 def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: datetime) -> None:
@@ -91,7 +97,7 @@ def _record_request(run: MemoryRun, command: RecordRequest, _token: int, now: da
 def _answer_requests(run: MemoryRun, command: AnswerRequests, _token: int, _now: datetime) -> None:
     known = expect(run.checkpoints.get(command.checkpoint_id), checkpoint_id=run.run["last_checkpoint_id"])
     refuse_if(known["kind"] == CheckpointKind.PERIODIC.value, f"nobody asked for checkpoint {command.checkpoint_id}")
-    asked = [request for request in run.requests.values() if request["checkpoint_id"] is None]
+    asked = _unanswered(run)
     refuse_if(not asked, "nobody asked")
     is_last = known["kind"] == CheckpointKind.FINAL.value and known["status"] == "COMPLETED"
     is_before = not is_last and any(r["behind"] >= command.checkpoint_id for r in asked)
@@ -121,8 +127,7 @@ def _record_acknowledgements(
         subtasks(acknowledgements) != subtasks(checkpoint["acknowledgements"]), "these are acknowledgements of others"
     )
     refuse_if(takes_back(checkpoint["acknowledgements"], acknowledgements), "an acknowledgement is taken back")
-    is_other = any(word not in (None, 1) for values in acknowledgements.values() for word in values)
-    refuse_if(is_other, "this is no acknowledgement")
+    refuse_if(any(word != 1 for word in heard(acknowledgements)), "this is no acknowledgement")
     checkpoint["acknowledgements"] = acknowledgements
 
 
@@ -206,8 +211,8 @@ def refuse_ends(run: MemoryRun, before: MemoryRun) -> None:
         if row["status"] == "COMPLETED" and was != "COMPLETED":
             _refuse_completed(run, known)
         if was is None and row["kind"] != CheckpointKind.PERIODIC.value:
-            open_before = [r for r in run.requests.values() if r["checkpoint_id"] is None and r["behind"] < known]
-            refuse_if(bool(open_before), f"checkpoint {known} does not answer who asked for it")
+            is_owed = any(request["behind"] < known for request in _unanswered(run))
+            refuse_if(is_owed, f"checkpoint {known} does not answer who asked for it")
         if was in (None, "PENDING") and row["status"] != "PENDING":
             is_meant = row["failure"] is None or _is_meant(run, known, row["failure"], newest=max(completed, default=0))
             refuse_if(not is_meant, f"checkpoint {known} is not aborted by {row['failure']}")
@@ -223,8 +228,9 @@ def _refuse_completed(run: MemoryRun, checkpoint_id: int) -> None:
     left = [known for known in pending if run.checkpoints[known]["kind"] != CheckpointKind.MANUAL.value]
     refuse_if(bool(left), f"checkpoint {checkpoint_id} is completed, and {left} are pending")
     is_final = run.checkpoints[checkpoint_id]["kind"] == CheckpointKind.FINAL.value
-    is_asked = any(request["checkpoint_id"] is None for request in run.requests.values())
-    refuse_if(is_final and is_asked, f"checkpoint {checkpoint_id} is the last, and does not answer who asked")
+    refuse_if(
+        is_final and bool(_unanswered(run)), f"checkpoint {checkpoint_id} is the last, and does not answer who asked"
+    )
     pins_origin = run.branch is not None and run.branch["released_at"] is None
     refuse_if(pins_origin, f"checkpoint {checkpoint_id} is completed, and the branch pins its origin")
 

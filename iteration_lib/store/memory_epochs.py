@@ -27,6 +27,7 @@ from iteration_lib.store.memory_rows import (
     as_json,
     asked_to,
     expect,
+    heard,
     is_full,
     lacks_any,
     refuse_failed,
@@ -82,8 +83,7 @@ def _record_reports(run: MemoryRun, command: RecordReports, fencing_token: int, 
     refuse_if(subtasks(records) != subtasks(epoch["records"]), "the reports are of other subtasks")
     refuse_if(takes_back(epoch["records"], records), f"a report of epoch {command.epoch} is taken back")
     refuse_if(lacks_any(records) != (command.metrics is None), f"epoch {command.epoch} lacks reports, or its metrics")
-    is_negative = any(value is not None and value < 0 for values in records.values() for value in values)
-    refuse_if(is_negative, f"the reports of epoch {command.epoch} are no counts")
+    refuse_if(min(heard(records), default=0) < 0, f"the reports of epoch {command.epoch} are no counts")
     epoch["records"] = records
     if command.metrics is not None:
         refuse_unmeasured(command.metrics)

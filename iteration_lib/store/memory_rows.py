@@ -134,11 +134,15 @@ def subtasks(reports: Mapping[str, Sequence[int | None]]) -> dict[str, int]:
     return {name: len(values) for name, values in reports.items()}
 
 
+def heard(reports: Mapping[str, Sequence[int | None]]) -> list[int]:
+    """Return what the subtasks have said that were heard."""
+    return [value for values in reports.values() for value in values if value is not None]
+
+
 def refuse_heard(reports: Mapping[str, Sequence[int | None]]) -> None:
     """Refuse what begins without subtasks, or as if one had been heard."""
     refuse_if(not reports or any(not values for values in reports.values()), "there are no subtasks")
-    is_heard = any(value is not None for values in reports.values() for value in values)
-    refuse_if(is_heard, "a subtask was heard before it began")
+    refuse_if(bool(heard(reports)), "a subtask was heard before it began")
 
 
 def refuse_unmeasured(metrics: Mapping[str, object]) -> None:

@@ -66,9 +66,9 @@ _NO_ADDRESS = "it is no address such as postgresql://user:password@host/database
 _UUIDS = ("run_id", "attempt_id", "request_id", "stop_id", "origin_run_id")
 # A statement's plan is kept while the tables grow: every one of them goes by an index, however small they were.
 _SERVER_OPTIONS = (
-    r"-c default_transaction_isolation=read\ committed -c idle_in_transaction_session_timeout=30s -c lock_timeout=30s "
-    "-c timezone=UTC -c enable_seqscan=off -c jit=off"
+    "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC -c enable_seqscan=off -c jit=off"
 )
+_READ_COMMITTED = r"-c default_transaction_isolation=read\ committed"  # said last: no address, role or database counts
 
 
 def open_engine(url: str, *, isolation_level: IsolationLevel = "READ COMMITTED") -> Engine:
@@ -88,7 +88,9 @@ def open_engine(url: str, *, isolation_level: IsolationLevel = "READ COMMITTED")
         max_overflow=4,
         pool_reset_on_return=None if isolation_level == "AUTOCOMMIT" else "rollback",  # which leaves nothing to undo
         connect_args={
-            "options": f"{_SERVER_OPTIONS} {options if isinstance(options, str) else ' '.join(options)}",
+            "options": " ".join(
+                (_SERVER_OPTIONS, *([options] if isinstance(options, str) else options), _READ_COMMITTED)
+            ),
             "application_name": "iteration_lib",
             "connect_timeout": 10,
             "keepalives_idle": 30,

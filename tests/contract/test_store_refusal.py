@@ -223,6 +223,7 @@ ENDED = (
     *(dataclasses.replace(FINAL, checkpoint_id=4, epoch=3), *completed(4), MakeEpochsDurable(through=3), LAST),
     RecordCommittables(committables=(prepared(3, "model", in_store=True),)),
 )
+LATE_3 = tuple(dataclasses.replace(command, checkpoint_id=3) for command in (ACKNOWLEDGE, LATE))
 # Checkpoint 3 is pending of epoch 2, beside checkpoint 2, and every subtask of epoch 3 has reported.
 HELD = (*(REPORT, ALIGN, triggered(3, 2), OPEN), dataclasses.replace(REPORT, epoch=3))
 # The same once both have completed: epoch 3 comes after the last durable one.
@@ -271,11 +272,8 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a failure of a run that is driven": (FAIL,),
     "an ending without a rule": (SetRunStatus(status=RunStatus.TERMINATING),),
     **{
-        f"a run that is {status.value} by that alone": (*TERMINATED, END, SetRunStatus(status=status, terminated_by=by))
-        for status, by in (
-            (RunStatus.FINISHED, TerminatedBy.EMPTY_FEEDBACK),
-            (RunStatus.DELETED, TerminatedBy.EMPTY_FEEDBACK),
-        )
+        f"a run that is {status.value} by that alone": (*TERMINATED, END, dataclasses.replace(LAST, status=status))
+        for status in (RunStatus.FINISHED, RunStatus.DELETED)
     },
     "a status out of turn": (
         *TERMINATED,
@@ -558,7 +556,7 @@ STALE: tuple[tuple[Command, ...], ...] = (
     (*BY_HAND, AnswerRequests(checkpoint_id=3)),
     (ABORT, AbortThrough(checkpoint_id=3)),
     (ACKNOWLEDGE,),
-    (*ENDED, *(dataclasses.replace(command, checkpoint_id=3) for command in (ACKNOWLEDGE, LATE))),
+    (*ENDED, *LATE_3),
     (ABORT,),
     (*UNPUBLISHED, PREPARED),
     (*UNPUBLISHED, PREPARED, MarkCommitted(committed=((2, "model"),))),
@@ -585,11 +583,7 @@ TOGETHER: dict[str, tuple[tuple[Command, ...], tuple[Command, ...], tuple[Comman
         (triggered(3, 2), ABORT_3),
         (),
     ),
-    "acknowledge_and_complete_checkpoint": (
-        ENDED,
-        (dataclasses.replace(ACKNOWLEDGE, checkpoint_id=3), dataclasses.replace(LATE, checkpoint_id=3)),
-        (),
-    ),
+    "acknowledge_and_complete_checkpoint": (ENDED, LATE_3, ()),
     "subsume_and_complete_checkpoint": (
         (),
         (SubsumeCheckpoint(checkpoint_id=1), ACKNOWLEDGE, COMPLETE),
