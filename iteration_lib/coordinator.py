@@ -5,6 +5,11 @@ wrote since), decide, write, commit. What needs no clock is decided on the state
 locked: one message then locks it, makes sure that nobody wrote since, writes and commits. When the connection is lost
 at the commit the outcome is unknown: the same events are sent again, which the protocol answers without a change if
 they were committed. What has to happen after a commit is the caller's.
+
+A commit that begins a checkpoint is not awaited on the server's disk: the one that completes the checkpoint is, and the
+disk gets them in order. Where the server crashes in between, the run is not as that commit left it: its events, which
+are kept until a later commit is on the disk, are sent again before anything else is. What sinks prepare goes by the
+alignment alone: a run that has any waits.
 """
 
 from __future__ import annotations
@@ -18,10 +23,17 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
 
-from iteration_lib.errors import CheckpointNotFoundError, IterationError, RunLockedError
+from iteration_lib.errors import (
+    CheckpointNotFoundError,
+    CommitLostError,
+    IterationError,
+    RunLockedError,
+    SupersededError,
+)
 from iteration_lib.protocol import Command, Event, RunState, decide, needs_clock
 from iteration_lib.protocol.command import RecordCommittables
 from iteration_lib.protocol.event import (
+    AttemptEnded,
     AttemptOpened,
     CheckpointPinned,
     CheckpointsDiscarded,
@@ -35,7 +47,7 @@ from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.retention import discardable
 from iteration_lib.protocol.state import AttemptId, CheckpointState, RunId
 from iteration_lib.store.retry import Sleep, retry
-from iteration_lib.store.seam import Store, Transaction
+from iteration_lib.store.seam import RunVersion, Store, Transaction
 
 # What is decided on in a locked run; it may read more of it first.
 Choose: TypeAlias = Callable[[Transaction, RunState], tuple[Event, ...]]
@@ -48,6 +60,20 @@ class _Cached:
     revision: int
     state: RunState
 
+    @property
+    def version(self) -> RunVersion:
+        """The version of the run that the state is of."""
+        return RunVersion(self.revision, self.state.last_attempt_id, self.state.last_checkpoint_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Unflushed:
+    """Events whose commit a crash of the server may have undone, what they changed, and which checkpoint began."""
+
+    events: tuple[Event, ...]
+    commands: tuple[Command, ...]
+    checkpoint_id: int
+
 
 class Coordinator:
     """Applies events to runs of one store. Safe to share between threads."""
@@ -57,6 +83,7 @@ class Coordinator:
         self._store = store
         self._sleep = sleep
         self._cache: dict[RunId, _Cached] = {}
+        self._unflushed: dict[RunId, tuple[_Unflushed, ...]] = {}
         self._lock = threading.Lock()
         self._publishing: list[RunId] = []  # once for each thread that does
 
@@ -65,8 +92,9 @@ class Coordinator:
 
         In the same transaction `publish` is called for what is stored and committed at once.
 
-        Raises what `protocol.decide` raises, RunNotFoundError, RunLockedError when others do not let the run go, or
-        OutcomeUnknownError when the store stays away.
+        Raises what `protocol.decide` raises, RunNotFoundError, RunLockedError when others do not let the run go,
+        OutcomeUnknownError when the store stays away, or CommitLostError when its server has lost what was answered
+        and that cannot be had again.
         """
         while True:
             is_own = run_id in self._publishing
@@ -146,6 +174,8 @@ class Coordinator:
         return retry(look, f"run_id={run_id}", sleep=self._sleep)
 
     def _apply_once(self, run_id: RunId, events: tuple[Event, ...], publish: Publish | None) -> RunState:
+        if any(isinstance(event, AttemptEnded) for event in events):  # with which all of it that is not durable is void
+            self._note_flushed(run_id, self._unflushed.get(run_id, ()))
         cached = self._take(run_id)
         if cached is not None and (foreseen := self._write_foreseen(run_id, cached, events, publish)) is not None:
             return foreseen
@@ -160,7 +190,8 @@ class Coordinator:
         That is what needs the clock, what would be refused, what others write with it, and whatever comes after
         somebody else's commit.
         """
-        if any(needs_clock(cached.state, event) for event in events):
+        unflushed = self._unflushed.get(run_id, ())
+        if any(needs_clock(cached.state, event) for event in events) or not _is_behind(cached.state, unflushed):
             return None
         try:
             state, commands = _decide_all(cached.state, events, now=None)
@@ -168,11 +199,17 @@ class Coordinator:
             return None
         if publish is not None and _in_store(commands):
             return None
-        attempt_id = cached.state.last_attempt_id
-        revision = self._store.write(
-            run_id, commands, state.fencing_token, revision=cached.revision, attempt_id=attempt_id
-        )
-        return self._keep(run_id, revision, state) if revision is not None else None
+        begins = any(known.checkpoint_id > cached.state.last_checkpoint_id for known in state.pending)
+        is_flushed = not begins or bool(state.sinks)
+        revision = self._store.write(run_id, commands, state.fencing_token, known=cached.version, is_flushed=is_flushed)
+        if revision is None:
+            return None
+        if is_flushed:
+            self._note_flushed(run_id, unflushed)
+        else:
+            committed = _Unflushed(events=events, commands=tuple(commands), checkpoint_id=state.last_checkpoint_id)
+            self._note_unflushed(run_id, committed)
+        return self._keep(run_id, revision, state)
 
     @contextmanager
     def _locking(self, run_id: RunId) -> Iterator[None]:
@@ -209,6 +246,16 @@ class Coordinator:
             self._cache[run_id] = _Cached(revision=revision, state=state)
         return state
 
+    def _note_unflushed(self, run_id: RunId, committed: _Unflushed) -> None:
+        with self._lock:
+            self._unflushed[run_id] = (*self._unflushed.get(run_id, ()), committed)
+
+    def _note_flushed(self, run_id: RunId, known: tuple[_Unflushed, ...]) -> None:
+        """Forget what was there before a transaction began that is on the disk now."""
+        if known:
+            with self._lock:
+                self._unflushed[run_id] = tuple(kept for kept in self._unflushed[run_id] if kept not in known)
+
     def _transact(
         self,
         run_id: RunId,
@@ -218,12 +265,19 @@ class Coordinator:
         publish: Publish | None = None,
         asks_for_lease: bool = False,
     ) -> RunState:
+        unflushed = self._unflushed.get(run_id, ())
         with ExitStack() as until_commit, self._store.transaction(run_id) as transaction:
-            if cached is not None and _holds(cached, transaction) and not asks_for_lease:
+            repeated: list[Command] = []
+            holds = cached is not None and cached.version == transaction.found and _is_behind(cached.state, unflushed)
+            if cached is not None and holds and not asks_for_lease:
                 state = cached.state
             else:
                 state = transaction.read_state(locks_lease=asks_for_lease)
-            state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)
+                state, repeated = self._decide_again(state, unflushed, now=transaction.now)
+            if repeated:
+                commands = repeated
+            else:
+                state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)
             if publish is not None and (published := _in_store(commands)):
                 # Before anything is written: rows take long, and a lease is not renewed once its attempt is changed.
                 until_commit.enter_context(self._locking(run_id))
@@ -231,7 +285,32 @@ class Coordinator:
                     transaction.lend(partial(publish, committable))
             transaction.write(commands, state.fencing_token)
             revision = transaction.revision
-        return self._keep(run_id, revision, state)
+        self._note_flushed(run_id, unflushed)
+        self._keep(run_id, revision, state)
+        if not repeated:
+            return state
+        return self._transact(run_id, choose, self._take(run_id), publish=publish, asks_for_lease=asks_for_lease)
+
+    def _decide_again(
+        self, state: RunState, unflushed: tuple[_Unflushed, ...], *, now: datetime
+    ) -> tuple[RunState, list[Command]]:
+        """Decide on what may be lost as if it were: nothing follows where it is not, the same as before where it is.
+
+        Who was superseded since hears so by what he says next. Raises CommitLostError where anything else follows: the
+        run was changed in between, and whoever was answered goes by what is not true any more.
+        """
+        repeated: list[Command] = []
+        for committed in unflushed:
+            try:
+                state, commands = _decide_all(state, committed.events, now=now)
+            except SupersededError:
+                break
+            except IterationError as err:
+                raise CommitLostError(state.run_id, str(err)) from err
+            if commands and tuple(commands) != committed.commands:
+                raise CommitLostError(state.run_id, "the run was changed in between")
+            repeated += commands
+        return state, repeated
 
 
 def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | None) -> tuple[RunState, list[Command]]:
@@ -242,6 +321,11 @@ def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | N
     return state, commands
 
 
+def _is_behind(state: RunState, unflushed: tuple[_Unflushed, ...]) -> bool:
+    """Tell whether a state is not older than what may be lost: one of two threads may hear late what it committed."""
+    return all(committed.checkpoint_id <= state.last_checkpoint_id for committed in unflushed)
+
+
 def _read_checkpoint(transaction: Transaction, state: RunState, checkpoint_id: int) -> CheckpointState:
     """Read a checkpoint that is there; an id beyond the last is not asked for: no database might hold it."""
     last = state.last_checkpoint_id
@@ -249,11 +333,6 @@ def _read_checkpoint(transaction: Transaction, state: RunState, checkpoint_id: i
     if found is None:
         raise CheckpointNotFoundError(state.run_id, checkpoint_id, last=last)
     return found
-
-
-def _holds(cached: _Cached, transaction: Transaction) -> bool:
-    """Tell whether a state still holds: a store that was restored counts its revisions anew, for other attempts."""
-    return (cached.revision, cached.state.last_attempt_id) == (transaction.revision, transaction.attempt_id)
 
 
 def _in_store(commands: Sequence[Command]) -> list[Committable]:

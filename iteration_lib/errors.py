@@ -487,6 +487,20 @@ class OutcomeUnknownError(IterationError):
         super().__init__(f"lost the connection to the store ({problem}); run the same command again to resume")
 
 
+class CommitLostError(IterationError):
+    """The store's server has lost a commit that it had answered, and the run was changed before it could be repeated.
+
+    It crashed, or a standby that was behind has taken its place.
+    """
+
+    def __init__(self, run_id: str, problem: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"the store's server has lost the last commit of run {run_id}, and it cannot be repeated ({problem}); "
+            "nothing durable is lost: run the same command again to resume"
+        )
+
+
 class RunLockedError(OutcomeUnknownError):
     """Another transaction has held the run, or what `held` says, for as long as anybody waits: nothing was changed."""
 

@@ -22,6 +22,7 @@ from iteration_lib.driver.retention import Retention
 from iteration_lib.driver.sinks import Sinks
 from iteration_lib.errors import (
     CheckpointFailedError,
+    CommitLostError,
     IterationError,
     OutcomeUnknownError,
     ProtocolViolationError,
@@ -40,7 +41,7 @@ _logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5  # how soon an abort from another process is noticed
 _SETTLE_SECONDS = 2.0  # what an attempt has in any case; within the grace that Airflow gives a task that it ends
 _LAST_WORD_SECONDS = 1.0  # of a grace period, for the attempt to end in order
-_ENDS_THE_ATTEMPT = (SupersededError, OutcomeUnknownError, ProtocolViolationError)
+_ENDS_THE_ATTEMPT = (SupersededError, OutcomeUnknownError, CommitLostError, ProtocolViolationError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

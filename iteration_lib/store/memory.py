@@ -49,6 +49,7 @@ from iteration_lib.store.record import (
     RunRecord,
     StopRecord,
 )
+from iteration_lib.store.seam import RunVersion
 
 T = TypeVar("T")
 
@@ -129,14 +130,17 @@ class MemoryStore:
         commands: Sequence[Command],
         fencing_token: int,
         *,
-        revision: int,
-        attempt_id: AttemptId | None,
+        known: RunVersion,
+        is_flushed: bool = True,  # noqa: ARG002 - nothing here is on a disk
     ) -> int | None:
         """Write commands if nothing has changed; see Store."""
         if run_id not in self._runs:
             return None
         with self.transaction(run_id) as transaction:
-            return transaction.write_at(revision, attempt_id, commands, fencing_token)
+            if transaction.found != known:
+                return None
+            transaction.write(commands, fencing_token)
+            return transaction.revision
 
     def _check_ids(self, working: MemoryRun, others: Sequence[MemoryRun]) -> None:
         """Refuse an attempt's id that another attempt of any run has, ended or not, and a request's of another run."""
@@ -285,7 +289,7 @@ class MemoryTransaction:
         """Work on `run`, from whose checkpoints `branches` started."""
         self._run = run
         self._branches = branches
-        self.attempt_id: AttemptId | None = run.run["attempt_id"]
+        self.found = RunVersion(run.run["revision"], run.run["attempt_id"], run.run["last_checkpoint_id"])
         self.now = now
 
     @property
@@ -353,15 +357,6 @@ class MemoryTransaction:
             if self._run.run["fencing_token"] != fencing_token:
                 raise ProtocolViolationError("touch_run touched 0 rows, not 1; this is a bug, please report it")
             self._run.run["revision"] += 1
-
-    def write_at(
-        self, revision: int, attempt_id: AttemptId | None, commands: Sequence[Command], fencing_token: int
-    ) -> int | None:
-        """Write commands if nothing has changed; see Store."""
-        if (revision, attempt_id) != (self.revision, self.attempt_id):
-            return None
-        self.write(commands, fencing_token)
-        return self.revision
 
     def lend(self, _act: Callable[[Any], None]) -> None:  # Any: as in Transaction
         """Refuse: nobody else has tables here; see Transaction."""

@@ -58,6 +58,7 @@ from iteration_lib.store.record import (
 from iteration_lib.store.refusal import refusal, shown, unavailable
 from iteration_lib.store.retry import DELAYS_SECONDS, Sleep, retry
 from iteration_lib.store.run_key import is_storable
+from iteration_lib.store.seam import RunVersion
 from iteration_lib.store.statement import ONE_ROW, Call
 
 T = TypeVar("T")
@@ -190,12 +191,19 @@ class PostgresStore:
         commands: Sequence[Command],
         fencing_token: int,
         *,
-        revision: int,
-        attempt_id: AttemptId | None,
+        known: RunVersion,
+        is_flushed: bool = True,
     ) -> int | None:
         """Write commands if nothing has changed, in one message; see Store."""
         calls = _calls(run_id, commands, fencing_token)
-        lock = Call("lock_unchanged_run", {"run_id": run_id, "revision": revision, "attempt_id": attempt_id})
+        unchanged = {
+            "run_id": run_id,
+            "revision": known.revision,
+            "attempt_id": known.attempt_id,
+            "last_checkpoint_id": known.last_checkpoint_id,
+            "is_flushed": is_flushed,
+        }
+        lock = Call("lock_unchanged_run", unchanged)
         with self._refused(run_id):
             try:
                 with self._dialogues.begin() as opened:
@@ -204,7 +212,7 @@ class PostgresStore:
                 if isinstance(err.orig, psycopg2.errors.DivisionByZero):  # what that lock says of a run that changed
                     return None
                 raise
-        return revision + _changes(calls)
+        return known.revision + _changes(calls)
 
     def renew_lease(
         self, run_id: RunId, attempt_id: AttemptId, *, fencing_token: int, lease_ttl_seconds: float
@@ -339,9 +347,10 @@ class PostgresTransaction:
         found = _rows(opened.fetch(Call("lock_run", {"run_id": run_id})))
         if not found:
             raise RunNotFoundError(run_id)
-        self.revision: int = found[0]["revision"]
-        self.attempt_id: AttemptId | None = found[0]["attempt_id"]
-        self.now: datetime = found[0]["now"]
+        run = found[0]
+        self.found = RunVersion(run["revision"], run["attempt_id"], run["last_checkpoint_id"])
+        self.revision = self.found.revision
+        self.now: datetime = run["now"]
 
     def read_state(self, *, locks_lease: bool = False) -> RunState:
         """Return the state; see Transaction."""

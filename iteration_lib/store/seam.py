@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -29,6 +30,19 @@ from iteration_lib.store.record import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RunVersion:
+    """What tells whether a state that somebody keeps still is a run's.
+
+    The revision alone does not: a store that was restored counts anew, under other attempts, and a server that has
+    crashed may do so for the same attempt, without the last checkpoint that began.
+    """
+
+    revision: int
+    attempt_id: AttemptId | None  # which attempt held the token in force, live or ended; None before the first
+    last_checkpoint_id: int  # 0 before the first
+
+
 class Transaction(Protocol):
     """One run, locked against every other writer until the transaction ends."""
 
@@ -38,8 +52,8 @@ class Transaction(Protocol):
         ...
 
     @property
-    def attempt_id(self) -> AttemptId | None:
-        """Which attempt held the token in force when the lock was had, live or ended; None before the first."""
+    def found(self) -> RunVersion:
+        """The run's version when the lock was had."""
         ...
 
     @property
@@ -110,10 +124,13 @@ class Store(Protocol):
         commands: Sequence[Command],
         fencing_token: int,
         *,
-        revision: int,
-        attempt_id: AttemptId | None,
+        known: RunVersion,
+        is_flushed: bool = True,
     ) -> int | None:
-        """Write commands in a transaction of their own, if the run is still at a revision, under an attempt's token.
+        """Write commands in a transaction of their own, if the run still is at a version.
+
+        With `is_flushed` the commit is on the server's disk when this returns; without, it may be lost where the server
+        crashes before a later commit that is, of whatever run, has returned.
 
         Returns the revision that it has then; None where it is at another one, or not there, and nothing is written.
         Raises as a transaction does.

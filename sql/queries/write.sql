@@ -4,15 +4,16 @@
 
 -- lock_run: wait for the run's row, then read what decides whether a cached state still holds, and the time
 WITH locked AS MATERIALIZED (
-    SELECT revision, attempt_id FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE
+    SELECT revision, attempt_id, last_checkpoint_id FROM runs WHERE run_id = :run_id FOR NO KEY UPDATE
 )
-SELECT revision, CAST(attempt_id AS text) AS attempt_id, clock_timestamp() AS now FROM locked;
+SELECT revision, CAST(attempt_id AS text) AS attempt_id, last_checkpoint_id, clock_timestamp() AS now FROM locked;
 
 -- lock_unchanged_run: wait for the run's row, and divide by zero where anybody has changed the run since: an error, so
--- that nothing behind it in its message is executed
-SELECT 1 / count(*) FROM (
+-- that nothing behind it in its message is executed; say whether the commit waits for the disk
+SELECT 1 / count(*), CASE WHEN NOT :is_flushed THEN set_config('synchronous_commit', 'off', true) END FROM (
     SELECT FROM runs
-    WHERE run_id = :run_id AND revision = :revision AND attempt_id IS NOT DISTINCT FROM CAST(:attempt_id AS uuid)
+    WHERE run_id = :run_id AND revision = :revision AND last_checkpoint_id = :last_checkpoint_id
+        AND attempt_id IS NOT DISTINCT FROM CAST(:attempt_id AS uuid)
     FOR NO KEY UPDATE
 ) AS unchanged;
 

@@ -30,7 +30,7 @@ from iteration_lib.protocol.state import CRITERIA, NO_EPOCH, EdgeState, Reports,
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointStatus, RunStatus, StopKind
 from iteration_lib.store.record import RunRecord
 from iteration_lib.store.run_key import LONGEST_RUN_KEY_BYTES
-from iteration_lib.store.seam import StoreWithHistory
+from iteration_lib.store.seam import RunVersion, StoreWithHistory
 from tests.protocol_script import HOLDER, LATER, Sender, aborts, asks, attempt_id, claim, part, stops
 from tests.store_script import (
     DEFINITION,
@@ -445,7 +445,7 @@ def test_transaction_tells_whose_token_is_in_force(store: StoreWithHistory, fami
     ):
         coordinator.apply(run_id, *events)
         with store.transaction(run_id) as transaction:
-            told.append(transaction.attempt_id)
+            told.append(transaction.found.attempt_id)
 
     assert [None, attempt_id(1, family), attempt_id(2, family), attempt_id(2, family)] == told
 
@@ -504,33 +504,42 @@ def test_revision_after_writing_is_the_one_that_is_committed(store: StoreWithHis
         assert after == revision(store, run_id)
 
 
+@pytest.mark.parametrize("is_flushed", [True, False])
 @pytest.mark.parametrize("commands", [(), (OpenEpoch(epoch=0, heads=(Reports(name="c", values=(None,)),)),)])
 def test_run_is_written_where_it_still_is_what_it_was(
-    store: StoreWithHistory, first: Sender, commands: tuple[Command, ...]
+    store: StoreWithHistory,
+    first: Sender,
+    commands: tuple[Command, ...],
+    is_flushed: bool,  # noqa: FBT001 - a case
 ) -> None:
     run_id = added(store)
     Coordinator(store).apply(run_id, claim(family=first.family))
     before = revision(store, run_id)
+    known = RunVersion(before, first.attempt_id, last_checkpoint_id=0)
 
-    after = store.write(run_id, commands, 1, revision=before, attempt_id=first.attempt_id)
+    after = store.write(run_id, commands, 1, known=known, is_flushed=is_flushed)
 
     assert before + len(commands) == after == revision(store, run_id)
     assert len(commands) == len(store.list_epochs(run_id))
 
 
-@pytest.mark.parametrize("changed", ["the revision", "the attempt", "no attempt", "no run"])
+@pytest.mark.parametrize("changed", ["the revision", "the attempt", "no attempt", "the checkpoint", "no run"])
 def test_run_that_has_changed_is_not_written(store: StoreWithHistory, first: Sender, changed: str) -> None:
     run_id = added(store)
     Coordinator(store).apply(run_id, claim(family=first.family))
     before, rows = revision(store, run_id), history(store, run_id)
     others = {"the attempt": attempt_id(2, first.family), "no attempt": None}
+    known = RunVersion(
+        before - (changed == "the revision"),
+        others.get(changed, first.attempt_id),
+        last_checkpoint_id=int(changed == "the checkpoint"),
+    )
 
     written = store.write(
         a_run().run_id if changed == "no run" else run_id,
         (OpenEpoch(epoch=0, heads=(Reports(name="c", values=(None,)),)),),
         1,
-        revision=before - (changed == "the revision"),
-        attempt_id=others.get(changed, first.attempt_id),
+        known=known,
     )
 
     assert written is None

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -212,6 +212,52 @@ def test_events_are_applied_once_when_the_server_is_restarted_between_the_calls(
     another = new_family()
     assert told(store, tell(store, another), another) == told(store, run_id, family)
     store.close()
+
+
+def test_commit_that_the_crashed_server_had_not_flushed_is_repeated(own_server: EmbeddedPostgres) -> None:
+    """The checkpoint that it began is gone with the server; what completes it is sent as if nothing had happened."""
+    store, family = PostgresStore(own_server.url("km")), new_family()
+    run_id, coordinator = added(store), Coordinator(store)
+    lost = 0
+
+    with without_wal_writer(own_server) as crash:
+        for events in story(family):
+            state = coordinator.apply(run_id, *events)
+            began = len(store.list_checkpoints(run_id))
+            if state.pending:
+                crash()
+                lost += began - len(store.list_checkpoints(run_id))
+
+    another = new_family()
+    assert 2 == lost
+    assert told(store, tell(store, another), another) == told(store, run_id, family)
+    store.close()
+
+
+@contextmanager
+def without_wal_writer(server: EmbeddedPostgres) -> Iterator[Callable[[], None]]:
+    """Keep the server from flushing what no commit waits for, and give what has it crash and start again."""
+
+    def stop_wal_writer() -> psutil.Process:
+        pid = postmaster.find_postmaster(server._layout.data)
+        assert pid is not None
+        until(lambda: any("walwriter" in " ".join(known.cmdline()) for known in psutil.Process(pid).children()))
+        (writer,) = (known for known in psutil.Process(pid).children() if "walwriter" in " ".join(known.cmdline()))
+        writer.suspend()
+        return psutil.Process(pid)
+
+    def crash() -> None:
+        processes = [running[0], *running[0].children()]
+        for process in processes:
+            process.kill()
+        psutil.wait_procs(processes, timeout=30)
+        server.start()
+        running[0] = stop_wal_writer()
+
+    running = [stop_wal_writer()]
+    yield crash
+    for process in running[0].children():
+        process.resume()
 
 
 def restart(server: EmbeddedPostgres, how: signal.Signals) -> None:

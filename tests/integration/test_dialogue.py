@@ -142,6 +142,29 @@ def test_transaction_is_read_committed_whatever_the_sessions_default(store_url: 
     strict.dispose()
 
 
+@pytest.mark.parametrize(("is_flushed", "waits"), [(True, "remote_apply"), (False, "off")])
+def test_transaction_waits_for_the_disk_as_it_says_and_the_session_as_it_did(
+    store_url: str,
+    run_id: RunId,
+    is_flushed: bool,  # noqa: FBT001 - a case
+    waits: str,
+) -> None:
+    """One that waits does so as whoever set the server up has said."""
+    careful = open_engine(f"{store_url}&options=-c synchronous_commit=remote_apply", isolation_level="AUTOCOMMIT")
+    dialogues = Dialogues(careful)
+    for says in (True, False):
+        with dialogues.begin() as opened:
+            known = opened.fetch(Call("lock_run", {"run_id": run_id}))[0]
+            known.pop("now")
+            if says:
+                opened.fetch(Call("lock_unchanged_run", {**known, "run_id": run_id, "is_flushed": is_flushed}))
+            opened._cursor.execute("SHOW synchronous_commit")
+
+            assert (waits if says else "remote_apply",) == opened._cursor.fetchone()
+    dialogues.release()
+    careful.dispose()
+
+
 @pytest.mark.parametrize("name", WRITES)
 def test_every_write_can_be_prepared(dialogues: Dialogues, name: str) -> None:
     """Also those whose parameters are compared with nothing that has a type."""

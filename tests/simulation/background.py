@@ -106,8 +106,11 @@ class SimulatedBackground:
 
     def _check_timed(self, began_seconds: float) -> None:
         """See that what began when a timer was set is not pending once that has done its work."""
-        for row in of_status(self._attempt.run.rows.checkpoints, "PENDING"):
-            checkpoint_id = row["checkpoint_id"]
+        rows = self._attempt.run.rows
+        for row in of_status(rows.checkpoints, "PENDING"):
+            checkpoint_id, begun_by = row["checkpoint_id"], rows.attempts[row["fencing_token"]]["attempt_id"]
+            if begun_by != self._attempt.attempt_id:  # another one has its id, where the server forgot this one
+                continue
             if self._attempt.began_seconds.get(checkpoint_id) == began_seconds:
                 text = f"checkpoint {checkpoint_id} of attempt {self._attempt.number} is pending behind its time"
                 self._attempt.run.oracle.violate("expiry", text)

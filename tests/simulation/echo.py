@@ -12,6 +12,7 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import (
     IterationError,
     LeaseHeldError,
+    ProtocolViolationError,
     RunDeletedError,
     RunFinishedError,
     RunStoppedError,
@@ -19,6 +20,7 @@ from iteration_lib.errors import (
 )
 from iteration_lib.protocol.event import AttemptOpened, SubtasksAligned
 from tests.simulation.change import live_attempts
+from tests.simulation.ports import FORGOTTEN
 
 if TYPE_CHECKING:
     from tests.simulation.attempt import SimulatedAttempt
@@ -59,6 +61,8 @@ def _refused(world: World, attempt: SimulatedAttempt, said: Said, err: Iteration
         world.counters["echo of a claim refused by a deleted run"] += 1
     elif isinstance(err, LeaseHeldError) and claims:
         oracle.claim_was_held(attempt)
+    elif isinstance(err, ProtocolViolationError) and FORGOTTEN in attempt.hurt:
+        world.counters["echo of what goes by a forgotten commit refused"] += 1
     else:
         oracle.violate("echo", f"an echo of attempt {attempt.number} was refused with {err!r}")
 

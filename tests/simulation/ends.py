@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from iteration_lib.errors import (
     CheckpointFailedError,
+    CommitLostError,
     ExecutionLostError,
     InputError,
     LeaseHeldError,
@@ -24,6 +25,7 @@ from iteration_lib.errors import (
 from iteration_lib.interrupt import ToldToEnd
 from tests.simulation.captured import check_captured
 from tests.simulation.change import Row, terminated_by
+from tests.simulation.ports import FORGOTTEN
 from tests.simulation.stop_rows import was_stopped
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 # To each error that the driver may end with, the ports of which one must have failed the attempt.
 _DUE_TO: dict[type[BaseException], frozenset[str]] = {
     OutcomeUnknownError: frozenset({"store"}),
+    CommitLostError: frozenset({FORGOTTEN}),
     ExecutionLostError: frozenset({"run"}),
     OperatorFailedError: frozenset({"run"}),
     StateLocationError: frozenset({"put", "list"}),

@@ -62,6 +62,7 @@ class Fate(enum.Enum):
     TEAR_AND_DIE = "half of it is written, and the process dies"
     STRAY = "goes well, and a failed task leaves a file beside it"
     HANG = "does not return"
+    FORGET = "goes well, and the server forgets it if it was not flushed"
 
     __hash__ = object.__hash__
 

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from iteration_lib.coordinator import Coordinator, Publish
+from iteration_lib.coordinator import Coordinator, Publish, _Unflushed
 from iteration_lib.crash_point import CrashPlan, CrashPoint
-from iteration_lib.errors import LeaseHeldError, OutcomeUnknownError, SupersededError
+from iteration_lib.errors import CommitLostError, LeaseHeldError, OutcomeUnknownError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Command, Event, RunState
 from iteration_lib.protocol.event import AlignmentTimedOut, CheckpointAcknowledged, OutputsPublished, SubtasksAligned
@@ -36,7 +36,7 @@ from iteration_lib.store.record import (
     RunRecord,
 )
 from iteration_lib.store.retry import Sleep
-from iteration_lib.store.seam import Store
+from iteration_lib.store.seam import RunVersion, Store
 from tests.simulation.change import of_status
 from tests.simulation.fiber import Call, Fate, ask, current_attempt, current_fiber, noting_loss
 from tests.store_script import timeless_state
@@ -44,6 +44,7 @@ from tests.store_script import timeless_state
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+FORGOTTEN = "forgotten"  # what hurts an attempt whose commit is lost with the server
 _BIRTH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -72,13 +73,8 @@ class SimulatedClock:
         self.store_seconds = (instant - _BIRTH).total_seconds()
 
 
-class _ChangedError(Exception):
-    """The run is not what its coordinator knew; nothing is committed."""
-
-
-def _check_written(written: int | None) -> None:
-    if written is None:
-        raise _ChangedError
+class _NotKeptError(Exception):
+    """The run is not what its coordinator knew, or the server forgets what it answered; nothing is committed."""
 
 
 class SimulatedStore:
@@ -91,8 +87,13 @@ class SimulatedStore:
     @contextmanager
     def transaction(self, run_id: RunId) -> Iterator[MemoryTransaction]:
         """See Store."""
+        with self._transaction(run_id, ask(Call.TRANSACTION)) as transaction:
+            yield transaction
+
+    @contextmanager
+    def _transaction(self, run_id: RunId, fate: Fate) -> Iterator[MemoryTransaction]:
         fiber, attempt, oracle = current_fiber(), current_attempt(), self._world.run_of(run_id).oracle
-        if ask(Call.TRANSACTION) is Fate.LOST:
+        if fate is Fate.LOST:
             self._lose("unknown outcome, not committed")
         try:
             with self._inner.transaction(run_id) as transaction:
@@ -106,9 +107,12 @@ class SimulatedStore:
             raise
         if attempt is not None:
             attempt.looks += fiber is attempt.main
-        if fiber is not None and fiber.saying is not None:
-            fiber.saying.committed = True
-            fiber.saying.was_held = any(e["held_at"] for e in of_status(oracle.rows.epochs, "OPEN"))
+        saying = fiber.saying if fiber is not None else None
+        if saying is not None and saying.waits_for_lost:
+            saying.waits_for_lost = False
+        elif saying is not None:
+            saying.committed = True
+            saying.was_held = any(e["held_at"] for e in of_status(oracle.rows.epochs, "OPEN"))
         oracle.observe(attempt, keeping=fiber.keeping if fiber is not None else None)
         if attempt is not None and fiber is attempt.main:
             attempt.has_failed = oracle.has_failed(attempt)
@@ -121,14 +125,19 @@ class SimulatedStore:
         commands: Sequence[Command],
         fencing_token: int,
         *,
-        revision: int,
-        attempt_id: AttemptId | None,
+        known: RunVersion,
+        is_flushed: bool = True,
     ) -> int | None:
-        """See Store."""
-        written: int | None = None
-        with suppress(_ChangedError), self.transaction(run_id) as transaction:
-            written = transaction.write_at(revision, attempt_id, commands, fencing_token)
-            _check_written(written)
+        """See Store; a commit that is not flushed may be lost, before anybody else has seen it."""
+        written, fate = None, ask(Call.TRANSACTION)
+        with suppress(_NotKeptError), self._transaction(run_id, fate) as transaction:
+            if transaction.found != known:
+                raise _NotKeptError
+            transaction.write(commands, fencing_token)
+            written = transaction.revision
+            if fate is Fate.FORGET and not is_flushed:
+                self._note("commit forgotten by the server", FORGOTTEN)
+                raise _NotKeptError
         self._world.counters["decided in vain"] += written is None
         return written
 
@@ -225,11 +234,13 @@ class SimulatedStore:
             self._lose("read lost")
 
     def _lose(self, what: str) -> None:
-        self._world.counters[what] += 1
-        fiber = current_fiber()
-        if fiber is not None:
-            fiber.process.fail("store")
+        self._note(what, "store")
         raise OutcomeUnknownError(f"{what}: injected")
+
+    def _note(self, what: str, hurt: str) -> None:
+        self._world.counters[what] += 1
+        if (fiber := current_fiber()) is not None:
+            fiber.process.fail(hurt)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -237,13 +248,15 @@ class Said:
     """Events that an attempt sent in one transaction; `committed` once that is known to the simulation.
 
     What `was_held` then has to be said again once the epoch is released, and may come true by a repetition as well.
-    What `stays_unheard` is lost however often it is repeated: the store went away with the first answer.
+    What `stays_unheard` is lost however often it is repeated: the store went away with the first answer. It
+    `waits_for_lost` while the transaction only repeats what the server has forgotten.
     """
 
     events: tuple[Event, ...]
     committed: bool = False
     was_held: bool = False
     stays_unheard: bool = False
+    waits_for_lost: bool = False
 
     @property
     def publishes(self) -> bool:
@@ -261,7 +274,7 @@ class CheckedCoordinator(Coordinator):
     def _keep(self, run_id: RunId, revision: int, state: RunState) -> RunState:
         """See Coordinator; what is kept is what anybody reads from the rows, where nobody has changed them since."""
         run = self._world.run_of(run_id)
-        if run.rows.run["revision"] == revision:
+        if (run.rows.run["revision"], run.rows.run["last_checkpoint_id"]) == (revision, state.last_checkpoint_id):
             branches, now = self._world.store._branches(run_id), self._world.clock.now()
             stored = timeless_state(MemoryTransaction(run.rows, branches, now).read_state())
             mine = timeless_state(state)
@@ -270,6 +283,22 @@ class CheckedCoordinator(Coordinator):
                 if kept != said and not (name == "pinned" and kept > said):  # a branch lets go, and tells nobody
                     run.oracle.violate("state", f"{name} is {kept} by the coordinator, {said} by the rows")
         return super()._keep(run_id, revision, state)
+
+    def _decide_again(
+        self, state: RunState, unflushed: tuple[_Unflushed, ...], *, now: datetime
+    ) -> tuple[RunState, list[Command]]:
+        """See Coordinator; counted."""
+        try:
+            decided, repeated = super()._decide_again(state, unflushed, now=now)
+        except CommitLostError:
+            self._world.counters["forgotten commit that cannot be repeated"] += 1
+            if (fiber := current_fiber()) is not None:
+                fiber.process.fail(FORGOTTEN)
+            raise
+        self._world.counters["forgotten commit repeated"] += bool(repeated)
+        if (fiber := current_fiber()) is not None and fiber.saying is not None:
+            fiber.saying.waits_for_lost = bool(repeated)
+        return decided, repeated
 
 
 class SimulatedCoordinator(CheckedCoordinator):

@@ -81,6 +81,7 @@ FATE_RATES: Mapping[tuple[Fate, tuple[Call, ...]], tuple[float, ...]] = {
     (Fate.FAIL, (Call.SINK,)): (0.02, 0.2),
     (Fate.LOST, (Call.SINK_DONE,)): (0.02, 0.2),
     (Fate.HANG, (Call.SINK, Call.SINK_DONE)): (0.05, 0.2),
+    (Fate.FORGET, (Call.TRANSACTION,)): (0.3, 0.9),
 }
 _ENABLED = 0.35  # how likely a fault is part of a seed's
 _ENABLED_IF_LONG = 0.15

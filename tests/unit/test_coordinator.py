@@ -1,21 +1,29 @@
-"""Does the coordinator send events again when the connection is lost, and give up in the end?"""
+"""Does the coordinator send events again when the connection or a commit is lost, and give up in the end?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 
 from iteration_lib.clock import SystemClock
 from iteration_lib.coordinator import Coordinator
-from iteration_lib.errors import CheckpointNotFoundError, OutcomeUnknownError, SupersededError
+from iteration_lib.errors import (
+    CheckpointNotFoundError,
+    CommitLostError,
+    OutcomeUnknownError,
+    SupersededError,
+)
+from iteration_lib.protocol import Command, Event, RunState
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.memory import MemoryStore, MemoryTransaction
 from iteration_lib.store.memory_rows import MemoryRun
-from tests.protocol_script import FIRST, claim
-from tests.store_script import added, history
+from iteration_lib.store.seam import RunVersion
+from tests.protocol_script import FIRST, SECOND, aborts, asks, claim, drains, stops
+from tests.store_script import DEFINITION, a_run, added, history, read_state, timeless_state
 
 
 class LossyStore(MemoryStore):
@@ -46,6 +54,41 @@ class RestorableStore(MemoryStore):
     def restore(self, run_id: RunId, rows: MemoryRun) -> None:
         """Put a run's rows back."""
         self._runs[run_id] = rows
+
+
+class ForgetfulStore(MemoryStore):
+    """Forgets what it has not flushed when its server crashes. `waits` says of each write whether it was flushed."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.waits: list[bool] = []
+        self._flushed: dict[str, MemoryRun] = {}
+
+    def write(  # as the twin does
+        self,
+        run_id: RunId,
+        commands: Sequence[Command],
+        fencing_token: int,
+        *,
+        known: RunVersion,
+        is_flushed: bool = True,
+    ) -> int | None:
+        flushed = self._flushed
+        written = super().write(run_id, commands, fencing_token, known=known, is_flushed=is_flushed)
+        self.waits.append(is_flushed)
+        if not is_flushed:
+            self._flushed = flushed
+        return written
+
+    @contextmanager
+    def transaction(self, run_id: RunId) -> Iterator[MemoryTransaction]:
+        with super().transaction(run_id) as transaction:
+            yield transaction
+        self._flushed = dict(self._runs)
+
+    def crash(self) -> None:
+        """Have the server crash, and come back."""
+        self._runs = dict(self._flushed)
 
 
 @pytest.mark.parametrize("loss", ["at once", "after the commit"])
@@ -112,3 +155,133 @@ def test_checkpoint_that_nobody_can_keep_is_not_pinned_and_said_to_be_so(checkpo
 
     assert f"{said.format(run_id)} (see: iteration checkpoints {run_id})" == str(refused.value)
     assert before == history(store, run_id)
+
+
+# A server that crashes
+
+
+ALIGNS = (FIRST.reports(1), FIRST.triggers(1), FIRST.opens(2))
+
+
+def begun(store: ForgetfulStore) -> tuple[RunId, Coordinator]:
+    """Return a run whose second epoch has aligned, and whose second checkpoint has begun."""
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(), *FIRST.passes(0, 1), FIRST.opens(1))
+    coordinator.apply(run_id, *ALIGNS)
+    return run_id, coordinator
+
+
+def state_of(store: ForgetfulStore, run_id: RunId) -> RunState:
+    """Return what the rows say, but for what tells two runs apart."""
+    return dataclasses.replace(timeless_state(read_state(store, run_id)), run_id=RunId("a run"))
+
+
+def test_commit_that_begins_a_checkpoint_is_the_only_one_that_is_not_flushed() -> None:
+    store = ForgetfulStore()
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(every_epochs=2))
+
+    for events in (
+        (FIRST.opens(0),),
+        (FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1)),
+        ALIGNS,
+        (FIRST.completes(1),),
+    ):
+        coordinator.apply(run_id, *events)
+
+    assert [True, True, False, True] == store.waits
+
+
+def test_commit_by_which_sinks_go_is_flushed() -> None:
+    """They prepare before the checkpoint completes: an alignment that was lost would leave what nobody aborts."""
+    store = ForgetfulStore()
+    run, coordinator = a_run(definition={**DEFINITION, "sinks": {"rows": True}}), Coordinator(store)
+    store.add_run(run)
+
+    coordinator.apply(run.run_id, claim())
+    coordinator.apply(run.run_id, FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0))
+
+    assert [True] == store.waits
+
+
+def test_checkpoint_that_is_aborted_before_it_begins_is_flushed() -> None:
+    store = ForgetfulStore()
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(), FIRST.opens(0), aborts(1))
+
+    coordinator.apply(run_id, FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1))
+
+    assert [True] == store.waits
+
+
+@pytest.mark.parametrize("is_known_late", [False, True])
+@pytest.mark.parametrize("pinned", [False, True], ids=["nobody", "a person's pin"])
+@pytest.mark.parametrize(
+    "events", [(), (FIRST.completes(2),), (FIRST.declines(2),), (FIRST.reports(2), FIRST.triggers(2))], ids=repr
+)
+def test_commit_that_the_server_forgot_is_repeated_before_what_goes_by_it(
+    events: tuple[Event, ...],
+    pinned: bool,  # noqa: FBT001 - a case
+    is_known_late: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Also where the run has the same revision again, and where another thread hears late what it committed before."""
+    undisturbed, store = ForgetfulStore(), ForgetfulStore()
+    other, told = begun(undisturbed)
+    run_id, coordinator = begun(store)
+    lost = store.list_checkpoints(run_id)
+    store.crash()
+    assert len(store.list_checkpoints(run_id)) < len(lost)
+    for known, others in ((undisturbed, other), (store, run_id)):
+        if pinned:
+            Coordinator(known).pin(others, 1, pinned_by="ann")
+    if is_known_late:
+        coordinator._keep(run_id, store._runs[run_id].run["revision"], read_state(store, run_id))
+
+    told.apply(other, *events)
+    state = coordinator.apply(run_id, *events)
+
+    assert state_of(undisturbed, other) == state_of(store, run_id)
+    assert timeless_state(state) == timeless_state(read_state(store, run_id))
+
+
+def test_commit_that_the_server_kept_is_not_repeated_whatever_others_changed() -> None:
+    store = ForgetfulStore()
+    run_id, coordinator = begun(store)
+    Coordinator(store).apply(run_id, asks(), drains(), aborts(2))
+    before = history(store, run_id)["epochs"]
+
+    state = coordinator.apply(run_id, FIRST.completes(2))
+
+    assert before == history(store, run_id)["epochs"]
+    assert (2, ()) == (state.last_checkpoint_id, state.pending)
+
+
+@pytest.mark.parametrize("change", [asks(), drains(), stops(), aborts(2)], ids=lambda change: type(change).__name__)
+def test_commit_that_would_not_be_the_same_again_ends_the_attempt(change: Event) -> None:
+    """Whoever drives goes by an epoch that is not open, or a checkpoint of another kind; its last word still comes."""
+    store = ForgetfulStore()
+    run_id, coordinator = begun(store)
+    store.crash()
+    Coordinator(store).apply(run_id, change)
+    before = history(store, run_id)
+
+    for events in ((FIRST.completes(2),), (), (FIRST.declines(2),)):
+        with pytest.raises(CommitLostError, match="nothing durable is lost: run the same command again to resume"):
+            coordinator.apply(run_id, *events)
+
+    assert before == history(store, run_id)
+    assert coordinator.apply(run_id, FIRST.fails("lost")).attempt is None
+
+
+def test_attempt_that_was_superseded_while_its_commit_was_lost_hears_that() -> None:
+    store = ForgetfulStore()
+    run_id, coordinator = begun(store)
+    store.crash()
+    Coordinator(store).apply(run_id, claim(2, takeover=True))
+    before = history(store, run_id)
+
+    with pytest.raises(SupersededError):
+        coordinator.apply(run_id, FIRST.completes(2))
+
+    assert before == history(store, run_id)
+    assert SECOND.token == coordinator.apply(run_id).fencing_token
