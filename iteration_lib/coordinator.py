@@ -191,7 +191,7 @@ class Coordinator:
         somebody else's commit.
         """
         unflushed = self._unflushed.get(run_id, ())
-        if any(needs_clock(cached.state, event) for event in events) or not _is_behind(cached.state, unflushed):
+        if any(needs_clock(cached.state, event) for event in events) or not _includes(cached.state, unflushed):
             return None
         try:
             state, commands = _decide_all(cached.state, events, now=None)
@@ -268,7 +268,7 @@ class Coordinator:
         unflushed = self._unflushed.get(run_id, ())
         with ExitStack() as until_commit, self._store.transaction(run_id) as transaction:
             repeated: list[Command] = []
-            holds = cached is not None and cached.version == transaction.found and _is_behind(cached.state, unflushed)
+            holds = cached is not None and cached.version == transaction.found and _includes(cached.state, unflushed)
             if cached is not None and holds and not asks_for_lease:
                 state = cached.state
             else:
@@ -321,8 +321,8 @@ def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | N
     return state, commands
 
 
-def _is_behind(state: RunState, unflushed: tuple[_Unflushed, ...]) -> bool:
-    """Tell whether a state is not older than what may be lost: one of two threads may hear late what it committed."""
+def _includes(state: RunState, unflushed: tuple[_Unflushed, ...]) -> bool:
+    """Tell whether a state has what may be lost: it may be older, where a thread heard late of what it committed."""
     return all(committed.checkpoint_id <= state.last_checkpoint_id for committed in unflushed)
 
 

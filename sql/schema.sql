@@ -135,6 +135,19 @@ BEGIN
             RAISE EXCEPTION 'run % is driven and cannot be %', OLD.run_id, lower(NEW.status)
                 USING ERRCODE = 'check_violation';
         END IF;
+        IF NEW.status = 'FAILED' AND (OLD.status <> 'FAILED' OR NEW.failure IS DISTINCT FROM OLD.failure) THEN
+            IF OLD.status = 'FAILED' OR NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id
+                   AND attempts.fencing_token = OLD.fencing_token AND attempts.outcome = 'FAILED'
+                   AND attempts.reason = NEW.failure) THEN
+                RAISE EXCEPTION 'run % fails as its last attempt does, and for its reason', OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        ELSIF OLD.status = 'FAILED' AND NEW.status IN ('RUNNING', 'TERMINATING') THEN
+            IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL) THEN
+                RAISE EXCEPTION 'run % has failed, and nobody drives it on', OLD.run_id
+                    USING ERRCODE = 'check_violation';
+            END IF;
+        END IF;
         IF OLD.status <> NEW.status AND NEW.status = 'TERMINATING'
            OR OLD.terminated_by IS NULL AND NEW.terminated_by IS NOT NULL THEN
             IF NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
@@ -271,7 +284,7 @@ BEGIN
             RAISE EXCEPTION 'no checkpoint of attempt % has failed before it begins', NEW.fencing_token
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF NEW.ended_at IS NOT NULL THEN
+        IF NEW.ended_at IS NOT NULL OR NEW.reason IS NOT NULL THEN
             RAISE EXCEPTION 'attempt % does not begin as one that has ended', NEW.fencing_token
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -284,6 +297,9 @@ BEGIN
     END IF;
     IF OLD.ended_at IS NOT NULL THEN
         RAISE EXCEPTION 'attempt % has ended and cannot change', OLD.fencing_token USING ERRCODE = 'check_violation';
+    END IF;
+    IF NEW.ended_at IS NULL AND NEW.reason IS NOT NULL THEN
+        RAISE EXCEPTION 'attempt % has not ended, and says why', NEW.fencing_token USING ERRCODE = 'check_violation';
     END IF;
     IF OLD.definition_changes IS NOT NULL AND NEW.definition_changes IS DISTINCT FROM OLD.definition_changes THEN
         RAISE EXCEPTION 'attempt % has said how its operators are others', OLD.fencing_token
@@ -632,9 +648,10 @@ BEGIN
         is_held := run.pending >= run.max_pending;
     END IF;
     IF TG_OP = 'INSERT' THEN
-        IF NEW.status <> 'OPEN' OR NEW.held_at IS NOT NULL OR NEW.reports > 0 THEN
+        IF NEW.status <> 'OPEN' OR NEW.reports > 0 OR NEW.metrics <> '{}'
+           OR num_nonnulls(NEW.held_at, NEW.seconds, NEW.unaligned_by) > 0 THEN
             RAISE EXCEPTION 'epoch % of run % does not begin as one that is %, or with reports', NEW.epoch, NEW.run_id,
-                CASE NEW.status WHEN 'OPEN' THEN 'held' ELSE NEW.status END USING ERRCODE = 'check_violation';
+                CASE NEW.status WHEN 'OPEN' THEN 'held, unaligned or measured' ELSE NEW.status END USING ERRCODE = 'check_violation';
         END IF;
         IF run.has_failed THEN
             RAISE EXCEPTION 'epoch % cannot open: too many checkpoints of attempt % have failed', NEW.epoch,
@@ -650,7 +667,8 @@ BEGIN
                 USING ERRCODE = 'check_violation';
         END IF;
     ELSE
-        IF (NEW.run_id, NEW.epoch, NEW.fencing_token) IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token) THEN
+        IF (NEW.run_id, NEW.epoch, NEW.fencing_token, NEW.opened_at)
+           IS DISTINCT FROM (OLD.run_id, OLD.epoch, OLD.fencing_token, OLD.opened_at) THEN
             RAISE EXCEPTION 'the identity of epoch % cannot change', OLD.epoch USING ERRCODE = 'check_violation';
         END IF;
         may_move := OLD.status = NEW.status OR CASE OLD.status
@@ -713,6 +731,11 @@ BEGIN
         IF OLD.held_at IS NOT NULL AND (NEW.held_at, NEW.metrics, NEW.seconds)
            IS DISTINCT FROM (OLD.held_at, OLD.metrics, OLD.seconds) THEN
             RAISE EXCEPTION 'what epoch % measured cannot change', OLD.epoch USING ERRCODE = 'check_violation';
+        END IF;
+        IF OLD.status IN ('DURABLE', 'VOIDED') AND NEW.status = OLD.status AND NEW <> OLD
+           OR OLD.aligned_at IS NOT NULL AND NEW.aligned_at IS DISTINCT FROM OLD.aligned_at THEN
+            RAISE EXCEPTION 'epoch % is over, or aligned, and cannot change', OLD.epoch
+                USING ERRCODE = 'check_violation';
         END IF;
     END IF;
     broken := CASE
@@ -825,8 +848,8 @@ BEGIN
             USING ERRCODE = 'check_violation';
     END IF;
     IF TG_OP = 'UPDATE' THEN
-        IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind)
-           IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind) THEN
+        IF (NEW.run_id, NEW.checkpoint_id, NEW.epoch, NEW.fencing_token, NEW.kind, NEW.triggered_at)
+           IS DISTINCT FROM (OLD.run_id, OLD.checkpoint_id, OLD.epoch, OLD.fencing_token, OLD.kind, OLD.triggered_at) THEN
             RAISE EXCEPTION 'the identity of checkpoint % cannot change', OLD.checkpoint_id
                 USING ERRCODE = 'check_violation';
         END IF;
@@ -879,6 +902,9 @@ BEGIN
         WHEN NEW.expected < 1 THEN 'checkpoints_acknowledged_check'
         WHEN NEW.status NOT IN ('PENDING', 'ABORTED') AND (NEW.acknowledged <> NEW.expected
             OR NEW.manifest_path IS NULL OR NEW.size_bytes IS NULL) THEN 'checkpoints_completed_check'
+        WHEN NEW.status IN ('PENDING', 'ABORTED')
+            AND num_nonnulls(NEW.manifest_path, NEW.manifest_sha256, NEW.size_bytes) > 0
+            THEN 'checkpoints_unwritten_check'
         WHEN (NEW.manifest_path IS NULL) <> (NEW.manifest_sha256 IS NULL)
             OR length(NEW.manifest_sha256) <> 64 OR translate(NEW.manifest_sha256, '0123456789abcdef', '') <> ''
             THEN 'checkpoints_manifest_check'

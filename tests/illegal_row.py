@@ -213,6 +213,16 @@ def set_checkpoint(number: int, columns: str) -> str:
     return f"UPDATE checkpoints SET {columns} WHERE run_id = %(run)s AND checkpoint_id = {number}"
 
 
+def switched(columns: str) -> str:
+    """The first epoch of a run, which is open, changes."""
+    return f"UPDATE epochs SET {columns} WHERE run_id = %(fresh)s"
+
+
+def subsumed(told: str, instead: str) -> str:
+    """A checkpoint ends with its files, and what is told of them is something else."""
+    return set_checkpoint(2, f"status = 'SUBSUMED', {DONE.replace(told, instead)}")
+
+
 def set_attempt(token: int, columns: str) -> str:
     return f"UPDATE attempts SET {columns} WHERE run_id = %(run)s AND fencing_token = {token}"
 
@@ -292,6 +302,7 @@ def aborted_checkpoint(failure: str) -> str:
 VOIDED = "epoch = 1 AND voided_at IS NOT NULL"
 EVERY = "acknowledgements = '{\"centroids\": [1]}'"
 FAILED = "ended_at = now(), outcome = 'FAILED', reason = 'x'"
+HAS_FAILED = set_run("durable", "status = 'FAILED', failure = 'x'")
 ALL = "records = '{\"centroids\": [1, 1, 1]}'"
 DONE = f"{EVERY}, manifest_path = 'p', manifest_sha256 = {SHA}, size_bytes = 1, ended_at = now()"
 
@@ -386,7 +397,10 @@ CONSTRAINTS = {
     "an abort beyond the next checkpoint": Illegal(
         "runs_aborted_through_check", set_run("durable", "aborted_through = last_checkpoint_id + 2")
     ),
-    "a failure without a reason": Illegal("runs_failure_check", set_run("left open", "status = 'FAILED'")),
+    "a pending checkpoint that has its files": Illegal(
+        "checkpoints_unwritten_check", set_checkpoint(2, f"manifest_path = 'p', manifest_sha256 = {SHA}")
+    ),
+    "a pending checkpoint of a size": Illegal("checkpoints_unwritten_check", set_checkpoint(2, "size_bytes = 1")),
     "a reason without a failure": Illegal("runs_failure_check", set_run("run", "failure = 'x'")),
     # attempts
     "a token twice": Illegal("attempts_pkey", attempt_with(fencing_token="1"), ("attempts_guard",)),
@@ -469,11 +483,15 @@ CONSTRAINTS = {
     ),
     "every report at no time": Illegal("epochs_held_check", set_epoch(2, ALL)),
     "a switch for an unknown reason": Illegal(
-        "epochs_unaligned_by_check", epoch_with(unaligned_by="'luck'", unaligned_at="now()")
+        "epochs_unaligned_by_check", switched("unaligned_by = 'luck', unaligned_at = now()")
     ),
-    "a switch at no time": Illegal("epochs_unaligned_check", epoch_with(unaligned_by="'timeout'")),
-    "a switch for no reason": Illegal("epochs_unaligned_check", epoch_with(unaligned_at="now()")),
-    "durable at no time": Illegal("epochs_durable_check", set_epoch(0, "durable_at = NULL", 1)),
+    "a switch at no time": Illegal("epochs_unaligned_check", switched("unaligned_by = 'timeout'")),
+    "a switch for no reason": Illegal("epochs_unaligned_check", switched("unaligned_at = now()")),
+    "durable at no time": Illegal(
+        "epochs_durable_check",
+        f"{DEFERRED}; UPDATE checkpoints SET status = 'COMPLETED', {DONE} WHERE run_id = %(closing)s; "
+        "UPDATE epochs SET status = 'DURABLE' WHERE run_id = %(closing)s",
+    ),
     "durable before it is": Illegal("epochs_durable_check", set_epoch(1, "durable_at = now()")),
     "an epoch twice in force": Illegal(
         "epochs_epoch_key",
@@ -527,15 +545,12 @@ CONSTRAINTS = {
         set_checkpoint(2, f"status = 'COMPLETED', {DONE}".replace("size_bytes = 1, ", "")),
         ("checkpoints_completed_key",),
     ),
-    "a checkpoint of less than no bytes": Illegal("checkpoints_size_check", set_checkpoint(2, "size_bytes = -1")),
-    "a manifest without a digest": Illegal("checkpoints_manifest_check", set_checkpoint(2, "manifest_path = 'p'")),
-    "a digest without a manifest": Illegal("checkpoints_manifest_check", set_checkpoint(2, f"manifest_sha256 = {SHA}")),
-    "a digest that is none": Illegal(
-        "checkpoints_manifest_check", set_checkpoint(2, "manifest_path = 'p', manifest_sha256 = 'x'")
+    "a checkpoint of less than no bytes": Illegal(
+        "checkpoints_size_check", subsumed("size_bytes = 1", "size_bytes = -1")
     ),
-    "a digest in capitals": Illegal(
-        "checkpoints_manifest_check", set_checkpoint(2, f"manifest_path = 'p', manifest_sha256 = upper({SHA})")
-    ),
+    "a manifest without a digest": Illegal("checkpoints_manifest_check", subsumed(SHA, "NULL")),
+    "a digest that is none": Illegal("checkpoints_manifest_check", subsumed(SHA, "'x'")),
+    "a digest in capitals": Illegal("checkpoints_manifest_check", subsumed(SHA, f"upper({SHA})")),
     "aborted without a reason": Illegal(
         "checkpoints_aborted_check", set_checkpoint(2, "status = 'ABORTED', failure = 'DECLINED', ended_at = now()")
     ),
@@ -670,7 +685,8 @@ GUARDS = {
     ),
     "a run that fails by a rule that no epoch decided by": Illegal(
         "did not decide that it terminates",
-        set_run("left durable", "status = 'FAILED', failure = 'x', terminated_by = 'drained'"),
+        f"{DEFERRED}; {ended('FAILED', of='durable')}; "
+        + set_run("durable", "status = 'FAILED', failure = 'x', terminated_by = 'drained'"),
     ),
     "a finished run that fails": Illegal(
         "cannot go from FINISHED to FAILED",
@@ -678,6 +694,10 @@ GUARDS = {
             "finished",
             "status = 'FAILED', failure = 'x', outputs = NULL, state_digest = NULL, finished_at = NULL",
         ),
+    ),
+    "a finished run that terminates again": Illegal(
+        "cannot go from FINISHED to TERMINATING",
+        set_run("finished", "status = 'TERMINATING', outputs = NULL, state_digest = NULL, finished_at = NULL"),
     ),
     "a run that is deleted while an epoch is open": Illegal(
         "has something that is not durable",
@@ -810,7 +830,7 @@ GUARDS = {
         "UPDATE runs SET status = 'STOPPED' WHERE run_id = %(leaving)s; SET CONSTRAINTS runs_stopped_guard IMMEDIATE",
     ),
     "a run that failed and goes on undriven, though a person asked it to stop": Illegal(
-        "is RUNNING, and is not what a person asked for",
+        "has failed, and nobody drives it on",
         set_run("failed to stop", "status = 'RUNNING', failure = NULL"),
     ),
     "a stop that is resumed, and its run is not": Illegal(
@@ -1303,6 +1323,50 @@ GUARDS = {
     "a checkpoint that begins with acknowledgements": Illegal(
         "or with acknowledgements", checkpoint_with(acknowledgements="'{\"centroids\": [1, null]}'")
     ),
+    "a failure without a reason": Illegal(
+        "fails as its last attempt does",
+        f"{DEFERRED}; {ended('FAILED', of='durable')}; " + set_run("durable", "status = 'FAILED'"),
+    ),
+    "a failure that no attempt had": Illegal(
+        "fails as its last attempt does", set_run("left open", "status = 'FAILED', failure = 'x'")
+    ),
+    "a failure for another reason than its attempt's": Illegal(
+        "fails as its last attempt does",
+        f"{DEFERRED}; {ended('FAILED', of='durable')}; " + set_run("durable", "status = 'FAILED', failure = 'y'"),
+    ),
+    "another reason for a failure": Illegal(
+        "fails as its last attempt does",
+        f"{DEFERRED}; {ended('FAILED', of='durable')}; {HAS_FAILED}; " + set_run("durable", "failure = 'y'"),
+    ),
+    "a failed run that goes on, and nobody drives it": Illegal(
+        "has failed, and nobody drives it on",
+        f"{DEFERRED}; {ended('FAILED', of='durable')}; {HAS_FAILED}; "
+        + set_run("durable", "status = 'RUNNING', failure = NULL"),
+    ),
+    "an attempt that is live and says why it ended": Illegal(
+        "has not ended, and says why", set_attempt(2, "reason = 'x'")
+    ),
+    "an attempt that begins with a reason to have ended": Illegal(
+        "does not begin as one that has ended", attempt_with(reason="'x'")
+    ),
+    "an epoch that begins as measured": Illegal("or with reports", epoch_with(seconds="1")),
+    "an epoch that begins with metrics": Illegal("or with reports", epoch_with(metrics="'{\"x\": 1}'")),
+    "an epoch that begins as unaligned": Illegal(
+        "or with reports", epoch_with(unaligned_by="'timeout'", unaligned_at="now()")
+    ),
+    "another time at which an epoch opened": Illegal("the identity of epoch", set_epoch(1, "opened_at = now()")),
+    "another time at which an epoch aligned": Illegal(
+        "is over, or aligned, and cannot change", set_epoch(1, "aligned_at = now()")
+    ),
+    "another time at which an epoch became durable": Illegal(
+        "is over, or aligned, and cannot change", set_epoch(0, "durable_at = now()", 1)
+    ),
+    "a void epoch that measured something else": Illegal(
+        "is over, or aligned, and cannot change", set_epoch(1, "seconds = 5", token=1)
+    ),
+    "another time at which a checkpoint began": Illegal(
+        "the identity of checkpoint", set_checkpoint(2, "triggered_at = now()")
+    ),
     "an epoch that begins with reports": Illegal("or with reports", epoch_with(records="'{\"c\": [1, null]}'")),
     "a decision that says more": Illegal(
         "decided by what was not reported",
@@ -1607,6 +1671,7 @@ BY_INVARIANT: dict[str, tuple[str, ...] | str] = {
         "completed without every acknowledgement",
         "an acknowledgement that is taken back",
         "completed without a manifest",
+        "a pending checkpoint that has its files",
         "two completed checkpoints",
         "a checkpoint that is subsumed by none",
         "a checkpoint that is subsumed by an older one",

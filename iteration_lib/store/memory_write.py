@@ -99,24 +99,29 @@ def _end_attempt(run: MemoryRun, command: EndAttempt, _token: int, now: datetime
 
 
 def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: datetime) -> None:
-    by, status = command.terminated_by, command.status
+    by, status, had_failed = command.terminated_by, command.status, run.run["status"] == "FAILED"
     refuse_if(run.run["status"] == "STOPPED", "nobody has resumed the run")
     refuse_if(status in (RunStatus.FINISHED, RunStatus.DELETED), f"a run is not {status.value} by that alone")
     known = run.run["terminated_by"]
     refuse_if(known is not None and (by is None or known != by.value), "the rule that terminated the run cannot change")
     is_begun = status is RunStatus.TERMINATING and run.run["status"] != status.value
     if is_begun or (by is not None and known is None):
-        last = [
+        durable = [
             e for e in run.epochs.values() if (e["status"], e["epoch"]) == ("DURABLE", run.run["last_durable_epoch"])
         ]
-        decided = [epoch["decision"]["terminated_by"] for epoch in last]
+        decided = [epoch["decision"]["terminated_by"] for epoch in durable]
         refuse_if(decided != [by.value if by is not None else None], "no durable epoch decided that the run terminates")
     _move_run(run, status)
     refuse_if(status is RunStatus.RUNNING and by is not None, "a run that goes on was terminated")
     refuse_if(status is RunStatus.TERMINATING and by is None, "a run terminates without a rule")
     refuse_if((status is RunStatus.FAILED) != (command.failure is not None), "a failure and its reason go together")
+    last = run.attempts.get(run.run["fencing_token"], {"outcome": None, "reason": None})
     if status is RunStatus.FAILED:
         _refuse_driven(run)
+        is_why = (last["outcome"], last["reason"]) == ("FAILED", command.failure)
+        refuse_if(had_failed or not is_why, "a run fails as its last attempt does, and for its reason")
+    elif had_failed:
+        refuse_if(last["outcome"] is not None, "a run that has failed goes on with another attempt")
     run.run.update(status=status.value, terminated_by=by.value if by is not None else None, failure=command.failure)
 
 

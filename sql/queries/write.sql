@@ -9,7 +9,7 @@ WITH locked AS MATERIALIZED (
 SELECT revision, CAST(attempt_id AS text) AS attempt_id, last_checkpoint_id, clock_timestamp() AS now FROM locked;
 
 -- lock_unchanged_run: wait for the run's row, and divide by zero where anybody has changed the run since: an error, so
--- that nothing behind it in its message is executed; say whether the commit waits for the disk
+-- that nothing behind it in its message is executed. The commit waits for the disk if it is to be flushed
 SELECT 1 / count(*), CASE WHEN NOT :is_flushed THEN set_config('synchronous_commit', 'off', true) END FROM (
     SELECT FROM runs
     WHERE run_id = :run_id AND revision = :revision AND last_checkpoint_id = :last_checkpoint_id

@@ -492,8 +492,10 @@ def test_revision_after_writing_is_the_one_that_is_committed(store: StoreWithHis
         (AbortThrough(checkpoint_id=1), RecordRequest(request_id=asks(1, family).request_id, requested_by="ann")),
         (ReplaceDefinition(definition=DEFINITION, changes=(), dropped=()),),
         (OpenEpoch(epoch=0, heads=(Reports(name="c", values=(None,)),)), PinData(name="p", fingerprint="f", pin={})),
-        (EndAttempt(fencing_token=1, outcome=AttemptOutcome.RELEASED, reason=None),),
-        (SetRunStatus(status=RunStatus.FAILED, failure="x"), SetRunStatus(status=RunStatus.RUNNING)),
+        (
+            EndAttempt(fencing_token=1, outcome=AttemptOutcome.FAILED, reason="x"),
+            SetRunStatus(status=RunStatus.FAILED, failure="x"),
+        ),
     )
 
     for batch in commands:

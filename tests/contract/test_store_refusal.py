@@ -140,6 +140,7 @@ FAIL = SetRunStatus(status=RunStatus.FAILED, failure="x")
 PUBLISH = PublishOutputs(outputs={}, state_digest="d")
 STOP = RecordStop(stop_id=stop_id(9, 9), kind=StopKind.STOP, requested_by="ann")
 STOPPED = StopRun(stop_id=stop_id(9, 9))
+UNDRIVEN = (ABORT, dataclasses.replace(END, outcome=AttemptOutcome.FAILED, reason="x"))
 REST = (ABORT, END, VOID)  # nobody drives the run, and nothing waits
 SAME = ReplaceDefinition(definition=DEFINITION, changes=("none",), dropped=())
 FEWER = dataclasses.replace(
@@ -270,6 +271,10 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "an attempt that fails without a reason": (ABORT, dataclasses.replace(END, outcome=AttemptOutcome.FAILED)),
     "a failure without a reason": (END, SetRunStatus(status=RunStatus.FAILED)),
     "a failure of a run that is driven": (FAIL,),
+    "a failure that no attempt had": (ABORT, END, FAIL),
+    "a failure for another reason than its attempt's": (*UNDRIVEN, dataclasses.replace(FAIL, failure="y")),
+    "another failure": (*UNDRIVEN, FAIL, FAIL),
+    "a failed run that goes on, and nobody drives it": (*UNDRIVEN, FAIL, SetRunStatus(status=RunStatus.RUNNING)),
     "an ending without a rule": (SetRunStatus(status=RunStatus.TERMINATING),),
     **{
         f"a run that is {status.value} by that alone": (*TERMINATED, END, dataclasses.replace(LAST, status=status))
@@ -540,7 +545,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
 
 # The last command of each is legal, but only under the token in force.
 STALE: tuple[tuple[Command, ...], ...] = (
-    (ABORT, END, FAIL),
+    (*UNDRIVEN, FAIL),
     (*TERMINATED, END, PUBLISH),
     (PinData(name="more", fingerprint="f", pin={}),),
     (finish("norms", 1),),
