@@ -119,7 +119,7 @@ def _set_run_status(run: MemoryRun, command: SetRunStatus, _token: int, _now: da
     if status is RunStatus.FAILED:
         _refuse_driven(run)
         is_why = (last["outcome"], last["reason"]) == ("FAILED", command.failure)
-        refuse_if(had_failed or not is_why, "a run fails as its last attempt does, and for its reason")
+        refuse_if(not is_why, "a run fails as its last attempt does, and for its reason")
     elif had_failed:
         refuse_if(last["outcome"] is not None, "a run that has failed goes on with another attempt")
     run.run.update(status=status.value, terminated_by=by.value if by is not None else None, failure=command.failure)

@@ -273,7 +273,7 @@ WRONG: dict[str, tuple[Command, ...]] = {
     "a failure of a run that is driven": (FAIL,),
     "a failure that no attempt had": (ABORT, END, FAIL),
     "a failure for another reason than its attempt's": (*UNDRIVEN, dataclasses.replace(FAIL, failure="y")),
-    "another failure": (*UNDRIVEN, FAIL, FAIL),
+    "another failure": (*UNDRIVEN, FAIL, dataclasses.replace(FAIL, failure="y")),
     "a failed run that goes on, and nobody drives it": (*UNDRIVEN, FAIL, SetRunStatus(status=RunStatus.RUNNING)),
     "an ending without a rule": (SetRunStatus(status=RunStatus.TERMINATING),),
     **{

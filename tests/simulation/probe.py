@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
 from iteration_lib.protocol import Command, Event, decide
-from iteration_lib.protocol.command import SetRunStatus
-from iteration_lib.protocol.status import RunStatus
+from iteration_lib.protocol.command import AbortThrough
 from iteration_lib.store.memory_rows import MemoryRun
 from tests.simulation.illegal import HARMLESS, SELDOM, illegal_events
 
@@ -68,7 +67,7 @@ def _ask_the_protocol(run: SimulatedRun, what: str, events: tuple[Event, ...]) -
 def _write_under_another_token(run: SimulatedRun, rows: MemoryRun) -> str:
     """Write as a stale reader of states would: the store itself has to refuse it."""
     token = rows.run["fencing_token"]
-    command = SetRunStatus(status=RunStatus.FAILED, failure="a probe")
+    command = AbortThrough(checkpoint_id=rows.run["last_checkpoint_id"] + 1)
     try:
         with run.world.store.transaction(run.run_id) as transaction:
             transaction.write((command,), run.world.random.choice((token - 1, token + 1)))
