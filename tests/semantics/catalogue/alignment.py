@@ -13,7 +13,7 @@ _OPEN_ENDED = "unit/driver/test_open_ended.py"
 _CALLED_AGAIN = "test_listener_that_was_called_when_the_process_died_hears_again_under_the_same_id"
 _INTERLEAVINGS = "contract/test_store_interleavings.py"
 _WRITES = "sql/queries/write.sql"
-_LOCK = "SELECT revision, attempt_id FROM runs WHERE run_id = :run_id"
+_LOCK = "SELECT revision, attempt_id, last_checkpoint_id FROM runs WHERE run_id = :run_id"
 
 GUARDS = (
     guard(
@@ -48,6 +48,14 @@ GUARDS = (
         "iteration_lib/driver/attempt.py",
         "outcome, reason = AttemptOutcome.FAILED, str(err)",
         "outcome, reason = AttemptOutcome.RELEASED, str(err)",
+    ),
+    guard(
+        "B1.2",
+        "an alignment that the server forgot as it crashed is not said again",
+        "integration/test_coordinator_faults.py::test_commit_that_the_crashed_server_had_not_flushed_is_repeated",
+        "iteration_lib/coordinator.py",
+        "                state, repeated = self._decide_again(state, unflushed, now=transaction.now)\n",
+        "",
     ),
     guard(
         "B1.2",
