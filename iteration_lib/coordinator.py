@@ -1,15 +1,15 @@
 """How does an event become committed rows? The one shell around the protocol.
 
-Lock the run, read its state (or reuse the one of the last commit, when the run's revision and attempt say that nobody
-wrote since), decide, write, commit. What needs no clock is decided on the state of the last commit before the run is
+Lock the run, read its state (or reuse the one of the last commit, when the run's version says that nobody wrote
+since), decide, write, commit. What needs no clock is decided on the state of the last commit before the run is
 locked: one message then locks it, makes sure that nobody wrote since, writes and commits. When the connection is lost
 at the commit the outcome is unknown: the same events are sent again, which the protocol answers without a change if
 they were committed. What has to happen after a commit is the caller's.
 
-A commit that begins a checkpoint is not awaited on the server's disk: the one that completes the checkpoint is, and the
-disk gets them in order. Where the server crashes in between, the run is not as that commit left it: its events, which
-are kept until a later commit is on the disk, are sent again before anything else is. What sinks prepare goes by the
-alignment alone: a run that has any waits.
+A commit in one message that only begins a checkpoint is not awaited on the server's disk: the one that completes the
+checkpoint is, and the disk gets them in order. Where the server crashes in between, the run is not as that commit left
+it: its events, which are kept until a later commit is on the disk, are sent again before anything else is. What sinks
+prepare goes by the alignment alone: a run that has any waits.
 """
 
 from __future__ import annotations
@@ -174,8 +174,6 @@ class Coordinator:
         return retry(look, f"run_id={run_id}", sleep=self._sleep)
 
     def _apply_once(self, run_id: RunId, events: tuple[Event, ...], publish: Publish | None) -> RunState:
-        if any(isinstance(event, AttemptEnded) for event in events):  # with which all of it that is not durable is void
-            self._note_flushed(run_id, self._unflushed.get(run_id, ()))
         cached = self._take(run_id)
         if cached is not None and (foreseen := self._write_foreseen(run_id, cached, events, publish)) is not None:
             return foreseen
@@ -199,8 +197,7 @@ class Coordinator:
             return None
         if publish is not None and _in_store(commands):
             return None
-        begins = any(known.checkpoint_id > cached.state.last_checkpoint_id for known in state.pending)
-        is_flushed = not begins or bool(state.sinks)
+        is_flushed = not _may_be_flushed_later(cached.state, state)
         revision = self._store.write(run_id, commands, state.fencing_token, known=cached.version, is_flushed=is_flushed)
         if revision is None:
             return None
@@ -265,19 +262,17 @@ class Coordinator:
         publish: Publish | None = None,
         asks_for_lease: bool = False,
     ) -> RunState:
-        unflushed = self._unflushed.get(run_id, ())
         with ExitStack() as until_commit, self._store.transaction(run_id) as transaction:
+            unflushed = self._unflushed.get(run_id, ())  # behind the lock: what is noted by now was committed before
+            known = _still_known(cached, transaction.found, unflushed) if not asks_for_lease else None
+            state = known if known is not None else transaction.read_state(locks_lease=asks_for_lease)
+            events = choose(transaction, state)
             repeated: list[Command] = []
-            holds = cached is not None and cached.version == transaction.found and _includes(cached.state, unflushed)
-            if cached is not None and holds and not asks_for_lease:
-                state = cached.state
-            else:
-                state = transaction.read_state(locks_lease=asks_for_lease)
+            if known is None and not any(isinstance(event, AttemptEnded) for event in events):  # which voids all of it
                 state, repeated = self._decide_again(state, unflushed, now=transaction.now)
-            if repeated:
-                commands = repeated
-            else:
-                state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)
+            commands = repeated
+            if not repeated:
+                state, commands = _decide_all(state, events, now=transaction.now)
             if publish is not None and (published := _in_store(commands)):
                 # Before anything is written: rows take long, and a lease is not renewed once its attempt is changed.
                 until_commit.enter_context(self._locking(run_id))
@@ -285,21 +280,21 @@ class Coordinator:
                     transaction.lend(partial(publish, committable))
             transaction.write(commands, state.fencing_token)
             revision = transaction.revision
-        self._note_flushed(run_id, unflushed)
-        self._keep(run_id, revision, state)
         if not repeated:
-            return state
+            self._note_flushed(run_id, unflushed)
+            return self._keep(run_id, revision, state)
+        self._keep(run_id, revision, state)
         return self._transact(run_id, choose, self._take(run_id), publish=publish, asks_for_lease=asks_for_lease)
 
     def _decide_again(
         self, state: RunState, unflushed: tuple[_Unflushed, ...], *, now: datetime
     ) -> tuple[RunState, list[Command]]:
-        """Decide on what may be lost as if it were: nothing follows where it is not, the same as before where it is.
+        """Decide on what may be lost as if it were; return what follows from the first that is.
 
-        Who was superseded since hears so by what he says next. Raises CommitLostError where anything else follows: the
-        run was changed in between, and whoever was answered goes by what is not true any more.
+        Nothing follows from what is not lost, the same as before from what is. Who was superseded since hears so by
+        what he says next. Raises CommitLostError where anything else follows: the run was changed in between, and
+        whoever was answered goes by what is not true any more.
         """
-        repeated: list[Command] = []
         for committed in unflushed:
             try:
                 state, commands = _decide_all(state, committed.events, now=now)
@@ -307,10 +302,12 @@ class Coordinator:
                 break
             except IterationError as err:
                 raise CommitLostError(state.run_id, str(err)) from err
-            if commands and tuple(commands) != committed.commands:
+            is_same = not commands or tuple(commands) == committed.commands
+            if not is_same or state.last_checkpoint_id < committed.checkpoint_id:
                 raise CommitLostError(state.run_id, "the run was changed in between")
-            repeated += commands
-        return state, repeated
+            if commands:
+                return state, commands
+        return state, []
 
 
 def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | None) -> tuple[RunState, list[Command]]:
@@ -319,6 +316,18 @@ def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | N
         state, decided = decide(state, event, now)
         commands += decided
     return state, commands
+
+
+def _may_be_flushed_later(before: RunState, after: RunState) -> bool:
+    """Tell whether a commit begins a checkpoint, whose end will be flushed, and ends none; and no sink goes by it."""
+    known, pending = ({found.checkpoint_id for found in state.pending} for state in (before, after))
+    return bool(pending - known) and known <= pending and not after.sinks
+
+
+def _still_known(cached: _Cached | None, found: RunVersion, unflushed: tuple[_Unflushed, ...]) -> RunState | None:
+    """Return the state that was kept, if it still is the run's."""
+    is_so = cached is not None and cached.version == found and _includes(cached.state, unflushed)
+    return cached.state if cached is not None and is_so else None
 
 
 def _includes(state: RunState, unflushed: tuple[_Unflushed, ...]) -> bool:

@@ -37,6 +37,7 @@
     ├── OutcomeUnknownError     the connection was lost; the call may be repeated, nothing may be deleted
     │   ├── StatementCancelledError  a statement was cancelled; it has changed nothing
     │   └── RunLockedError        another transaction does not let the run go; nothing was changed
+    ├── CommitLostError         the store's server crashed and lost what it had answered; a retry resumes
     ├── ExecutionLostError      Spark's JVM, an executor's blocks or the parent process is gone; a retry resumes
     ├── OperatorFailedError     the user's function raised
     ├── StateCorruptedError     a state file is missing or is not the bytes that were written

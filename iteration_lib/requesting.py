@@ -29,13 +29,15 @@ def request_checkpoint(store: StoreWithHistory, run: RunRecord, *, by: str, requ
 def find_answer(store: History, run: RunRecord, request_id: str) -> CheckpointRecord | None:
     """Return the checkpoint that a request got, which may be pending; None before it was begun.
 
+    None, too, where the store's server has crashed since the request was read, and lost that it was begun.
+
     Raises IterationError where it was aborted.
     """
     asked = _find_request(store, run, request_id)
     if asked is None or asked.checkpoint_id is None:
         return None
-    (found,) = store.list_checkpoints(run.run_id, [asked.checkpoint_id])
-    if found.status is CheckpointStatus.ABORTED:
+    found = next(iter(store.list_checkpoints(run.run_id, [asked.checkpoint_id])), None)
+    if found is not None and found.status is CheckpointStatus.ABORTED:
         raise IterationError(f"checkpoint {found.checkpoint_id} was aborted: {found.reason}; ask for another one")
     return found
 

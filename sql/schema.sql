@@ -142,6 +142,8 @@ BEGIN
                 RAISE EXCEPTION 'run % fails as its last attempt does, and for its reason', OLD.run_id
                     USING ERRCODE = 'check_violation';
             END IF;
+        ELSIF NEW.status = 'DELETED' AND NEW.failure IS DISTINCT FROM OLD.failure THEN
+            RAISE EXCEPTION 'why run % failed cannot change', OLD.run_id USING ERRCODE = 'check_violation';
         ELSIF OLD.status = 'FAILED' AND NEW.status IN ('RUNNING', 'TERMINATING') THEN
             IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL) THEN
                 RAISE EXCEPTION 'run % has failed, and nobody drives it on', OLD.run_id
@@ -728,13 +730,13 @@ BEGIN
             RAISE EXCEPTION 'epoch % switches to unaligned once, while it is open', OLD.epoch
                 USING ERRCODE = 'check_violation';
         END IF;
-        IF OLD.held_at IS NOT NULL AND (NEW.held_at, NEW.metrics, NEW.seconds)
+        IF (OLD.held_at IS NOT NULL OR NEW.held_at IS NULL) AND (NEW.held_at, NEW.metrics, NEW.seconds)
            IS DISTINCT FROM (OLD.held_at, OLD.metrics, OLD.seconds) THEN
             RAISE EXCEPTION 'what epoch % measured cannot change', OLD.epoch USING ERRCODE = 'check_violation';
         END IF;
-        IF OLD.status IN ('DURABLE', 'VOIDED') AND NEW.status = OLD.status AND NEW <> OLD
-           OR OLD.aligned_at IS NOT NULL AND NEW.aligned_at IS DISTINCT FROM OLD.aligned_at THEN
-            RAISE EXCEPTION 'epoch % is over, or aligned, and cannot change', OLD.epoch
+        IF NEW.durable_at <> OLD.durable_at OR NEW.aligned_at IS DISTINCT FROM OLD.aligned_at
+                AND (OLD.status <> 'OPEN' OR NEW.status = 'VOIDED') THEN
+            RAISE EXCEPTION 'when epoch % aligned, or became durable, cannot change', OLD.epoch
                 USING ERRCODE = 'check_violation';
         END IF;
     END IF;

@@ -992,10 +992,12 @@ GUARDS = {
         for column, value in {"unaligned_by": "'preemption'", "unaligned_at": "now() + interval '1 day'"}.items()
     },
     "an epoch that measured a text": Illegal(
-        "what epoch 2 measured is no number", set_epoch(2, 'metrics = \'{"a": "x"}\'')
+        "what epoch 0 measured is no number",
+        deciding(None).replace("held_at", 'metrics = \'{"a": "x"}\', held_at'),
     ),
     "an epoch that measured nothing": Illegal(
-        "what epoch 2 measured is no number", set_epoch(2, "metrics = '{\"a\": null}'")
+        "what epoch 0 measured is no number",
+        deciding(None).replace("held_at", "metrics = '{\"a\": null}', held_at"),
     ),
     "a switch taken back": Illegal(
         "epoch 2 switches to unaligned once", set_epoch(2, "unaligned_by = NULL, unaligned_at = NULL")
@@ -1349,6 +1351,16 @@ GUARDS = {
     "an attempt that begins with a reason to have ended": Illegal(
         "does not begin as one that has ended", attempt_with(reason="'x'")
     ),
+    "another reason for a failure of a run that is deleted": Illegal(
+        "why run",
+        f"{DEFERRED}; {ended('FAILED', of='durable')}; {HAS_FAILED}; "
+        + set_run("durable", "status = 'DELETED', deleted_by = 'ann', deleted_at = now(), failure = 'y'"),
+    ),
+    "an open epoch that is measured": Illegal("measured cannot change", switched("seconds = 1")),
+    "an epoch that aligned as it was voided": Illegal(
+        "or became durable, cannot change",
+        f"{DEFERRED}; {ended('RELEASED', of='fresh')}; " + switched("status = 'VOIDED', aligned_at = now()"),
+    ),
     "an epoch that begins as measured": Illegal("or with reports", epoch_with(seconds="1")),
     "an epoch that begins with metrics": Illegal("or with reports", epoch_with(metrics="'{\"x\": 1}'")),
     "an epoch that begins as unaligned": Illegal(
@@ -1356,13 +1368,14 @@ GUARDS = {
     ),
     "another time at which an epoch opened": Illegal("the identity of epoch", set_epoch(1, "opened_at = now()")),
     "another time at which an epoch aligned": Illegal(
-        "is over, or aligned, and cannot change", set_epoch(1, "aligned_at = now()")
+        "or became durable, cannot change", set_epoch(1, "aligned_at = now()")
     ),
     "another time at which an epoch became durable": Illegal(
-        "is over, or aligned, and cannot change", set_epoch(0, "durable_at = now()", 1)
+        "or became durable, cannot change", set_epoch(0, "durable_at = now()", 1)
     ),
-    "a void epoch that measured something else": Illegal(
-        "is over, or aligned, and cannot change", set_epoch(1, "seconds = 5", token=1)
+    "a void epoch that measured something": Illegal("measured cannot change", set_epoch(1, "seconds = 5", token=1)),
+    "another time at which a void epoch aligned": Illegal(
+        "or became durable, cannot change", set_epoch(1, "aligned_at = now()", token=1)
     ),
     "another time at which a checkpoint began": Illegal(
         "the identity of checkpoint", set_checkpoint(2, "triggered_at = now()")

@@ -134,7 +134,7 @@ class Uploads:
         while any(self._is_pending(upload) for upload in self._uploads):
             try:
                 self.check(self.wait())
-            except (SupersededError, OutcomeUnknownError):  # none of them can be completed any more, or nobody knows
+            except (SupersededError, OutcomeUnknownError, CommitLostError):  # none can be completed, or nobody knows
                 return
             except Exception:  # noqa: BLE001, S112 - whatever befell one of them
                 continue

@@ -19,9 +19,11 @@ from iteration_lib.errors import (
 from iteration_lib.protocol import Command, Event, RunState
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunId
+from iteration_lib.requesting import find_answer
 from iteration_lib.store.memory import MemoryStore, MemoryTransaction
 from iteration_lib.store.memory_rows import MemoryRun
 from iteration_lib.store.seam import RunVersion
+from tests.overtaken_store import Overtaken
 from tests.protocol_script import FIRST, SECOND, aborts, asks, claim, drains, stops
 from tests.store_script import DEFINITION, a_run, added, history, read_state, timeless_state
 
@@ -84,6 +86,10 @@ class ForgetfulStore(MemoryStore):
     def transaction(self, run_id: RunId) -> Iterator[MemoryTransaction]:
         with super().transaction(run_id) as transaction:
             yield transaction
+        self._flushed = dict(self._runs)
+
+    def flush(self) -> None:
+        """Have another session commit."""
         self._flushed = dict(self._runs)
 
     def crash(self) -> None:
@@ -158,6 +164,19 @@ def test_checkpoint_that_nobody_can_keep_is_not_pinned_and_said_to_be_so(checkpo
 
 
 # A server that crashes
+
+
+def test_answer_that_the_server_forgot_while_it_was_read_is_none_yet() -> None:
+    store = ForgetfulStore()
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(), FIRST.opens(0), asks())
+    coordinator.apply(run_id, FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1))
+    run = store.list_runs()[0]
+    asked = asks().request_id
+    before = find_answer(store, run, asked)
+
+    assert before is not None
+    assert find_answer(Overtaken(store, "list_requests", store.crash), run, asked) is None
 
 
 ALIGNS = (FIRST.reports(1), FIRST.triggers(1), FIRST.opens(2))
@@ -242,6 +261,70 @@ def test_commit_that_the_server_forgot_is_repeated_before_what_goes_by_it(
 
     assert state_of(undisturbed, other) == state_of(store, run_id)
     assert timeless_state(state) == timeless_state(read_state(store, run_id))
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_each_of_two_commits_that_the_server_forgot_is_repeated(lost: int) -> None:
+    stores = ForgetfulStore(), ForgetfulStore()
+    states = []
+    for store in stores:
+        run_id, coordinator = added(store), Coordinator(store)
+        coordinator.apply(run_id, claim(max_pending=3), *FIRST.passes(0, 1), FIRST.opens(1))
+        coordinator.apply(run_id, *ALIGNS)
+        if lost == 1:
+            store.flush()
+        coordinator.apply(run_id, FIRST.reports(2), FIRST.triggers(2), FIRST.opens(3))
+        if store is stores[0]:
+            store.crash()
+            assert 3 - lost == store.list_checkpoints(run_id)[-1].checkpoint_id
+        coordinator.apply(run_id, FIRST.completes(2))
+        coordinator.apply(run_id, FIRST.completes(3))
+        states.append(state_of(store, run_id))
+        assert not coordinator._unflushed[run_id]
+
+    assert states[0] == states[1]
+
+
+def test_what_is_flushed_is_forgotten_by_whichever_way_it_is_written() -> None:
+    store = ForgetfulStore()
+    run_id, coordinator = begun(store)
+
+    coordinator.discard(run_id, CheckpointPolicy())
+    assert () == coordinator._unflushed[run_id]
+
+    coordinator.apply(run_id, FIRST.completes(2), FIRST.reports(2))
+    coordinator.apply(run_id, FIRST.triggers(2), FIRST.opens(3))
+    assert 1 == len(coordinator._unflushed[run_id])
+    coordinator.apply(run_id, FIRST.completes(3))
+    assert () == coordinator._unflushed[run_id]
+
+
+@pytest.mark.parametrize("ends", [FIRST.completes(1), FIRST.lets_expire(1)], ids=["completes", "expires"])
+def test_commit_that_ends_a_checkpoint_is_flushed_also_where_it_begins_one(ends: Event) -> None:
+    store = ForgetfulStore()
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(
+        run_id, claim(tolerable_failures=3), FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1)
+    )
+
+    coordinator.apply(run_id, ends, FIRST.reports(1), FIRST.triggers(1), FIRST.opens(2))
+
+    assert [True] == store.waits
+
+
+def test_commit_that_was_lost_before_anybody_noted_it_is_missed() -> None:
+    """Another thread's commit came between; by now the attempt has failed, and nothing follows from the lost one."""
+    store = ForgetfulStore()
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(max_pending=2), *FIRST.passes(0, 1), FIRST.opens(1))
+    coordinator.apply(run_id, *ALIGNS)
+    coordinator.apply(run_id, FIRST.reports(2))
+    coordinator.apply(run_id, FIRST.triggers(2), FIRST.opens(3, if_ready=True))
+    store.crash()
+    Coordinator(store).apply(run_id, FIRST.lets_expire(2))
+
+    with pytest.raises(CommitLostError):
+        coordinator.apply(run_id, FIRST.completes(3))
 
 
 def test_commit_that_the_server_kept_is_not_repeated_whatever_others_changed() -> None:

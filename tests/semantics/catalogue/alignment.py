@@ -55,7 +55,7 @@ GUARDS = (
         "integration/test_coordinator_faults.py::test_commit_that_the_crashed_server_had_not_flushed_is_repeated",
         "iteration_lib/coordinator.py",
         "                state, repeated = self._decide_again(state, unflushed, now=transaction.now)\n",
-        "",
+        "                pass\n",
     ),
     guard(
         "B1.2",
