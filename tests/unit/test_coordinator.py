@@ -319,7 +319,7 @@ def test_commit_that_was_lost_before_anybody_noted_it_is_missed() -> None:
     coordinator.apply(run_id, claim(max_pending=2), *FIRST.passes(0, 1), FIRST.opens(1))
     coordinator.apply(run_id, *ALIGNS)
     coordinator.apply(run_id, FIRST.reports(2))
-    coordinator.apply(run_id, FIRST.triggers(2), FIRST.opens(3, if_ready=True))
+    coordinator.apply(run_id, FIRST.triggers(2), FIRST.opens_if_ready(3))
     store.crash()
     Coordinator(store).apply(run_id, FIRST.lets_expire(2))
 
