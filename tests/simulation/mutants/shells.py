@@ -172,17 +172,17 @@ SHELLS = (
         name="commands are written event by event",
         rule="I12",
         file=_COORDINATOR,
-        old="            state, commands = _decide_all(state, choose(transaction, state), now=transaction.now)\n",
-        new="            commands = []\n"
-        "            for event in choose(transaction, state):\n"
-        "                state, decided = decide(state, event, transaction.now)\n"
-        "                transaction.write(decided, state.fencing_token)\n"
-        "                commands += decided\n",
+        old="                state, commands = _decide_all(state, events, now=transaction.now)\n",
+        new="                commands = []\n"
+        "                for event in events:\n"
+        "                    state, decided = decide(state, event, transaction.now)\n"
+        "                    transaction.write(decided, state.fencing_token)\n"
+        "                    commands += decided\n",
         also=(
             (
                 _COORDINATOR,
                 "            transaction.write(commands, state.fencing_token)\n            revision",
-                "            revision",
+                "            transaction.write(repeated, state.fencing_token)\n            revision",
             ),
         ),
         equivalent="it is still one transaction, which keeps all of it or nothing",
