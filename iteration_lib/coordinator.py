@@ -326,8 +326,9 @@ def _may_be_flushed_later(before: RunState, after: RunState) -> bool:
 
 def _still_known(cached: _Cached | None, found: RunVersion, unflushed: tuple[_Unflushed, ...]) -> RunState | None:
     """Return the state that was kept, if it still is the run's."""
-    is_so = cached is not None and cached.version == found and _includes(cached.state, unflushed)
-    return cached.state if cached is not None and is_so else None
+    if cached is not None and cached.version == found and _includes(cached.state, unflushed):
+        return cached.state
+    return None
 
 
 def _includes(state: RunState, unflushed: tuple[_Unflushed, ...]) -> bool:

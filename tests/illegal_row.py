@@ -397,10 +397,6 @@ CONSTRAINTS = {
     "an abort beyond the next checkpoint": Illegal(
         "runs_aborted_through_check", set_run("durable", "aborted_through = last_checkpoint_id + 2")
     ),
-    "a pending checkpoint that has its files": Illegal(
-        "checkpoints_unwritten_check", set_checkpoint(2, f"manifest_path = 'p', manifest_sha256 = {SHA}")
-    ),
-    "a pending checkpoint of a size": Illegal("checkpoints_unwritten_check", set_checkpoint(2, "size_bytes = 1")),
     "a reason without a failure": Illegal("runs_failure_check", set_run("run", "failure = 'x'")),
     # attempts
     "a token twice": Illegal("attempts_pkey", attempt_with(fencing_token="1"), ("attempts_guard",)),
@@ -545,6 +541,10 @@ CONSTRAINTS = {
         set_checkpoint(2, f"status = 'COMPLETED', {DONE}".replace("size_bytes = 1, ", "")),
         ("checkpoints_completed_key",),
     ),
+    "a pending checkpoint that has its files": Illegal(
+        "checkpoints_unwritten_check", set_checkpoint(2, f"manifest_path = 'p', manifest_sha256 = {SHA}")
+    ),
+    "a pending checkpoint of a size": Illegal("checkpoints_unwritten_check", set_checkpoint(2, "size_bytes = 1")),
     "a checkpoint of less than no bytes": Illegal(
         "checkpoints_size_check", subsumed("size_bytes = 1", "size_bytes = -1")
     ),

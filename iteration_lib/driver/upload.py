@@ -41,7 +41,9 @@ _logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5  # how soon an abort from another process is noticed
 _SETTLE_SECONDS = 2.0  # what an attempt has in any case; within the grace that Airflow gives a task that it ends
 _LAST_WORD_SECONDS = 1.0  # of a grace period, for the attempt to end in order
-_ENDS_THE_ATTEMPT = (SupersededError, OutcomeUnknownError, CommitLostError, ProtocolViolationError)
+# After these nothing that is pending can be completed any more, or nobody knows.
+_LETS_GO_OF_PENDING = (SupersededError, OutcomeUnknownError, CommitLostError)
+_ENDS_THE_ATTEMPT = (*_LETS_GO_OF_PENDING, ProtocolViolationError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +136,7 @@ class Uploads:
         while any(self._is_pending(upload) for upload in self._uploads):
             try:
                 self.check(self.wait())
-            except (SupersededError, OutcomeUnknownError, CommitLostError):  # none can be completed, or nobody knows
+            except _LETS_GO_OF_PENDING:
                 return
             except Exception:  # noqa: BLE001, S112 - whatever befell one of them
                 continue

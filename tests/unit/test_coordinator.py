@@ -86,7 +86,7 @@ class ForgetfulStore(MemoryStore):
     def transaction(self, run_id: RunId) -> Iterator[MemoryTransaction]:
         with super().transaction(run_id) as transaction:
             yield transaction
-        self._flushed = dict(self._runs)
+        self.flush()
 
     def flush(self) -> None:
         """Have another session commit."""
