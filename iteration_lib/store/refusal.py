@@ -72,7 +72,7 @@ def _refused_row(cause: psycopg2.IntegrityError, said: str, *, run_id: str) -> I
 def unavailable(err: DBAPIError, *, address: str, schema_version: int) -> IterationError:
     """Return the same for a first connection: where nothing was done yet, no outcome is unknown, and no run is held."""
     found = refusal(err, address=address, schema_version=schema_version)
-    if isinstance(found, RunLockedError):
+    if isinstance(found, RunLockedError) or isinstance(err.orig, psycopg2.errors.DeadlockDetected):
         return RunLockedError(f"{address}: {first_line(err)}", held="the store's tables, or upgrades them")
     return StoreUnavailableError(address, first_line(err)) if type(found) is OutcomeUnknownError else found
 

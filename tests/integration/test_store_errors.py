@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import psycopg2
@@ -30,6 +31,7 @@ from iteration_lib.store.migrate import _LOCK_KEY, upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.reader import open_reader
 from iteration_lib.store.refusal import refusal
+from tests.contract.meeting import until
 from tests.protocol_script import claim
 from tests.store_script import a_run, added, new_family
 
@@ -294,6 +296,23 @@ def test_upgrade_that_waits_in_vain_says_that_others_hold_the_store(empty_store:
 
     assert str(caught.value).startswith("another process holds the store's tables, or upgrades them (postgresql")
     assert str(caught.value).endswith("lock timeout); nothing was changed: run the same command again")
+    engine.dispose()
+
+
+def test_upgrade_that_deadlocks_says_that_others_hold_the_store(empty_store: str) -> None:
+    """As with a session that has read `runs` and goes on to a table that the upgrade has locked by then."""
+    upgrade_at(empty_store)
+    engine = open_engine(empty_store)
+
+    with engine.begin() as connection, ThreadPoolExecutor(1) as pool:
+        connection.exec_driver_sql("SET LOCAL deadlock_timeout = '1min'")  # so that the upgrade is the one that ends
+        connection.exec_driver_sql("LOCK TABLE schema_migrations IN ACCESS EXCLUSIVE MODE")
+        upgraded = pool.submit(upgrade_at, empty_store)
+        until(lambda: bool(connection.scalar(text("SELECT bool_or(NOT granted) FROM pg_locks"))), upgraded)
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
+        with pytest.raises(RunLockedError, match=r"\(.*deadlock detected\).*: run the same command again"):
+            upgraded.result(timeout=60)
+
     engine.dispose()
 
 

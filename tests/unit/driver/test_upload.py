@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -14,6 +15,7 @@ from iteration_lib.driver.context import RunContext
 from iteration_lib.driver.edge import Edges
 from iteration_lib.driver.sinks import Sinks
 from iteration_lib.driver.upload import Uploads
+from iteration_lib.errors import CheckpointFailedError, CommitLostError, OutcomeUnknownError, SupersededError
 from iteration_lib.protocol import RunState
 from tests.driven_in_memory import InMemory
 
@@ -68,22 +70,12 @@ def test_process_that_is_told_to_end_waits_until_what_a_completion_releases_is_m
     monkeypatch.setattr(upload, "_SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(upload, "_POLL_SECONDS", 0.01)
     uploads, state, ended = Uploads(context, Sinks(context)), context.attempt.look(), threading.Event()
-    snapshot = Snapshot(
-        checkpoint_id=1, epoch=0, participants={}, saved={}, unsaved={}, finished={}, outputs={}, written={}
-    )
 
     def hang() -> RunState:
         ended.wait()
         return state
 
-    uploads._uploads.append(
-        upload._Upload(
-            snapshot=snapshot,
-            job=context.background.start("hangs", hang),
-            started_seconds=context.clock.monotonic_seconds(),
-            stop_timing=lambda: None,
-        )
-    )
+    uploads._uploads.append(_upload(context, 1, hang))
     settling = threading.Thread(
         target=lambda: uploads.settle(told_seconds=context.clock.monotonic_seconds()), daemon=True
     )
@@ -95,3 +87,56 @@ def test_process_that_is_told_to_end_waits_until_what_a_completion_releases_is_m
     ended.set()
 
     assert (True, False) == (waits, settling.is_alive())
+
+
+@pytest.mark.parametrize(
+    ("err", "is_over"),
+    [
+        (SupersededError(run_id="sizes", held=1, current=2), True),
+        (OutcomeUnknownError("the store stays away"), True),
+        (CommitLostError("sizes", "the run was changed in between"), True),
+        (CheckpointFailedError("sizes", 2, "it was aborted"), False),
+    ],
+)
+def test_pending_checkpoints_are_waited_for_unless_none_can_complete_any_more(
+    context: RunContext, monkeypatch: pytest.MonkeyPatch, err: Exception, *, is_over: bool
+) -> None:
+    """One hangs, another ends with an error; the store has both as pending."""
+    monkeypatch.setattr(upload, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(Uploads, "check", lambda *_: None)
+    uploads, state, ended = Uploads(context, Sinks(context)), context.attempt.look(), threading.Event()
+
+    def hang() -> RunState:
+        ended.wait()
+        return state
+
+    def fail() -> RunState:
+        raise err
+
+    uploads._uploads += [_upload(context, 1, hang), _upload(context, 2, fail)]
+    waiting = threading.Thread(target=uploads.wait_for_pending, daemon=True)
+    waiting.start()
+    waiting.join(5.0 if is_over else 0.3)
+    is_let_go = not waiting.is_alive()
+    ended.set()
+    waiting.join(5.0)
+
+    assert (is_over, False) == (is_let_go, waiting.is_alive())
+
+
+def _upload(context: RunContext, checkpoint_id: int, job: Callable[[], RunState]) -> upload._Upload:
+    return upload._Upload(
+        snapshot=Snapshot(
+            checkpoint_id=checkpoint_id,
+            epoch=0,
+            participants={},
+            saved={},
+            unsaved={},
+            finished={},
+            outputs={},
+            written={},
+        ),
+        job=context.background.start("upload", job),
+        started_seconds=context.clock.monotonic_seconds(),
+        stop_timing=lambda: None,
+    )
