@@ -283,8 +283,7 @@ class Coordinator:
         if not repeated:
             self._note_flushed(run_id, unflushed)
             return self._keep(run_id, revision, state)
-        self._keep(run_id, revision, state)
-        return self._transact(run_id, choose, self._take(run_id), publish=publish, asks_for_lease=asks_for_lease)
+        return self._transact(run_id, choose, None, publish=publish, asks_for_lease=asks_for_lease)
 
     def _decide_again(
         self, state: RunState, unflushed: tuple[_Unflushed, ...], *, now: datetime
@@ -319,9 +318,10 @@ def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | N
 
 
 def _may_be_flushed_later(before: RunState, after: RunState) -> bool:
-    """Tell whether a commit begins a checkpoint, whose end will be flushed, and ends none; and no sink goes by it."""
+    """Tell whether a commit begins checkpoints, whose ends will be flushed, and ends none; and no sink goes by it."""
     known, pending = ({found.checkpoint_id for found in state.pending} for state in (before, after))
-    return bool(pending - known) and known <= pending and not after.sinks
+    begun = set(range(before.last_checkpoint_id + 1, after.last_checkpoint_id + 1))
+    return bool(begun) and known | begun <= pending and not after.sinks
 
 
 def _still_known(cached: _Cached | None, found: RunVersion, unflushed: tuple[_Unflushed, ...]) -> RunState | None:

@@ -605,7 +605,7 @@ BEGIN
         NEW.expected_reports := CASE TG_OP WHEN 'UPDATE' THEN OLD.expected_reports  -- the subtasks stay the same
             ELSE jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*]')) END;
         NEW.reports := jsonb_array_length(jsonb_path_query_array(NEW.records, '$.*[*] ? (@ != null)'));
-        IF TG_OP = 'UPDATE' AND (OLD.status <> 'OPEN' OR OLD.held_at IS NOT NULL
+        IF TG_OP = 'UPDATE' AND (OLD.status <> 'OPEN' OR NEW.status = 'VOIDED' OR OLD.held_at IS NOT NULL
                OR jsonb_path_query_array(NEW.records, '$.keyvalue().key')
                   <> jsonb_path_query_array(OLD.records, '$.keyvalue().key')
                OR jsonb_path_query_array(NEW.records, '$.*.size()')

@@ -1361,6 +1361,11 @@ GUARDS = {
         "or became durable, cannot change",
         f"{DEFERRED}; {ended('RELEASED', of='fresh')}; " + switched("status = 'VOIDED', aligned_at = now()"),
     ),
+    "a report that comes as an epoch is voided": Illegal(
+        "the reports of epoch 0 cannot change",
+        f"{DEFERRED}; {ended('RELEASED', of='fresh')}; "
+        + switched("status = 'VOIDED', records = '{\"centroids\": [1]}', held_at = now(), seconds = 3"),
+    ),
     "an epoch that begins as measured": Illegal("or with reports", epoch_with(seconds="1")),
     "an epoch that begins with metrics": Illegal("or with reports", epoch_with(metrics="'{\"x\": 1}'")),
     "an epoch that begins as unaligned": Illegal(

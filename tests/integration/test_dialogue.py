@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
@@ -16,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import RunNotFoundError
 from iteration_lib.protocol import Command, Event, decide
+from iteration_lib.protocol.command import AbortThrough
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.dialogue import Dialogue, Dialogues
 from iteration_lib.store.postgres import PostgresStore, PostgresTransaction, open_engine
@@ -163,6 +165,23 @@ def test_transaction_waits_for_the_disk_as_it_says_and_the_session_as_it_did(
             assert (waits if says else "remote_apply",) == opened._cursor.fetchone()
     dialogues.release()
     careful.dispose()
+
+
+@pytest.mark.parametrize("revision", [1, 2], ids=["is written", "is not, as the run is another"])
+def test_session_waits_as_it_did_after_a_message_that_does_not(store_url: str, run_id: RunId, revision: int) -> None:
+    careful = PostgresStore(f"{store_url}&options=-c synchronous_commit=remote_apply")
+    with careful.transaction(run_id) as transaction:
+        known = replace(transaction.found, revision=revision)
+        session = backend(transaction._dialogue)
+
+    written = careful.write(run_id, [AbortThrough(checkpoint_id=1)], 1, known=known, is_flushed=False)
+
+    with careful._dialogues.begin() as opened:
+        assert session == backend(opened)
+        opened._cursor.execute("SHOW synchronous_commit")
+        assert ("remote_apply",) == opened._cursor.fetchone()
+    assert (revision == 1) == (written is not None)
+    careful.close()
 
 
 @pytest.mark.parametrize("name", WRITES)

@@ -312,6 +312,16 @@ def test_commit_that_ends_a_checkpoint_is_flushed_also_where_it_begins_one(ends:
     assert [True] == store.waits
 
 
+def test_commit_that_ends_a_checkpoint_that_it_began_is_flushed_also_where_it_begins_another() -> None:
+    store = ForgetfulStore()
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(), FIRST.opens(0))
+
+    coordinator.apply(run_id, *FIRST.passes(0, 1), FIRST.opens(1), FIRST.reports(1), FIRST.triggers(1), FIRST.opens(2))
+
+    assert [True] == store.waits
+
+
 def test_commit_that_was_lost_before_anybody_noted_it_is_missed() -> None:
     """Another thread's commit came between; by now the attempt has failed, and nothing follows from the lost one."""
     store = ForgetfulStore()

@@ -92,8 +92,8 @@ SHELLS = (
         name="sinks prepare by an alignment that may be lost",
         rule="I19",
         file=_COORDINATOR,
-        old="known <= pending and not after.sinks",
-        new="known <= pending",
+        old="known | begun <= pending and not after.sinks",
+        new="known | begun <= pending",
     ),
     Mutant(
         name="revision does not grow",
