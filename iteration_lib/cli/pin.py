@@ -11,8 +11,9 @@ from iteration_lib.cli.person import this_person
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import CheckpointNotFoundError
 from iteration_lib.protocol.event import CheckpointReleased
+from iteration_lib.protocol.state import RunState
 from iteration_lib.store.opening import find_run, open_store
-from iteration_lib.store.record import CheckpointRecord, RunRecord
+from iteration_lib.store.record import CheckpointRecord
 from iteration_lib.store.seam import History
 
 
@@ -40,14 +41,14 @@ def release(run_name: str, checkpoint_id: int, store_url: str | None, *, as_json
     """Let a pinned CHECKPOINT go. Retention decides on it again."""
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
-        Coordinator(store).apply(found.run_id, CheckpointReleased(checkpoint_id=checkpoint_id))
-        checkpoint = _known(store, found, checkpoint_id)
+        state = Coordinator(store).apply(found.run_id, CheckpointReleased(checkpoint_id=checkpoint_id))
+        checkpoint = _known(store, state, checkpoint_id)
     needed = "" if checkpoint.safe_to_delete or not checkpoint.has_files else "; its run or a branch needs it still"
     said = f"checkpoint {checkpoint_id} of run {found.run_key} is released{needed}"
     _say(said, view.checkpoint_json(checkpoint), as_json=as_json)
 
 
-def _known(store: History, run: RunRecord, checkpoint_id: int) -> CheckpointRecord:
+def _known(store: History, run: RunState, checkpoint_id: int) -> CheckpointRecord:
     """Return a checkpoint, pinned or not; raises CheckpointNotFoundError for what never was one."""
     last = run.last_checkpoint_id
     found = store.list_checkpoints(run.run_id, [checkpoint_id]) if checkpoint_id <= last else ()
