@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from tests.misnamed import misnamed
+
 ROOT = Path(__file__).parents[2]
 _COPIED = ("iteration_lib", "sql", "tests", "plugins", "dags", "script", "docs")
 
@@ -56,12 +58,16 @@ def guard(row: str, slip: str, test: str, file: str, old: str, new: str) -> Guar
 def is_caught(broken: Guard) -> tuple[bool, str]:
     """Run a guard's test on a broken copy of the project; tell whether it fails, and what it said.
 
-    Where a fixture does not survive the break, pytest reports an error and no failure: the test never ran.
+    Where a fixture does not survive the break, pytest reports an error and no failure: the test never ran. Nor does a
+    test catch a break that names what is not there.
     """
     with copied() as copy:
         (copy / broken.file).write_text(broken.patched())
         found, said = run_in(copy, [broken.test], "-x")
-    return "failure" in found, said
+    missing = misnamed(broken.old, broken.new, said)
+    if missing:
+        return False, f"{', '.join(missing)} is not there: {_end_of(said)}"
+    return "failure" in found, _end_of(said)
 
 
 def pass_unbroken(tests: Iterable[str]) -> tuple[bool, str]:
@@ -71,7 +77,7 @@ def pass_unbroken(tests: Iterable[str]) -> tuple[bool, str]:
     """
     with copied() as copy:
         found, said = run_in(copy, sorted(set(tests)))
-    return {"passed"} == found, said
+    return {"passed"} == found, _end_of(said)
 
 
 @contextmanager
@@ -106,4 +112,8 @@ def run_in(copy: Path, tests: Iterable[str], *options: str) -> tuple[set[str], s
     found = {part.tag for case in cases for part in case if part.tag in outcomes}
     if any(outcomes.isdisjoint(part.tag for part in case) for case in cases):
         found.add("passed")
-    return found, ended.stdout[-2_000:] + ended.stderr[-500:]
+    return found, ended.stderr[-500:] + ended.stdout
+
+
+def _end_of(said: str) -> str:
+    return said[-2_500:]

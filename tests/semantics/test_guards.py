@@ -87,6 +87,23 @@ def test_break_that_a_fixture_does_not_survive_is_not_caught_by_the_test() -> No
     assert "RuntimeError" in said
 
 
+def test_break_that_names_what_is_not_there_is_not_caught_by_the_test() -> None:
+    """A type checker would stop it: it is no slip, and any test of that line fails."""
+    guard = Guard(
+        row="B1.1",
+        slip="the newest checkpoint is given up",
+        test="unit/test_fallback.py::test_whole_newest_checkpoint_is_not_given_up",
+        file="iteration_lib/fallback.py",
+        old="        newest = store.find_completed(opened.run_id)\n",
+        new="        newest = store.find_completed(opened.run_id) if is_damaged else None\n",
+    )
+
+    caught, said = is_caught(guard)
+
+    assert not caught
+    assert "is_damaged is not there" in said
+
+
 def test_test_that_is_skipped_in_the_copy_does_not_pass_there() -> None:
     """It would catch nothing."""
     passed, said = pass_unbroken(["semantics/test_guards.py::test_tests_that_guard_rows_pass_where_nothing_is_broken"])

@@ -223,7 +223,7 @@ EDGES = (
         rule="I15",
         file=_EDGES,
         old=_SWITCHED,
-        new="            if self._epoch >= 0:\n",
+        new="            if self.epoch >= 0:\n",
         equivalent="the protocol switches an epoch once, whatever it is told after that",
     ),
     Mutant(
@@ -238,7 +238,7 @@ EDGES = (
         rule="preemption",
         file=_EDGES,
         old=_HEARD,
-        new="                if self._epoch == NO_EPOCH:\n                    self._hear_of_end()\n",
+        new="                if self.epoch == NO_EPOCH:\n                    self._hear_of_end()\n",
         in_short=True,
     ),
     Mutant(
@@ -296,7 +296,7 @@ EDGES = (
         rule="preemption",
         file=_EDGES,
         old=_HEARD,
-        new="                if self._epoch != NO_EPOCH:\n                    self._hear_of_end()\n",
+        new="                if self.epoch != NO_EPOCH:\n                    self._hear_of_end()\n",
     ),
     Mutant(
         name="operator that finishes for good and is told to end leaves no files",

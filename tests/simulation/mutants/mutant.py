@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.misnamed import misnamed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
@@ -32,3 +34,7 @@ class Mutant:
         for patched, old, new in self.patches:
             source = source.replace(old, new) if patched == file else source
         return source
+
+    def misnamed(self, violation: str) -> set[str]:
+        """Return what the patches name that is not there, if it was noticed by that."""
+        return {name for _, old, new in self.patches for name in misnamed(old, new, violation)}

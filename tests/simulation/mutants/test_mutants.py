@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -77,6 +78,15 @@ def test_every_mutant_is_noticed() -> None:
 
     missed = [trial.line() for trial in trials if trial.violation is None]
     assert not missed, "\n".join(missed)
+
+
+def test_mutant_that_names_what_is_not_there_counts_as_not_noticed() -> None:
+    known = next(mutant for mutant in MUTANTS if mutant.name == "attempt that is told to end marks nothing")
+
+    (trial,) = try_mutants([replace(known, new=known.new.replace("self.epoch", "self.epoch_number"))], schedules=50)
+
+    assert trial.violation is None
+    assert "epoch_number is not there" in trial.line()
 
 
 @nightly("some minutes")

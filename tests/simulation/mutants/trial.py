@@ -74,11 +74,16 @@ def try_mutant(mutant: Mutant, *, schedules: int = SCHEDULES) -> Trial:
     if "violations" not in found:
         return Trial(mutant=mutant, schedules=0, seconds=seconds, violation=None, problem=found["problem"])
     first = min(found["violations"], key=int, default=None)
+    if first is None:
+        return Trial(mutant=mutant, schedules=found["schedules"], seconds=seconds, violation=None)
+    violation = found["violations"][first]
+    problem = "; ".join(f"{name} is not there: {violation}" for name in mutant.misnamed(violation))
     return Trial(
         mutant=mutant,
-        schedules=int(first) + 1 if first is not None else found["schedules"],
+        schedules=int(first) + 1,
         seconds=seconds,
-        violation=found["violations"][first] if first is not None else None,
+        violation=violation if not problem else None,
+        problem=problem,
     )
 
 
