@@ -35,9 +35,16 @@ def last_covered(state: RunState) -> int:
 
 
 def has_paused(state: RunState, now: datetime | None) -> bool:
-    """Tell whether enough time lies between the last completed checkpoint and now; None will do where none has to."""
+    """Tell whether enough time lies between the last completed checkpoint and now; None will do where none has to.
+
+    A clock that was set back behind the completion counts as enough: else the pause would last as long as that.
+    """
     pause = timedelta(seconds=state.policy.min_pause_seconds)
     if not pause:
         return True
+    if state.pending:
+        return False
     completed_at = state.completed.completed_at if state.completed is not None else None
-    return not state.pending and (completed_at is None or (now is not None and completed_at + pause <= now))
+    if completed_at is None:
+        return True
+    return now is not None and not completed_at <= now < completed_at + pause

@@ -105,7 +105,9 @@ class CheckpointOracle(Checks):
             for c in of_status(change.before.checkpoints, "PENDING")
             if ended[c["checkpoint_id"]]["failure"] != "EXPIRED"
         ]
-        if not pause or (not pending and not (completed and completed[0] + pause > change.now)):
+        if not pause or (not pending and not (completed and completed[0] <= change.now < completed[0] + pause)):
+            is_set_back = bool(pause and completed) and change.now < completed[0]
+            self._counters["pause counted as over by a clock that was set back"] += is_set_back
             return True
         self._counters["checkpoint put off by the pause"] += 1
         return False

@@ -73,6 +73,7 @@ SOMETIMES: tuple[str, ...] = (
     "checkpoint expired by a timer",
     "checkpoint completed while another was pending",
     "checkpoint put off by the pause",
+    "pause counted as over by a clock that was set back",
     "several checkpoints pending",
     "manual checkpoint begun",
     "terminating while a hand-made checkpoint is pending",

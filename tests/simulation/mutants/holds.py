@@ -260,8 +260,8 @@ HOLDS = (
         name="no pause is made while another checkpoint is pending",
         rule="pace",
         file=_PACING,
-        old="return not state.pending and (",
-        new="return (",
+        old="    if state.pending:\n        return False\n",
+        new="",
     ),
     Mutant(
         name="pause asks for no clock",
@@ -274,8 +274,15 @@ HOLDS = (
         name="pause ends before it begins",
         rule="pace",
         file=_PACING,
-        old="completed_at + pause <= now",
-        new="completed_at + pause >= now",
+        old="not completed_at <= now < completed_at + pause",
+        new="completed_at <= now < completed_at + pause",
+    ),
+    Mutant(
+        name="pause waits for a clock that was set back",
+        rule="pace",
+        file=_PACING,
+        old="not completed_at <= now < completed_at + pause",
+        new="not now < completed_at + pause",
     ),
     Mutant(
         name="request waits for the pace",
