@@ -284,7 +284,7 @@ def test_as_many_failures_in_a_row_as_are_tolerable_do_not_end_the_attempt(
 
 
 def test_failure_to_write_what_executors_hold_is_no_checkpoints_and_never_tolerable(here: Here) -> None:
-    """The synchronous part: the epoch itself has failed."""
+    """No checkpoint has begun by then: the epoch itself has failed."""
     script = {"epoch_opened@1": put_in_the_way(here, 1, "ranked")}
 
     error = here.drive_and_fail(script=script, tolerable_failures=9)

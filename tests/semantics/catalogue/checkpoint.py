@@ -103,6 +103,18 @@ GUARDS = (
     ),
     guard(
         "B2.5",
+        "a failure of the synchronous part is only logged",
+        "unit/driver/test_snapshot.py::"
+        "test_failure_of_the_synchronous_part_ends_the_attempt_and_the_checkpoint_that_it_had_begun",
+        "iteration_lib/driver/boundary.py",
+        "            self._pin(result, terminates=terminates, finished=finished, written=write(terminates))\n",
+        "            try:\n"
+        "                self._pin(result, terminates=terminates, finished=finished, written=write(terminates))\n"
+        "            except Exception:\n"
+        '                _logger.exception("event=not_pinned")\n',
+    ),
+    guard(
+        "B2.5",
         "the error of the write is lost",
         "integration/test_checkpointing.py::"
         "test_error_of_the_write_is_the_error_that_is_shown_and_the_run_can_be_resumed",
