@@ -273,8 +273,11 @@ FROM runs
 WHERE stops.run_id = :run_id AND stops.stop_id = :stop_id AND stops.stopped_at IS NULL
     AND runs.run_id = stops.run_id AND runs.fencing_token = :fencing_token;
 
--- resume_stop: who lets a stopped run go on
-UPDATE stops SET resumed_by = :resumed_by, resumed_at = clock_timestamp()
+-- resume_stop: who lets a stopped run go on; behind those before, also by a clock that was set back
+UPDATE stops SET resumed_by = :resumed_by, resumed_at = greatest(
+    clock_timestamp(),
+    (SELECT max(known.resumed_at) + interval '1 microsecond' FROM stops AS known WHERE known.run_id = :run_id)
+)
 FROM runs
 WHERE stops.run_id = :run_id AND stops.stop_id = :stop_id AND stops.resumed_at IS NULL
     AND runs.run_id = stops.run_id AND runs.fencing_token = :fencing_token;
