@@ -485,7 +485,7 @@ class Ledger(Rows):
             return True
         done = [r.completed_at for r in self.checkpoints.values() if r.status is CheckpointStatus.COMPLETED]
         elapsed = [(now - at).total_seconds() for at in done if at is not None]
-        return not self.pending() and all(seconds >= pause_seconds for seconds in elapsed)
+        return not self.pending() and not any(0 <= seconds < pause_seconds for seconds in elapsed)
 
     def _begun(self, commands: tuple[Command, ...]) -> tuple[int, CheckpointKind] | None:
         begun = [(c.epoch, c.kind) for c in commands if isinstance(c, TriggerCheckpoint)]

@@ -89,7 +89,10 @@ class Boundary:
         """Guess whether an epoch will get a checkpoint: if so, executors write its tails while they compute them."""
         state = self.state
         is_end = state.asked_to is not None or (state.max_epochs is not None and epoch + 1 >= state.max_epochs)
-        is_due = is_paced(state, epoch) and has_paused(state, self._context.clock.now())
+        now, completed = self._context.clock.now(), state.completed
+        if completed is not None and completed.completed_at is not None:
+            now = max(now, completed.completed_at)  # by the store's clock, which this machine's may be behind
+        is_due = is_paced(state, epoch) and has_paused(state, now)
         return is_end or self._is_last(epoch) or state.is_asked or is_due
 
     def align(self, result: EpochResult) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from iteration_lib.errors import ProtocolViolationError
@@ -231,7 +231,10 @@ def _stop_run(run: MemoryRun, command: StopRun, _token: int, now: datetime) -> N
 
 def _resume_run(run: MemoryRun, command: ResumeRun, _token: int, now: datetime) -> None:
     expect(run.run, status="STOPPED")
-    expect(run.stops.get(command.stop_id), resumed_at=None).update(resumed_by=command.resumed_by, resumed_at=now)
+    known = [stop["resumed_at"] for stop in run.stops.values() if stop["resumed_at"] is not None]
+    later = [at + timedelta(microseconds=1) for at in known]  # whatever the clock says
+    resumed_at = max([now, *later])
+    expect(run.stops.get(command.stop_id), resumed_at=None).update(resumed_by=command.resumed_by, resumed_at=resumed_at)
     run.run["status"] = "RUNNING"
 
 
