@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -283,6 +283,48 @@ def test_each_of_two_commits_that_the_server_forgot_is_repeated(lost: int) -> No
         assert not coordinator._unflushed[run_id]
 
     assert states[0] == states[1]
+
+
+class Interrupted(ForgetfulStore):
+    """Lets others act between one write and its answer."""
+
+    between: Callable[[], object] | None = None
+
+    def write(  # as the twin does
+        self,
+        run_id: RunId,
+        commands: Sequence[Command],
+        fencing_token: int,
+        *,
+        known: RunVersion,
+        is_flushed: bool = True,
+    ) -> int | None:
+        written = super().write(run_id, commands, fencing_token, known=known, is_flushed=is_flushed)
+        between, self.between = self.between, None
+        if between is not None:
+            between()
+        return written
+
+
+def test_commit_that_the_server_forgot_is_repeated_also_where_what_began_before_it_was_answered_after_it() -> None:
+    """Three threads: one completes a checkpoint; two commit, the last one unflushed, before the first one hears."""
+    store = Interrupted()
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(max_pending=3), *FIRST.passes(0, 1), FIRST.opens(1))
+    coordinator.apply(run_id, *ALIGNS)
+
+    def begin_another() -> None:
+        coordinator.apply(run_id)
+        coordinator.apply(run_id, FIRST.reports(2), FIRST.triggers(2), FIRST.opens(3))
+
+    store.between = begin_another
+    coordinator.apply(run_id, FIRST.completes(2))
+    assert [False, True, False] == store.waits
+    store.crash()
+
+    state = coordinator.apply(run_id, FIRST.completes(3))
+
+    assert (2, 3) == (state.last_durable_epoch, state.last_epoch)
 
 
 def test_what_is_flushed_is_forgotten_by_whichever_way_it_is_written() -> None:

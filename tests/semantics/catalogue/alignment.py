@@ -59,6 +59,15 @@ GUARDS = (
     ),
     guard(
         "B1.2",
+        "a commit that may be lost is forgotten by what began before it",
+        "unit/test_coordinator.py::test_commit_that_the_server_forgot_is_repeated_also_where_what_began_before_it_was_"
+        "answered_after_it",
+        "iteration_lib/coordinator.py",
+        "tuple(kept for kept in self._unflushed[run_id] if kept not in known)",
+        "()",
+    ),
+    guard(
+        "B1.2",
         "a report may contradict an earlier one",
         f"{_UNIT}/test_alignment.py::test_report_that_contradicts_an_aligned_epoch_is_refused",
         _ALIGNMENT,

@@ -82,13 +82,6 @@ SHELLS = (
         new="is_same = not commands or len(committed.commands) > 0",
     ),
     Mutant(
-        name="commit that may be lost is forgotten by what began before it",
-        rule="runs",
-        file=_COORDINATOR,
-        old="tuple(kept for kept in self._unflushed[run_id] if kept not in known)",
-        new="()",
-    ),
-    Mutant(
         name="sinks prepare by an alignment that may be lost",
         rule="I19",
         file=_COORDINATOR,
