@@ -59,11 +59,15 @@ class RestorableStore(MemoryStore):
 
 
 class ForgetfulStore(MemoryStore):
-    """Forgets what it has not flushed when its server crashes. `waits` says of each write whether it was flushed."""
+    """Forgets what it has not flushed when its server crashes. `waits` says of each write whether it was flushed.
+
+    `between` is what others do between the next write and its answer.
+    """
 
     def __init__(self) -> None:
         super().__init__(SystemClock())
         self.waits: list[bool] = []
+        self.between: Callable[[], object] | None = None
         self._flushed: dict[str, MemoryRun] = {}
 
     def write(  # as the twin does
@@ -80,6 +84,9 @@ class ForgetfulStore(MemoryStore):
         self.waits.append(is_flushed)
         if not is_flushed:
             self._flushed = flushed
+        between, self.between = self.between, None
+        if between is not None:
+            between()
         return written
 
     @contextmanager
@@ -285,30 +292,9 @@ def test_each_of_two_commits_that_the_server_forgot_is_repeated(lost: int) -> No
     assert states[0] == states[1]
 
 
-class Interrupted(ForgetfulStore):
-    """Lets others act between one write and its answer."""
-
-    between: Callable[[], object] | None = None
-
-    def write(  # as the twin does
-        self,
-        run_id: RunId,
-        commands: Sequence[Command],
-        fencing_token: int,
-        *,
-        known: RunVersion,
-        is_flushed: bool = True,
-    ) -> int | None:
-        written = super().write(run_id, commands, fencing_token, known=known, is_flushed=is_flushed)
-        between, self.between = self.between, None
-        if between is not None:
-            between()
-        return written
-
-
 def test_commit_that_the_server_forgot_is_repeated_also_where_what_began_before_it_was_answered_after_it() -> None:
     """Three threads: one completes a checkpoint; two commit, the last one unflushed, before the first one hears."""
-    store = Interrupted()
+    store = ForgetfulStore()
     run_id, coordinator = added(store), Coordinator(store)
     coordinator.apply(run_id, claim(max_pending=3), *FIRST.passes(0, 1), FIRST.opens(1))
     coordinator.apply(run_id, *ALIGNS)
