@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from iteration_lib.cli import pin
-from iteration_lib.cli.main import cli
 from iteration_lib.errors import CheckpointNotFoundError
 from tests.driven_in_memory import SOURCE, InMemory
 
@@ -26,4 +25,4 @@ def test_checkpoint_that_is_lost_after_its_run_was_found_is_not_found(
     monkeypatch.setattr(pin, "find_run", lambda *_: found)
 
     with pytest.raises(CheckpointNotFoundError, match=f"has no checkpoint {last + 1}; its checkpoints are 1 to {last}"):
-        cli.main(["release", found.run_id, str(last + 1)], standalone_mode=False)
+        pin.release.main([found.run_id, str(last + 1)], standalone_mode=False)
