@@ -1,4 +1,4 @@
-"""On what is a contract of runners tested? On each of them, in a folder of the test's own."""
+"""On what is a contract tested? On each store; that of runners on each of those, in a folder of the test's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import pytest
 from iteration_lib.runner.local import LocalRunner
 from iteration_lib.runner.seam import Runner
 from iteration_lib.state.location import StateLocation
+from iteration_lib.store.seam import StoreWithHistory
 from tests.runner_cases import BUCKETS, Harness, MakeHarness, Params
+
+
+@pytest.fixture
+def store(each_store: StoreWithHistory) -> StoreWithHistory:
+    return each_store
 
 
 @pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])

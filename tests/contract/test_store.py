@@ -594,7 +594,7 @@ def test_second_transaction_of_a_run_waits_for_the_first(store: StoreWithHistory
     assert [1] == seen
 
 
-@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+@pytest.mark.parametrize("each_store", ["postgres"], indirect=True)
 def test_runs_do_not_wait_for_each_other(store: StoreWithHistory) -> None:
     """The twin has one lock for all; nothing depends on more."""
     one, other = added(store), added(store)
@@ -680,7 +680,7 @@ def test_lease_in_a_run_that_is_not_there_is_not_renewed(store: StoreWithHistory
     assert not renew(store, a_run().run_id, first)
 
 
-@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+@pytest.mark.parametrize("each_store", ["postgres"], indirect=True)
 def test_renewing_a_lease_does_not_wait_for_the_runs_lock(store: StoreWithHistory, first: Sender) -> None:
     """Nor for whoever wants to claim the run, while the lease holds. For the twin's one lock it does."""
     run_id = added(store)

@@ -12,8 +12,6 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,13 +115,6 @@ def calls_of(part: PartRecord) -> set[str]:
     epoch = None if part.epoch < 0 else part.epoch
     buckets = range(part.first_bucket, part.end_bucket) if part.total > 1 else [None]
     return {f"{part.operator_id} {epoch} {bucket}" for bucket in buckets}
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    """Return the store that the drivers write."""
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
@@ -40,13 +39,6 @@ pytestmark = pytest.mark.postgres
 
 EPOCHS = 4  # 0 to 3, each with its checkpoint 1 to 4
 ONCE = ("scaled", "size")  # what finishes for good
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[PostgresStore]:
-    opened = PostgresStore(store_url)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

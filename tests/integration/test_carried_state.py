@@ -5,8 +5,7 @@ Carried state on whole values and on buckets, scratch folders of one epoch, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ pytestmark = pytest.mark.postgres
 
 EPOCHS = 4
 AT_ONCE: Mapping[str, Any] = {"alignment_timeout_seconds": 0.0}
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -47,12 +47,6 @@ EPOCHS = 3
 MANIFEST_0, MANIFEST_1 = "manifest_written@0", "manifest_written@1"
 
 
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
-
-
 @pytest.fixture
 def elsewhere(store_url: str) -> Iterator[Coordinator]:
     """What another process has: a connection of its own."""

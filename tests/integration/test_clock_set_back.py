@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from sqlalchemy import text
 
@@ -13,13 +11,6 @@ from tests.protocol_script import resumes, stops
 from tests.store_script import added, new_family, read_state
 
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[PostgresStore]:
-    opened = PostgresStore(store_url)
-    yield opened
-    opened.close()
 
 
 def set_back_an_hour(store_url: str) -> None:

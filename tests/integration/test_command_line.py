@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,6 @@ pytestmark = pytest.mark.postgres
 COUNTED = "tests.iterations.counted:counted"
 BROKEN = "tests.iterations.broken"
 EPOCHS = 3
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    opened = PostgresStore(store_url)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ VARIABLES = ("ranks", "drifts", "pace")
 WHOLE = ("pace", "total", "paced", "going")  # operators on whole values: one part
 AFTER = {"more": 4, "fewer": 1, "the same": 2}  # subtasks of the attempt that resumes
 Ranges = list[tuple[int, int]]
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 @pytest.fixture

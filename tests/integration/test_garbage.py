@@ -67,8 +67,8 @@ PLACES = [
 
 
 @pytest.fixture
-def here(store: StoreWithHistory, tmp_path: Path) -> Here:
-    return Here.begin(store, tmp_path, steered, epochs=EPOCHS)
+def here(each_store: StoreWithHistory, tmp_path: Path) -> Here:
+    return Here.begin(each_store, tmp_path, steered, epochs=EPOCHS)
 
 
 @pytest.fixture

@@ -85,13 +85,6 @@ def losses() -> dict[str, Loss]:
     }
 
 
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    opened = PostgresStore(store_url)
-    yield opened
-    opened.close()
-
-
 @pytest.fixture
 def bench(store_url: str, tmp_path: Path) -> Bench:
     return Bench(store_url=store_url, folder=tmp_path, runner="local")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
@@ -34,13 +33,6 @@ def surplus(moved: Any) -> Any:
     return moved
 """
 COUNTED = "tests.iterations.counted:counted"
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[PostgresStore]:
-    """Open the store."""
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ again, under the same id.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,12 +23,6 @@ from tests.failover.driven import wait_until
 from tests.iterations.told import told
 
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import copy
 import re
 import signal
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +57,6 @@ from iteration_lib.verification import verify_run
 from tests.failover.driven import wait_until
 
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 class Script:

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +25,6 @@ pytestmark = [pytest.mark.postgres, pytest.mark.spark]
 @pytest.fixture
 def where(store_url: str, tmp_path: Path) -> dict[str, Any]:
     return {"run_key": uuid.uuid4().hex, "store": store_url, "state": str(tmp_path / "state")}
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 def walk(

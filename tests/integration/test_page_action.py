@@ -7,9 +7,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -38,12 +36,6 @@ from tests.store_script import a_run, added, an_origin, new_family
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 def found(store: PostgresStore, run_id: RunId) -> RunRecord:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -27,12 +25,6 @@ from tests.store_script import a_run, an_origin, new_family, origin_of
 
 pytestmark = pytest.mark.postgres
 EPOCHS = ROWS_SHOWN + 10
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

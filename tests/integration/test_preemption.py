@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +49,6 @@ NEVER: dict[str, Any] = {}
 AT_ONCE = {"alignment_timeout_seconds": 0.0}
 LATER = {"alignment_timeout_seconds": 3600.0}
 VARIABLES = ("drifts", "pace", "ranks")
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ that feeds back, which has no buckets.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,13 +35,6 @@ WITHOUT_SPARK = ("--runner", "local")
 ON_SPARK = ("--master", "local[2]")
 BUCKETED = {"fits", "pulls", "settling.state"}  # two variables, and the state of an operator on buckets
 COUNTS = [(8, 3), (3, 8)]
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[PostgresStore]:
-    opened = PostgresStore(store_url)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

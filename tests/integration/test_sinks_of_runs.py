@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -29,12 +28,6 @@ from tests.sink_reader import EPOCHS, TABLES, WHOLE, Reader, clear, dsn, tables
 
 pytestmark = pytest.mark.postgres
 pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 @pytest.fixture(params=["the store's database", "another database"])

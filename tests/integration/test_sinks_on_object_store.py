@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -29,12 +28,6 @@ pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is 
 def as_it_is(server: Wsgi) -> Wsgi:
     """The server, which knows conditional puts."""
     return server
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 PLACES = {

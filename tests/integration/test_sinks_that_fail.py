@@ -6,7 +6,6 @@ import dataclasses
 import re
 import threading
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import wait
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -40,12 +39,6 @@ from tests.store_script import new_family
 pytestmark = pytest.mark.postgres
 
 WHOLE = [{"l": 2.0 + epoch} for epoch in range(EPOCHS)]
-
-
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(store_url)) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -24,13 +24,6 @@ EPOCHS = 4
 ME = f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-@pytest.fixture(scope="module")
-def store(store_url: str) -> Iterator[PostgresStore]:
-    opened = PostgresStore(store_url)
-    yield opened
-    opened.close()
-
-
 @pytest.fixture
 def shell(store_url: str, tmp_path: Path) -> CommandLine:
     return CommandLine(store_url=store_url, folder=tmp_path)
