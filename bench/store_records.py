@@ -8,6 +8,7 @@
     growth    one run of 10,000 epochs; its last, in rounds that alternate with the early epochs of another; dead rows
 
 A ratio is the median of those of 20 slices of the rounds, with its range, so that it shows what else the machine did.
+Each is printed with what is owed; the exit code is 1 where one is missed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import statistics
+import sys
 import tempfile
 import time
 import uuid
@@ -45,6 +47,8 @@ from iteration_lib.store.postgres import PostgresStore, open_engine
 from iteration_lib.store.record import NewRun
 
 SUBTASKS, REPORTS, SLICES, WARM_UP, TURNS = 16, 10_000, 20, 50, 50
+AT_MOST = {"epoch / bare insert": 9.0, "epoch / DBOS step": 1.0, "late / early": 1.1}
+AT_LEAST = {"unnest / one head": 0.7, "unnest / four heads": 0.7}
 Timings = dict[str, list[float]]
 Ways = Mapping[str, Callable[[int], object]]
 
@@ -167,14 +171,14 @@ class Bare:
             print("   ", *row)
 
 
-def measure_epoch(database: Database, rounds: int) -> None:
-    """Alternate between the ways to record something, and print."""
+def measure_epoch(database: Database, rounds: int) -> bool:
+    """Alternate between the ways to record something, and print; return whether it took no more than it may."""
     attempt = open_attempt(database.store, centroids=SUBTASKS)
     ways: dict[str, Callable[[int], object]] = {"bare insert": database.bare.insert, "epoch": attempt.record}
-    report(alternate(ways, rounds), "epoch", over=("bare insert",))
+    keeps = report(alternate(ways, rounds), "epoch", over=("bare insert",))
     if find_spec("dbos") is None:
         print("dbos is not installed: no comparison with it")
-        return
+        return keeps
     print("and with steps of DBOS:")
     context = multiprocessing.get_context("spawn")
     orders, theirs = context.Pipe()
@@ -188,7 +192,7 @@ def measure_epoch(database: Database, rounds: int) -> None:
         timings["DBOS step"].append(orders.recv())
     orders.send(False)
     peer.join()
-    report(timings, "epoch", over=("DBOS step",))
+    return report(timings, "epoch", over=("DBOS step",)) and keeps
 
 
 def take_steps(url: str, orders: Pipe) -> None:
@@ -211,8 +215,8 @@ def take_steps(url: str, orders: Pipe) -> None:
     DBOS.destroy()
 
 
-def measure_reports(database: Database, rounds: int) -> None:
-    """Alternate between a batch of reports and a bare insert of as many rows, and print."""
+def measure_reports(database: Database, rounds: int) -> bool:
+    """Alternate between a batch of reports and a bare insert of as many rows, and print; return as measure_epoch."""
     one = open_attempt(database.store, centroids=REPORTS)
     four = open_attempt(database.store, **{f"head_{number}": REPORTS // 4 for number in range(4)})
     ways = {"unnest": database.bare.insert_reports, "one head": one.report, "four heads": four.report}
@@ -223,11 +227,11 @@ def measure_reports(database: Database, rounds: int) -> None:
             attempt.open(epoch + 1)
 
     timings = alternate(ways, rounds, after=go_on)
-    report(timings, "unnest", over=("one head", "four heads"))
+    return report(timings, "unnest", over=("one head", "four heads"))
 
 
-def measure_growth(old: Database, young: Database, epochs: int) -> None:
-    """Drive one run, then alternate between its late epochs and the early ones of a run in a database of its own."""
+def measure_growth(old: Database, young: Database, epochs: int) -> bool:
+    """Drive one run, then alternate between its late epochs and a young run's early ones; return as measure_epoch."""
     attempt = open_attempt(old.store, centroids=SUBTASKS)
     width = min(1500, epochs // 4)
     timings = alternate({"bare insert": old.bare.insert, "epoch": attempt.record}, epochs - width)["epoch"]
@@ -248,13 +252,13 @@ def measure_growth(old: Database, young: Database, epochs: int) -> None:
             timings = alternate(ways, rounds)
         late, early = late + rounds, early + rounds
         ratios.append(statistics.median(timings["late"][5:]) / statistics.median(timings["early"][5:]))
-    ratios.sort()
-    print(f"late / early: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+    keeps = judge("late / early", ratios)
     old.bare.show(
         "SELECT relname, 'live', n_live_tup, 'dead', n_dead_tup, 'updates', n_tup_upd, 'HOT', n_tup_hot_upd, "
         "pg_size_pretty(pg_total_relation_size(relid)) FROM pg_stat_user_tables "
         "WHERE n_tup_ins > 0 AND relname NOT LIKE 'bare%' ORDER BY relname"
     )
+    return keeps
 
 
 def record_at(attempt: Attempt, first: int, number: int) -> None:
@@ -281,16 +285,27 @@ def timed(way: Callable[[int], object], number: int) -> float:
     return 1000 * (time.perf_counter() - started)
 
 
-def report(timings: Timings, way: str, over: tuple[str, ...]) -> None:
-    """Print what each way took, and the ratio of one to the others."""
+def report(timings: Timings, way: str, over: tuple[str, ...]) -> bool:
+    """Print what each way took, and the ratio of one to the others; return whether every ratio is what is owed."""
     warm_up = min(WARM_UP, len(timings[way]) // 5)
     warm = {name: times[warm_up:] for name, times in timings.items()}
     for name, times in warm.items():
         print(f"{name:<12} {_quantiles(times)}")
+    parts = _slices(len(warm[way]))
+    kept = []
     for other in over:
-        parts = _slices(len(warm[way]))
-        ratios = sorted(statistics.median(warm[way][part]) / statistics.median(warm[other][part]) for part in parts)
-        print(f"{way} / {other}: {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+        ratios = [statistics.median(warm[way][part]) / statistics.median(warm[other][part]) for part in parts]
+        kept.append(judge(f"{way} / {other}", ratios))
+    return all(kept)
+
+
+def judge(name: str, ratios: list[float]) -> bool:
+    """Print the ratio of two ways beside what is owed; return whether it is that."""
+    found = statistics.median(ratios)
+    keeps = AT_LEAST.get(name, found) <= found <= AT_MOST.get(name, found)
+    owed = f"at most {AT_MOST[name]:g}" if name in AT_MOST else f"at least {AT_LEAST[name]:g}"
+    print(f"{name}: {found:.2f} ({min(ratios):.2f} to {max(ratios):.2f}), {owed}{'' if keeps else ': MISSED'}")
+    return keeps
 
 
 def _slices(length: int) -> list[slice]:
@@ -323,14 +338,15 @@ def open_database(stack: ExitStack, server: EmbeddedPostgres, name: str) -> Data
     return Database(url, store, Bare(stack.enter_context(closing(connect(url)))))
 
 
-def main() -> None:
-    """Measure and print."""
+def main() -> int:
+    """Measure and print; exit code 1 where a ratio is not what is owed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", default=["epoch", "reports", "growth"])
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=10_000)
     options = parser.parse_args()
+    is_kept = True
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = EmbeddedPostgres(folder / "store")
@@ -340,11 +356,13 @@ def main() -> None:
             print(f"\n{what}")
             database = open_database(stack, server, what)
             if what == "epoch":
-                measure_epoch(database, options.rounds)
+                is_kept &= measure_epoch(database, options.rounds)
             elif what == "reports":
-                measure_reports(database, options.batches)
+                is_kept &= measure_reports(database, options.batches)
             else:
-                measure_growth(database, open_database(stack, server, "young"), options.epochs)
+                young = open_database(stack, server, "young")
+                is_kept &= measure_growth(database, young, options.epochs)
+    return 0 if is_kept else 1
 
 
 def connect(url: str) -> Connection:
@@ -360,4 +378,4 @@ def connect(url: str) -> Connection:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
