@@ -75,7 +75,12 @@ def test_listener_hears_of_no_epoch_that_is_not_durable(here: Here) -> None:
 
 
 def test_listener_that_was_called_when_the_process_died_hears_again_under_the_same_id(here: Here) -> None:
-    here.drive_and_fail(script={"listener_called@1": KILL})
+    """Epoch 1 is not durable before all have heard of epoch 0, or the other one would be the first to hear of it."""
+
+    def others_have_heard() -> None:
+        wait_until(lambda: effects(here, "overheard") != [], "the other listener to hear of epoch 0")
+
+    here.drive_and_fail(script={"manifest_written@1": others_have_heard, "listener_called@1": KILL})
     before = effects(here, "heard")
 
     here.drive()
