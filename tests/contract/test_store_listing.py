@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import pytest
 
@@ -24,14 +23,7 @@ from iteration_lib.store.record import NewRun, Origin
 from tests.protocol_script import Sender, claim, deletes, stops
 from tests.store_script import a_run, added, an_origin, new_family, origin_of, whole_story
 
-pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[PostgresStore]:
-    opened = PostgresStore(store_url)
-    yield opened
-    opened.close()
+pytestmark = [pytest.mark.postgres, pytest.mark.parametrize("each_store", ["postgres"], indirect=True)]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -30,14 +29,7 @@ from iteration_lib.store.record import EpochRecord
 from tests.protocol_script import FIRST, Sender, claim, part
 from tests.store_script import added, new_family, whole_story
 
-pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def store(store_url: str) -> Iterator[PostgresStore]:
-    opened = PostgresStore(store_url)
-    yield opened
-    opened.close()
+pytestmark = [pytest.mark.postgres, pytest.mark.parametrize("each_store", ["postgres"], indirect=True)]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ again, under the same id.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def effects(here: Here, name: str) -> list[tuple[int, object]]:
     return [(notice.epoch, notice.effect) for notice in here.store.list_notices(here.run.run_id, name)]
 
 
+def in_turn(here: Here) -> dict[str, Callable[[], None]]:
+    """Hold epoch 1 back until all have heard of epoch 0: `heard` is the first to hear of it then."""
+
+    def wait() -> None:
+        wait_until(lambda: effects(here, "overheard") != [], "all to hear of epoch 0")
+
+    return {"manifest_written@1": wait}
+
+
 EFFECTS = [(epoch, {"level": epoch + 1.0, "records": {"level": 2}}) for epoch in range(3)]
 
 
@@ -75,12 +85,7 @@ def test_listener_hears_of_no_epoch_that_is_not_durable(here: Here) -> None:
 
 
 def test_listener_that_was_called_when_the_process_died_hears_again_under_the_same_id(here: Here) -> None:
-    """Epoch 1 is not durable before all have heard of epoch 0, or the other one would be the first to hear of it."""
-
-    def others_have_heard() -> None:
-        wait_until(lambda: effects(here, "overheard") != [], "the other listener to hear of epoch 0")
-
-    here.drive_and_fail(script={"manifest_written@1": others_have_heard, "listener_called@1": KILL})
+    here.drive_and_fail(script={**in_turn(here), "listener_called@1": KILL})
     before = effects(here, "heard")
 
     here.drive()
@@ -93,7 +98,7 @@ def test_listener_that_was_called_when_the_process_died_hears_again_under_the_sa
 
 
 def test_listener_whose_effect_is_stored_does_not_hear_again(here: Here) -> None:
-    here.drive_and_fail(script={"listener_notified@1": KILL})
+    here.drive_and_fail(script={**in_turn(here), "listener_notified@1": KILL})
 
     here.drive()
 
