@@ -119,8 +119,9 @@ class Disk:
         self.files[path] = bytes([content[0] ^ 1]) + content[1:] if content else b"x"
 
     def mend(self) -> None:
-        """Put back what was damaged."""
+        """Put back what was damaged, whole, also where a write over it was torn since."""
         self.files |= self.damaged
+        self.torn = {path: meant for path, meant in self.torn.items() if path not in self.damaged}
         self.damaged.clear()
 
     def whole(self, path: str) -> bytes | None:
