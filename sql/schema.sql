@@ -806,7 +806,7 @@ CREATE TABLE checkpoints (
     CONSTRAINT checkpoints_epoch_fkey FOREIGN KEY (run_id, epoch, fencing_token) REFERENCES epochs
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX checkpoints_completed_key ON checkpoints (run_id) WHERE status = 'COMPLETED';
-CREATE INDEX checkpoints_pending_idx ON checkpoints (run_id) WHERE status = 'PENDING';
+CREATE INDEX checkpoints_pending_idx ON checkpoints (run_id, checkpoint_id) WHERE status = 'PENDING';
 CREATE INDEX checkpoints_retained_idx ON checkpoints (run_id, checkpoint_id)
     WHERE status IN ('COMPLETED', 'SUBSUMED');
 CREATE UNIQUE INDEX checkpoints_epoch_key ON checkpoints (epoch, run_id, fencing_token) WHERE status <> 'ABORTED';
@@ -1403,14 +1403,15 @@ COMMENT ON TABLE listener_notices IS 'Which durable epochs a listener has heard 
 CREATE FUNCTION listener_notices_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     run runs;
-    heard bigint;
+    newest record;
 BEGIN
     SELECT * INTO run FROM runs WHERE runs.run_id = NEW.run_id;
     IF NEW.epoch > run.last_durable_epoch THEN
         RAISE EXCEPTION 'epoch % is not durable', NEW.epoch USING ERRCODE = 'check_violation';
     END IF;
-    IF EXISTS (SELECT FROM listener_notices AS told WHERE told.run_id = NEW.run_id
-               AND told.listener_id = NEW.listener_id AND told.is_final <> NEW.is_final) THEN
+    SELECT told.epoch, told.is_final INTO newest FROM listener_notices AS told
+    WHERE told.run_id = NEW.run_id AND told.listener_id = NEW.listener_id ORDER BY told.epoch DESC LIMIT 1;
+    IF newest.is_final <> NEW.is_final THEN
         RAISE EXCEPTION 'listener % hears of epochs, or of the end, not of both', NEW.listener_id
             USING ERRCODE = 'check_violation';
     END IF;
@@ -1420,12 +1421,10 @@ BEGIN
         END IF;
         RETURN NEW;
     END IF;
-    SELECT max(listener_notices.epoch) INTO heard FROM listener_notices
-    WHERE listener_notices.run_id = NEW.run_id AND listener_notices.listener_id = NEW.listener_id;
-    IF heard IS NULL THEN
-        SELECT coalesce(max(branches.epoch), -1) INTO heard FROM branches WHERE branches.run_id = NEW.run_id;
+    IF newest.epoch IS NULL THEN
+        SELECT coalesce(max(branches.epoch), -1) AS epoch INTO newest FROM branches WHERE branches.run_id = NEW.run_id;
     END IF;
-    IF NEW.epoch <> heard + 1 THEN
+    IF NEW.epoch <> newest.epoch + 1 THEN
         RAISE EXCEPTION 'listener % has heard of no epoch before %', NEW.listener_id, NEW.epoch
             USING ERRCODE = 'check_violation';
     END IF;
@@ -1495,8 +1494,8 @@ BEGIN
     WHERE epochs.run_id = NEW.run_id AND epochs.status = 'DURABLE'
         AND epochs.epoch > OLD.last_durable_epoch AND epochs.epoch <= NEW.last_durable_epoch
         AND (sink.each_epoch = 'true' OR epochs.decision ->> 'terminated_by' IS NOT NULL)
-        AND NOT EXISTS (SELECT FROM committables WHERE committables.run_id = NEW.run_id
-            AND committables.epoch = epochs.epoch AND committables.output = sink.output)
+        AND (SELECT count(*) FROM committables WHERE committables.run_id = NEW.run_id  -- a join might read the run's all
+            AND committables.epoch = epochs.epoch AND committables.output = sink.output) = 0
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'epoch % of run % is durable, and % of it is not stored', lacking.epoch, NEW.run_id,

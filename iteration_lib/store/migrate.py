@@ -18,7 +18,7 @@ from iteration_lib.errors import StoreVersionError, UsageError
 from iteration_lib.store.query import sql_folder
 from iteration_lib.store.refusal import not_ours, shown, unavailable
 
-SCHEMA_VERSION = 18  # the greatest number in sql/migrations; a test compares
+SCHEMA_VERSION = 19  # the greatest number in sql/migrations; a test compares
 
 _FILE_NAME = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 _OUR_COLUMNS = 2

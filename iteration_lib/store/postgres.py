@@ -65,9 +65,11 @@ T = TypeVar("T")
 
 _NO_ADDRESS = "it is no address such as postgresql://user:password@host/database"
 _UUIDS = ("run_id", "attempt_id", "request_id", "stop_id", "origin_run_id")
-# A statement's plan is kept while the tables grow: every one of them goes by an index, however small they were.
+# A statement's plan is kept while the tables grow: each goes by an index, however small they were, and entry by entry,
+# which passes over those that are known to be dead; a bitmap is made of all.
 _SERVER_OPTIONS = (
-    "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC -c enable_seqscan=off -c jit=off"
+    "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC -c jit=off"
+    " -c enable_seqscan=off -c enable_bitmapscan=off"
 )
 _READ_COMMITTED = r"-c default_transaction_isolation=read\ committed"  # said last: no address, role or database counts
 

@@ -295,8 +295,11 @@ WHERE checkpoints.run_id = :run_id AND checkpoint_id NOT BETWEEN :first_id AND :
 ORDER BY checkpoint_id;
 
 -- list_retained: the checkpoints of a run that were completed and are not discarded, with one metric of their epochs
-SELECT checkpoints.checkpoint_id, checkpoints.epoch,
-    CAST(epochs.metrics ->> CAST(:metric AS text) AS double precision) AS metric,
+SELECT checkpoints.checkpoint_id, checkpoints.epoch, (
+        SELECT CAST(epochs.metrics ->> CAST(:metric AS text) AS double precision) FROM epochs
+        WHERE epochs.run_id = checkpoints.run_id AND epochs.epoch = checkpoints.epoch
+            AND epochs.fencing_token = checkpoints.fencing_token
+    ) AS metric,
     EXISTS (
         SELECT FROM branches JOIN runs ON runs.run_id = branches.run_id
         WHERE branches.origin_run_id = checkpoints.run_id
@@ -304,8 +307,7 @@ SELECT checkpoints.checkpoint_id, checkpoints.epoch,
             AND branches.mode = 'CLAIM' AND branches.released_at IS NOT NULL
             AND runs.last_durable_epoch > branches.epoch
     ) AS is_claimed
-FROM checkpoints JOIN epochs USING (run_id, epoch, fencing_token)
-WHERE checkpoints.run_id = :run_id AND checkpoints.status IN ('COMPLETED', 'SUBSUMED')
+FROM checkpoints WHERE checkpoints.run_id = :run_id AND checkpoints.status IN ('COMPLETED', 'SUBSUMED')
 ORDER BY checkpoints.checkpoint_id;
 
 -- select_branch: which checkpoint a run started from

@@ -1,0 +1,105 @@
+"""Does recording an epoch cost more, the longer a run has lasted?
+
+Told by the index entries that all statements, guards and deferred constraints of its epochs read in one session: it
+keeps the plans that it made when the tables were empty, or small.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from sqlalchemy import Engine, text
+
+from iteration_lib.coordinator import Coordinator
+from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.store.embedded import EmbeddedPostgres
+from iteration_lib.store.migrate import upgrade
+from iteration_lib.store.postgres import PostgresStore, open_engine
+from tests.protocol_script import Sender, asks, claim, part, prepared
+from tests.store_script import a_run, new_family, wired
+
+pytestmark = pytest.mark.postgres
+
+FEW, MANY, ANALYSED_AT = 50, 150, 24
+_OPERATORS = {
+    **wired("centroids", "value", role="variable"),
+    **wired("x", "value"),
+    **wired("y", "buckets", "x_rows"),
+}
+_OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+_READ = "SELECT indexrelname, idx_tup_read FROM pg_stat_user_indexes"
+
+
+@pytest.mark.parametrize("is_analysed", [False, True])
+def test_epochs_read_no_more_index_entries_each_after_many(
+    postgres_server: EmbeddedPostgres,
+    is_analysed: bool,  # noqa: FBT001 - a case
+) -> None:
+    few, many = (_entries_read_per_epoch(postgres_server, epochs, is_analysed=is_analysed) for epochs in (FEW, MANY))
+
+    grown = {index: (few[index], read) for index, read in many.items() if read > few[index] + 1}
+    assert {} == grown
+    assert few["checkpoints_pending_idx"] >= 1  # they are counted
+
+
+def _entries_read_per_epoch(server: EmbeddedPostgres, epochs: int, *, is_analysed: bool) -> dict[str, float]:
+    """Return how many entries of each index a run reads per epoch, in one session of a new store."""
+    database = f"test_{new_family()}"
+    server.ensure_database(database)
+    engine = open_engine(server.url(database))
+    try:
+        upgrade(engine)
+        with engine.begin() as connection:
+            for (table,) in connection.execute(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")):
+                connection.execute(text(f"ALTER TABLE {table} SET (autovacuum_enabled = false)"))
+        before = _entries_read(engine)
+        with closing(PostgresStore(server.url(database))) as store:
+            for epoch in _drive(store, epochs):
+                if is_analysed and epoch == ANALYSED_AT:
+                    with engine.begin() as connection:
+                        connection.execute(text("ANALYZE"))
+        return {index: (read - before[index]) / epochs for index, read in _entries_read(engine).items()}
+    finally:
+        engine.dispose()
+
+
+def _drive(store: PostgresStore, epochs: int) -> Iterator[int]:
+    """Record epochs with all that they may have, in the transactions of a driver; yield each that is durable."""
+    one, coordinator = Sender(1, 1, new_family()), Coordinator(store)
+    run = a_run(definition={"iteration": "km", "operators": _OPERATORS, "sinks": {"rows": True}})
+    run_id = run.run_id
+    store.add_run(run)
+    coordinator.apply(run_id, claim(family=one.family, tolerable_failures=3))
+    coordinator.apply(run_id, one.opens(0))
+    durable = -1
+    for epoch in range(epochs):
+        if epoch % 3 == 0:
+            coordinator.apply(run_id, asks(epoch, one.family))
+        if durable == epoch - 1:
+            coordinator.apply(run_id, one.switches(epoch))
+            coordinator.apply(run_id, one.marks(epoch, part("x"), part("y", 0, 2, total=4, wide=("x",))))
+            coordinator.apply(run_id, one.marks(epoch, part("y", 2, 4, total=4, wide=("x",))))
+        coordinator.apply(run_id, one.reports(epoch), one.triggers(epoch), one.opens(epoch + 1))
+        if epoch % 6 == 1:
+            coordinator.apply(run_id, one.declines(epoch + 1))
+            continue
+        covered = tuple(prepared(aligned, "rows") for aligned in range(durable + 1, epoch + 1))
+        coordinator.apply(run_id, one.completes(epoch + 1, committables=covered))
+        coordinator.apply(run_id, one.commits(*((known.epoch, known.output) for known in covered)))
+        coordinator.apply(run_id, *(one.notifies(known.epoch) for known in covered))
+        durable = epoch
+        coordinator.discard(run_id, CheckpointPolicy(retain_last=2), attempt_id=one.attempt_id)
+        store.renew_lease(run_id, one.attempt_id, fencing_token=1, lease_ttl_seconds=60.0)
+        yield epoch
+
+
+def _entries_read(engine: Engine) -> dict[str, int]:
+    """Return how many entries of each index were read, once every other session has ended, and told what it read."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        while connection.execute(text(_OTHERS)).scalar_one() > 0:
+            time.sleep(0.01)
+        connection.execute(text("SELECT pg_stat_clear_snapshot()"))
+        return {name: int(read) for name, read in connection.execute(text(_READ))}
