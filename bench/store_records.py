@@ -5,7 +5,8 @@
               DBOS in the same database, in a process of its own: its threads slow what runs beside them in one
     reports   one event with the reports of 10,000 subtasks, of one head and of four, in rounds that alternate with a
               bare `INSERT ... SELECT unnest` of the same 10,000 rows
-    growth    one run of 10,000 epochs; its last, in rounds that alternate with the early epochs of another; dead rows
+    growth    one run of 10,000 epochs; its last, in rounds that alternate with the early epochs of another: in the
+              session that recorded all before, and in new ones; dead rows
 
 A ratio is the median of those of 20 slices of the rounds, with its range, so that it shows what else the machine did.
 Each is printed with what is owed; the exit code is 1 where one is missed.
@@ -238,16 +239,18 @@ def measure_reports(database: Database, rounds: int) -> bool:
 
 def measure_growth(old: Database, young: Database, epochs: int) -> bool:
     """Drive one run, then alternate between its late epochs and a young run's early ones; return as measure_epoch."""
-    attempt = open_attempt(old.store, centroids=SUBTASKS)
+    attempt, fresh = (open_attempt(database.store, centroids=SUBTASKS) for database in (old, young))
     width = min(1500, epochs // 4)
-    timings = alternate({"bare insert": old.bare.insert, "epoch": attempt.record}, epochs - width)["epoch"]
-    print(f"epochs 10 to {10 + width}: {_quantiles(timings[10 : 10 + width])}")
-    print(f"epochs {epochs - 2 * width} to {epochs - width}: {_quantiles(timings[-width:])}")
-    print(f"the last, in rounds with the first of a run in a database of its own; {TURNS} connections of each:")
-    fresh = open_attempt(young.store, centroids=SUBTASKS)
-    for number in range(10):
+    late, early = epochs - 2 * width, 10
+    for number in range(late):
+        attempt.record(number)
+    for number in range(early):
         fresh.record(number)
-    late, early, rounds = epochs - width, 10, width // TURNS
+    print("the last, in the session of all before, in rounds with the first of another run:")
+    ways = {"late": partial(record_at, attempt, late), "early": partial(record_at, fresh, early)}
+    keeps = report(alternate(ways, width), "late", over=("early",))
+    late, early, rounds = late + width, early + width, max(10, width // TURNS)
+    print(f"the same in new sessions, {TURNS} of each:")
     ratios = []
     for _ in range(TURNS):  # a connection of each alone may be some way faster or slower than the other for good
         with closing(PostgresStore(old.url)) as of_old, closing(PostgresStore(young.url)) as of_young:
@@ -258,7 +261,7 @@ def measure_growth(old: Database, young: Database, epochs: int) -> bool:
             timings = alternate(ways, rounds)
         late, early = late + rounds, early + rounds
         ratios.append(statistics.median(timings["late"][5:]) / statistics.median(timings["early"][5:]))
-    keeps = judge("late / early", ratios)
+    keeps &= judge("late / early", ratios)
     old.bare.show(
         "SELECT relname, 'live', n_live_tup, 'dead', n_dead_tup, 'updates', n_tup_upd, 'HOT', n_tup_hot_upd, "
         "pg_size_pretty(pg_total_relation_size(relid)) FROM pg_stat_user_tables "
