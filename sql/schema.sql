@@ -349,8 +349,11 @@ CREATE FUNCTION attempts_begun_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     run record;
 BEGIN
-    SELECT runs.status, (SELECT min(epochs.epoch) FROM epochs WHERE epochs.run_id = NEW.run_id
-        AND epochs.status IN ('OPEN', 'ALIGNED') AND epochs.fencing_token < NEW.fencing_token) AS is_left,
+    SELECT runs.status, coalesce(
+            (SELECT epochs.epoch FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN'
+             AND epochs.fencing_token < NEW.fencing_token),
+            (SELECT min(epochs.epoch) FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'ALIGNED'
+             AND epochs.fencing_token < NEW.fencing_token)) AS is_left,
         EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
             AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS is_live
     INTO run FROM runs WHERE runs.run_id = NEW.run_id;
@@ -574,7 +577,7 @@ CREATE TABLE epochs (
 CREATE UNIQUE INDEX epochs_epoch_key ON epochs (run_id, epoch) WHERE status <> 'VOIDED';
 CREATE UNIQUE INDEX epochs_open_key ON epochs (run_id) WHERE status = 'OPEN';
 -- With epochs_open_key, so that those that are not durable are found however many are.
-CREATE INDEX epochs_aligned_idx ON epochs (run_id) WHERE status = 'ALIGNED';
+CREATE INDEX epochs_aligned_idx ON epochs (run_id, epoch) WHERE status = 'ALIGNED';
 
 COMMENT ON TABLE epochs IS 'One pass of a run under one token: OPEN, ALIGNED, DURABLE, or VOIDED when superseded.';
 

@@ -1,9 +1,31 @@
 -- What the records of an epoch ask takes as long in a store whose tables were never analysed, however many epochs a run has:
 -- a plan that is made when they are empty, and kept, reads no more of an index than what is asked for.
 
--- Of all that know a pending checkpoint by its id, this one is the shortest.
+-- Of all that know a pending checkpoint by its id, or an epoch that is aligned, these are the shortest.
 DROP INDEX checkpoints_pending_idx;
 CREATE INDEX checkpoints_pending_idx ON checkpoints (run_id, checkpoint_id) WHERE status = 'PENDING';
+DROP INDEX epochs_aligned_idx;
+CREATE INDEX epochs_aligned_idx ON epochs (run_id, epoch) WHERE status = 'ALIGNED';
+
+CREATE OR REPLACE FUNCTION attempts_begun_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    run record;
+BEGIN
+    SELECT runs.status, coalesce(
+            (SELECT epochs.epoch FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN'
+             AND epochs.fencing_token < NEW.fencing_token),
+            (SELECT min(epochs.epoch) FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'ALIGNED'
+             AND epochs.fencing_token < NEW.fencing_token)) AS is_left,
+        EXISTS (SELECT FROM attempts WHERE attempts.run_id = NEW.run_id
+            AND attempts.fencing_token = NEW.fencing_token AND attempts.ended_at IS NULL) AS is_live
+    INTO run FROM runs WHERE runs.run_id = NEW.run_id;
+    IF run.is_live AND run.status NOT IN ('RUNNING', 'TERMINATING') OR run.is_left IS NOT NULL THEN
+        RAISE EXCEPTION 'attempt % of run % cannot begin: the run is %, epoch % of another attempt is left',
+            NEW.fencing_token, NEW.run_id, run.status, coalesce(CAST(run.is_left AS text), 'none')
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
 
 CREATE OR REPLACE FUNCTION listener_notices_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE

@@ -7,14 +7,16 @@ keeps the plans that it made when the tables were empty, or small.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import TypeAlias
 
 import pytest
 from sqlalchemy import Engine, text
 
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol.policy import CheckpointPolicy
+from iteration_lib.protocol.state import RunId
 from iteration_lib.store.embedded import EmbeddedPostgres
 from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
@@ -29,23 +31,27 @@ _OPERATORS = {
     **wired("x", "value"),
     **wired("y", "buckets", "x_rows"),
 }
+Drive: TypeAlias = Callable[[PostgresStore, int], Iterator[int]]
 _OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 _READ = "SELECT indexrelname, idx_tup_read FROM pg_stat_user_indexes"
 
 
 @pytest.mark.parametrize("is_analysed", [False, True])
+@pytest.mark.parametrize("is_chain", [False, True])
 def test_epochs_read_no_more_index_entries_each_after_many(
     postgres_server: EmbeddedPostgres,
     is_analysed: bool,  # noqa: FBT001 - a case
+    is_chain: bool,  # noqa: FBT001 - a case
 ) -> None:
-    few, many = (_entries_read_per_epoch(postgres_server, epochs, is_analysed=is_analysed) for epochs in (FEW, MANY))
+    drive = _drive_chain if is_chain else _drive
+    few, many = (_entries_read_per_epoch(postgres_server, drive, epochs, is_analysed) for epochs in (FEW, MANY))
 
     grown = {index: (few[index], read) for index, read in many.items() if read > few[index] + 1}
     assert {} == grown
     assert few["checkpoints_pending_idx"] >= 1  # they are counted
 
 
-def _entries_read_per_epoch(server: EmbeddedPostgres, epochs: int, *, is_analysed: bool) -> dict[str, float]:
+def _entries_read_per_epoch(server: EmbeddedPostgres, drive: Drive, epochs: int, is_analysed: bool) -> dict[str, float]:  # noqa: FBT001 - a case
     """Return how many entries of each index a run reads per epoch, in one session of a new store."""
     database = f"test_{new_family()}"
     server.ensure_database(database)
@@ -57,7 +63,7 @@ def _entries_read_per_epoch(server: EmbeddedPostgres, epochs: int, *, is_analyse
                 connection.execute(text(f"ALTER TABLE {table} SET (autovacuum_enabled = false)"))
         before = _entries_read(engine)
         with closing(PostgresStore(server.url(database))) as store:
-            for epoch in _drive(store, epochs):
+            for epoch in drive(store, epochs):
                 if is_analysed and epoch == ANALYSED_AT:
                     with engine.begin() as connection:
                         connection.execute(text("ANALYZE"))
@@ -69,9 +75,7 @@ def _entries_read_per_epoch(server: EmbeddedPostgres, epochs: int, *, is_analyse
 def _drive(store: PostgresStore, epochs: int) -> Iterator[int]:
     """Record epochs with all that they may have, in the transactions of a driver; yield each that is durable."""
     one, coordinator = Sender(1, 1, new_family()), Coordinator(store)
-    run = a_run(definition={"iteration": "km", "operators": _OPERATORS, "sinks": {"rows": True}})
-    run_id = run.run_id
-    store.add_run(run)
+    run_id = _begun(store)
     coordinator.apply(run_id, claim(family=one.family, tolerable_failures=3))
     coordinator.apply(run_id, one.opens(0))
     durable = -1
@@ -94,6 +98,26 @@ def _drive(store: PostgresStore, epochs: int) -> Iterator[int]:
         coordinator.discard(run_id, CheckpointPolicy(retain_last=2), attempt_id=one.attempt_id)
         store.renew_lease(run_id, one.attempt_id, fencing_token=1, lease_ttl_seconds=60.0)
         yield epoch
+
+
+def _drive_chain(store: PostgresStore, epochs: int) -> Iterator[int]:
+    """Record each epoch by an attempt of its own, which leaves the next one open; yield each that is durable."""
+    family, run_id = new_family(), _begun(store)
+    for epoch in range(epochs):
+        one, coordinator = Sender(epoch + 1, epoch + 1, family), Coordinator(store)
+        coordinator.apply(run_id, claim(one.number, family=family))
+        coordinator.apply(run_id, one.opens(epoch))
+        coordinator.apply(run_id, one.reports(epoch), one.triggers(epoch), one.opens(epoch + 1))
+        coordinator.apply(run_id, one.completes(epoch + 1, committables=(prepared(epoch, "rows"),)))
+        coordinator.apply(run_id, one.commits((epoch, "rows")))
+        coordinator.apply(run_id, one.ends())
+        yield epoch
+
+
+def _begun(store: PostgresStore) -> RunId:
+    run = a_run(definition={"iteration": "km", "operators": _OPERATORS, "sinks": {"rows": True}})
+    store.add_run(run)
+    return run.run_id
 
 
 def _entries_read(engine: Engine) -> dict[str, int]:
