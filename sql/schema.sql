@@ -349,7 +349,7 @@ CREATE FUNCTION attempts_begun_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     run record;
 BEGIN
-    SELECT runs.status, coalesce(
+    SELECT runs.status, least(
             (SELECT epochs.epoch FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN'
              AND epochs.fencing_token < NEW.fencing_token),
             (SELECT min(epochs.epoch) FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'ALIGNED'
@@ -1349,10 +1349,10 @@ BEGIN
         RAISE EXCEPTION 'a part of operator % in epoch % is voided once, and else cannot change',
             OLD.operator_id, OLD.epoch USING ERRCODE = 'check_violation';
     END IF;
-    IF NOT EXISTS (SELECT FROM attempts JOIN runs USING (run_id) LEFT JOIN fallbacks
-                       ON fallbacks.run_id = attempts.run_id AND fallbacks.fencing_token = attempts.fencing_token
-                   WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL AND (
-                       OLD.epoch > fallbacks.epoch AND OLD.fencing_token < attempts.fencing_token
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL AND (
+                       OLD.epoch > (SELECT fallbacks.epoch FROM fallbacks WHERE fallbacks.run_id = OLD.run_id
+                               AND fallbacks.fencing_token = attempts.fencing_token)
+                           AND OLD.fencing_token < attempts.fencing_token
                            AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
                                AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'OPEN')
                            AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
@@ -1360,7 +1360,8 @@ BEGIN
                        OR (attempts.definition_changes IS NOT NULL OR attempts.ignores_edges AND (OLD.epoch >= 0
                                OR NOT EXISTS (SELECT FROM operators WHERE operators.run_id = OLD.run_id
                                    AND operators.operator_id = OLD.operator_id AND operators.finished_at IS NOT NULL)))
-                           AND OLD.epoch NOT BETWEEN 0 AND runs.last_durable_epoch
+                           AND OLD.epoch NOT BETWEEN 0 AND (SELECT runs.last_durable_epoch FROM runs
+                               WHERE runs.run_id = OLD.run_id)
                            AND attempts.fencing_token > coalesce((SELECT epochs.fencing_token FROM epochs
                                WHERE epochs.run_id = OLD.run_id AND epochs.status <> 'VOIDED'
                                ORDER BY epochs.epoch DESC LIMIT 1), 0))) THEN
@@ -1375,10 +1376,13 @@ CREATE TRIGGER edge_parts_void_guard BEFORE UPDATE ON edge_parts
 -- An attempt that ignores edges leaves none, when it has begun, nor a part of what has not finished for good (I15).
 CREATE FUNCTION attempts_ignore_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF EXISTS (SELECT FROM edge_parts JOIN runs USING (run_id) LEFT JOIN operators USING (run_id, operator_id)
-               WHERE edge_parts.run_id = NEW.run_id AND edge_parts.voided_at IS NULL
-               AND edge_parts.fencing_token < NEW.fencing_token AND (edge_parts.epoch > runs.last_durable_epoch
-                   OR edge_parts.epoch = -1 AND operators.finished_at IS NULL)) THEN
+    IF EXISTS (SELECT FROM edge_parts WHERE edge_parts.run_id = NEW.run_id AND edge_parts.voided_at IS NULL
+               AND edge_parts.fencing_token < NEW.fencing_token AND edge_parts.epoch > (
+                   SELECT runs.last_durable_epoch FROM runs WHERE runs.run_id = NEW.run_id))
+       OR EXISTS (SELECT FROM edge_parts WHERE edge_parts.run_id = NEW.run_id AND edge_parts.voided_at IS NULL
+               AND edge_parts.fencing_token < NEW.fencing_token AND edge_parts.epoch = -1 AND (
+                   SELECT operators.finished_at FROM operators WHERE operators.run_id = NEW.run_id
+                   AND operators.operator_id = edge_parts.operator_id) IS NULL) THEN
         RAISE EXCEPTION 'attempt % of run % ignores edges, and leaves some', NEW.fencing_token, NEW.run_id
             USING ERRCODE = 'check_violation';
     END IF;

@@ -65,8 +65,8 @@ T = TypeVar("T")
 
 _NO_ADDRESS = "it is no address such as postgresql://user:password@host/database"
 _UUIDS = ("run_id", "attempt_id", "request_id", "stop_id", "origin_run_id")
-# A statement's plan is kept while the tables grow: each goes by an index, however small they were, and entry by entry,
-# which passes over those that are known to be dead; a bitmap is made of all.
+# A statement's plan is kept while the tables grow: each goes by an index, however small they were, and by its entries,
+# which marks those that it finds dead, so that the next one passes over them; a bitmap marks none.
 _SERVER_OPTIONS = (
     "-c idle_in_transaction_session_timeout=30s -c lock_timeout=30s -c timezone=UTC -c jit=off"
     " -c enable_seqscan=off -c enable_bitmapscan=off"

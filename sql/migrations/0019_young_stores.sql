@@ -1,7 +1,8 @@
 -- What the records of an epoch ask takes as long in a store whose tables were never analysed, however many epochs a run has:
 -- a plan that is made when they are empty, and kept, reads no more of an index than what is asked for.
 
--- Of all that know a pending checkpoint by its id, or an epoch that is aligned, these are the shortest.
+-- These two hold all that is asked of a pending checkpoint, or of an aligned epoch, and leave nothing to filter: no other
+-- index can tie with them.
 DROP INDEX checkpoints_pending_idx;
 CREATE INDEX checkpoints_pending_idx ON checkpoints (run_id, checkpoint_id) WHERE status = 'PENDING';
 DROP INDEX epochs_aligned_idx;
@@ -11,7 +12,7 @@ CREATE OR REPLACE FUNCTION attempts_begun_guard() RETURNS trigger LANGUAGE plpgs
 DECLARE
     run record;
 BEGIN
-    SELECT runs.status, coalesce(
+    SELECT runs.status, least(
             (SELECT epochs.epoch FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'OPEN'
              AND epochs.fencing_token < NEW.fencing_token),
             (SELECT min(epochs.epoch) FROM epochs WHERE epochs.run_id = NEW.run_id AND epochs.status = 'ALIGNED'
@@ -75,4 +76,48 @@ BEGIN
             lacking.output USING ERRCODE = 'check_violation';
     END IF;
     RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION attempts_ignore_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM edge_parts WHERE edge_parts.run_id = NEW.run_id AND edge_parts.voided_at IS NULL
+               AND edge_parts.fencing_token < NEW.fencing_token AND edge_parts.epoch > (
+                   SELECT runs.last_durable_epoch FROM runs WHERE runs.run_id = NEW.run_id))
+       OR EXISTS (SELECT FROM edge_parts WHERE edge_parts.run_id = NEW.run_id AND edge_parts.voided_at IS NULL
+               AND edge_parts.fencing_token < NEW.fencing_token AND edge_parts.epoch = -1 AND (
+                   SELECT operators.finished_at FROM operators WHERE operators.run_id = NEW.run_id
+                   AND operators.operator_id = edge_parts.operator_id) IS NULL) THEN
+        RAISE EXCEPTION 'attempt % of run % ignores edges, and leaves some', NEW.fencing_token, NEW.run_id
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION edge_parts_void_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.voided_at IS NOT NULL OR NEW.voided_at IS NULL
+       OR to_jsonb(NEW) - 'voided_at' IS DISTINCT FROM to_jsonb(OLD) - 'voided_at' THEN
+        RAISE EXCEPTION 'a part of operator % in epoch % is voided once, and else cannot change',
+            OLD.operator_id, OLD.epoch USING ERRCODE = 'check_violation';
+    END IF;
+    IF NOT EXISTS (SELECT FROM attempts WHERE attempts.run_id = OLD.run_id AND attempts.ended_at IS NULL AND (
+                       OLD.epoch > (SELECT fallbacks.epoch FROM fallbacks WHERE fallbacks.run_id = OLD.run_id
+                               AND fallbacks.fencing_token = attempts.fencing_token)
+                           AND OLD.fencing_token < attempts.fencing_token
+                           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                               AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'OPEN')
+                           AND NOT EXISTS (SELECT FROM epochs WHERE epochs.run_id = OLD.run_id
+                               AND epochs.fencing_token = attempts.fencing_token AND epochs.status = 'ALIGNED')
+                       OR (attempts.definition_changes IS NOT NULL OR attempts.ignores_edges AND (OLD.epoch >= 0
+                               OR NOT EXISTS (SELECT FROM operators WHERE operators.run_id = OLD.run_id
+                                   AND operators.operator_id = OLD.operator_id AND operators.finished_at IS NOT NULL)))
+                           AND OLD.epoch NOT BETWEEN 0 AND (SELECT runs.last_durable_epoch FROM runs
+                               WHERE runs.run_id = OLD.run_id)
+                           AND attempts.fencing_token > coalesce((SELECT epochs.fencing_token FROM epochs
+                               WHERE epochs.run_id = OLD.run_id AND epochs.status <> 'VOIDED'
+                               ORDER BY epochs.epoch DESC LIMIT 1), 0))) THEN
+        RAISE EXCEPTION 'no attempt may void a part of operator % in epoch % now', OLD.operator_id, OLD.epoch
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
 END $$;
