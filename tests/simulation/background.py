@@ -118,9 +118,9 @@ class SimulatedBackground:
     def _check_patience(self, jobs: Sequence[Job]) -> None:
         """See that nobody who has looked at the run waits again for a checkpoint that had taken too long by then.
 
-        An attempt that ends gives its checkpoints some more time, and looks no more.
+        An attempt that ends gives its checkpoints some more time, and looks no more; one that is killed waits no more.
         """
-        if self._attempt.looks == self._looks:
+        if self._attempt.is_killed or self._attempt.looks == self._looks:
             return
         if self._failed:
             text = f"attempt {self._attempt.number} goes on, and a checkpoint beside it had failed"

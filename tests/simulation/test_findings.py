@@ -128,6 +128,7 @@ def test_scratch_that_cannot_be_removed_ends_no_attempt() -> None:
         pytest.param(257955, id="told to end when the store had failed it, while it waited for its heartbeat"),
         pytest.param(918315, id="told to end when the store had failed it, while it waited for what was pending"),
         pytest.param(306913, id="a copy of the origin that could not be read was written over, half of it"),
+        pytest.param(120617, id="killed between two looks, and no longer waiting"),
         pytest.param(68483, id="damaged pointer, written over by half of it, put back by who healed the disk"),
     ],
 )
