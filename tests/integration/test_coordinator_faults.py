@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -241,8 +241,8 @@ def without_wal_writer(server: EmbeddedPostgres) -> Iterator[Callable[[], None]]
     def stop_wal_writer() -> psutil.Process:
         pid = postmaster.find_postmaster(server._layout.data)
         assert pid is not None
-        until(lambda: any("walwriter" in " ".join(known.cmdline()) for known in psutil.Process(pid).children()))
-        (writer,) = (known for known in psutil.Process(pid).children() if "walwriter" in " ".join(known.cmdline()))
+        until(lambda: len(wal_writers(pid)) == 1)
+        (writer,) = wal_writers(pid)
         writer.suspend()
         return psutil.Process(pid)
 
@@ -258,6 +258,15 @@ def without_wal_writer(server: EmbeddedPostgres) -> Iterator[Callable[[], None]]
     yield crash
     for process in running[0].children():
         process.resume()
+
+
+def wal_writers(pid: int) -> list[psutil.Process]:
+    """Return the WAL writers among a server's processes, some of which may end meanwhile."""
+    found = []
+    for known in psutil.Process(pid).children():
+        with suppress(psutil.NoSuchProcess):
+            found += [known] if "walwriter" in " ".join(known.cmdline()) else []
+    return found
 
 
 def restart(server: EmbeddedPostgres, how: signal.Signals) -> None:
