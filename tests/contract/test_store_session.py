@@ -19,8 +19,8 @@ from iteration_lib.coordinator import Coordinator
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.embedded import EmbeddedPostgres
-from iteration_lib.store.migrate import upgrade
 from iteration_lib.store.postgres import PostgresStore, open_engine
+from tests.fixture.store import new_database, upgraded
 from tests.protocol_script import Sender, asks, claim, part, prepared
 from tests.store_script import a_run, new_family, wired
 
@@ -51,28 +51,26 @@ def test_epochs_read_no_more_each_after_many(
     drive = _drive_chain if is_chain else _drive
     few, many = (_read_per_epoch(postgres_server, drive, epochs, is_analysed) for epochs in (FEW, MANY))
 
-    grown = {index: (few[index], read) for index, read in many.items() if read > few[index] + 1}
+    grown = {known: (few[known], read) for known, read in many.items() if read > few[known] + 1}
     assert {} == grown
     assert few["checkpoints_pending_idx"] >= 1  # they are counted
 
 
 def _read_per_epoch(server: EmbeddedPostgres, drive: Drive, epochs: int, is_analysed: bool) -> dict[str, float]:  # noqa: FBT001 - a case
     """Return how many entries of each index, or rows of each table, a run reads per epoch in a new store."""
-    database = f"test_{new_family()}"
-    server.ensure_database(database)
-    engine = open_engine(server.url(database))
+    url = upgraded(new_database(server))
+    engine = open_engine(url)
     try:
-        upgrade(engine)
         with engine.begin() as connection:
             for (table,) in connection.execute(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")):
                 connection.execute(text(f"ALTER TABLE {table} SET (autovacuum_enabled = false)"))
         before = _read(engine)
-        with closing(PostgresStore(server.url(database))) as store:
+        with closing(PostgresStore(url)) as store:
             for epoch in drive(store, epochs):
                 if is_analysed and epoch == ANALYSED_AT:
                     with engine.begin() as connection:
                         connection.execute(text("ANALYZE"))
-        return {index: (read - before[index]) / epochs for index, read in _read(engine).items()}
+        return {known: (read - before[known]) / epochs for known, read in _read(engine).items()}
     finally:
         engine.dispose()
 

@@ -27,9 +27,9 @@ from iteration_lib.sinks import PostgresSink
 from iteration_lib.sinks.trial import publication_of, rows_of, transaction_of
 from iteration_lib.store import postmaster
 from iteration_lib.store.embedded import EmbeddedPostgres
-from iteration_lib.store.migrate import upgrade
-from iteration_lib.store.postgres import PostgresStore, open_engine
+from iteration_lib.store.postgres import PostgresStore
 from tests.cutting_proxy import Cut, CuttingProxy
+from tests.fixture.store import upgraded
 from tests.protocol_script import Sender, claim, part, prepared
 from tests.sink_reader import dsn
 from tests.size import IS_NIGHTLY
@@ -188,9 +188,7 @@ def own_server(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
     server = EmbeddedPostgres(tmp_path / "server")
     server.start()
     server.ensure_database("km")
-    engine = open_engine(server.url("km"))
-    upgrade(engine)
-    engine.dispose()
+    upgraded(server.url("km"))
     yield server
     server.destroy()
 
@@ -265,7 +263,8 @@ def wal_writers(pid: int) -> list[psutil.Process]:
     found = []
     for known in psutil.Process(pid).children():
         with suppress(psutil.NoSuchProcess):
-            found += [known] if "walwriter" in " ".join(known.cmdline()) else []
+            if "walwriter" in " ".join(known.cmdline()):
+                found.append(known)
     return found
 
 

@@ -9,9 +9,7 @@ import psycopg2
 import psycopg2.errors
 import pytest
 
-from iteration_lib.store.migrate import upgrade
-from iteration_lib.store.postgres import open_engine
-from tests.fixture.store import NO_SYNC
+from tests.fixture.store import NO_SYNC, upgraded
 from tests.legal_rows import Rows, legal_rows_in
 from tests.random_statement import TABLES, Statements
 from tests.row_invariant import BROKEN
@@ -37,10 +35,7 @@ _GONE = {
 
 @pytest.fixture
 def rows(empty_store: str) -> Iterator[Rows]:
-    engine = open_engine(empty_store)
-    upgrade(engine)
-    engine.dispose()
-    with legal_rows_in(f"{empty_store}&{NO_SYNC}") as rows:
+    with legal_rows_in(f"{upgraded(empty_store)}&{NO_SYNC}") as rows:
         yield rows
 
 
