@@ -131,6 +131,11 @@ def of_status(rows: Mapping[Any, Row], *statuses: str) -> list[Row]:
     return [row for row in rows.values() if row["status"] in statuses]
 
 
+def is_held(rows: MemoryRun) -> bool:
+    """Tell whether an epoch is held, or was until its attempt ended."""
+    return any(epoch["held_at"] is not None for epoch in of_status(rows.epochs, "OPEN"))
+
+
 def origin_epoch(rows: MemoryRun) -> int:
     """Return the epoch of the checkpoint that a branch started from; -1 for a run that started from nothing."""
     return int(rows.branch["epoch"]) if rows.branch is not None else -1

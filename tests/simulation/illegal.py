@@ -33,7 +33,7 @@ from iteration_lib.protocol.state import AttemptId, CheckpointState, FailedOpera
 from iteration_lib.protocol.status import AttemptOutcome, CheckpointFailure, CheckpointStatus
 from iteration_lib.store.memory_rows import MemoryRun
 from iteration_lib.store.row import checkpoint_state
-from tests.simulation.change import Row, live_attempts, of_status, origin_epoch, terminated_by
+from tests.simulation.change import Row, is_held, live_attempts, of_status, origin_epoch, terminated_by
 from tests.simulation.illegal_parts import illegal_parts
 from tests.simulation.programs import Program
 from tests.simulation.stop_rows import is_asked_to_stop
@@ -98,7 +98,7 @@ def illegal_events(program: Program, rows: MemoryRun, pinned: Collection[int]) -
         yield "aborts a checkpoint far away", (CheckpointAborted(checkpoint_id=far, aborted_by="ann"),)
     yield "discards what was never triggered", (CheckpointsDiscarded(checkpoint_ids=(run["last_checkpoint_id"] + 1,)),)
     yield "discards for another", (CheckpointsDiscarded(checkpoint_ids=(), attempt_id=stranger["attempt_id"]),)
-    if not live_attempts(rows) and any(epoch["held_at"] for epoch in of_status(rows.epochs, "OPEN")):
+    if not live_attempts(rows) and is_held(rows):
         ended = CheckpointAborted(checkpoint_id=run["last_checkpoint_id"], aborted_by="ann")
         yield "aborts what held an epoch that its attempt has left", (ended,)
     for live in live_attempts(rows):

@@ -37,7 +37,7 @@ from iteration_lib.store.record import (
 )
 from iteration_lib.store.retry import Sleep
 from iteration_lib.store.seam import RunVersion, Store
-from tests.simulation.change import of_status
+from tests.simulation.change import is_held
 from tests.simulation.fiber import Call, Fate, ask, current_attempt, current_fiber, noting_loss
 from tests.store_script import timeless_state
 
@@ -112,7 +112,7 @@ class SimulatedStore:
             saying.waits_for_lost = False
         elif saying is not None:
             saying.committed = True
-            saying.was_held = any(e["held_at"] for e in of_status(oracle.rows.epochs, "OPEN"))
+            saying.was_held = is_held(oracle.rows)
         oracle.observe(attempt, keeping=fiber.keeping if fiber is not None else None)
         if attempt is not None and fiber is attempt.main:
             attempt.has_failed = oracle.has_failed(attempt)

@@ -14,7 +14,7 @@ from iteration_lib.crash_point import CrashPoint
 from iteration_lib.errors import CheckpointFailedError, RunMismatchError, SupersededError
 from tests.simulation.attempt import SimulatedAttempt
 from tests.simulation.background import Awaited
-from tests.simulation.change import live_attempts, of_status
+from tests.simulation.change import is_held, live_attempts, of_status
 from tests.simulation.claims import Right
 from tests.simulation.disturbance import Disturbances
 from tests.simulation.errand import collector
@@ -149,7 +149,7 @@ class Schedule:
         while self._processes.step < last:
             if run.rows.run["last_durable_epoch"] + 1 >= calm:
                 last = min(last, self._processes.step + _STEPS_TO_BE_HELD)
-                if calm == 0 or _is_held(run) or not {Event.ABORT, Event.PREEMPT} & self._swarm.kinds:
+                if calm == 0 or is_held(run.rows) or not {Event.ABORT, Event.PREEMPT} & self._swarm.kinds:
                     break
             self._processes.step += 1
             if self._world.violation is not None or not self._go_on():
@@ -279,7 +279,7 @@ class Schedule:
             self._disturbances.break_newest(process.run)
         waits = isinstance(process.main.waiting_for[1], Awaited)
         self._may_happen(Event.PROBE, _PROBES_THEN if what in _PROBED_AT else _PROBES_WHO_WAITS if waits else 0.0)
-        if _is_held(process.run):
+        if is_held(process.run.rows):
             for event, rate in _WHILE_HELD.items():
                 self._may_happen(event, rate)
 
@@ -360,8 +360,3 @@ class Schedule:
         for live in live_attempts(run.rows):
             self._world.clock.set_store_to(live["lease_expires_at"] + self._random.choice(_NEAR_EXPIRY))
             self._world.clock.store_seconds -= QUICK_SECONDS  # which is about to pass
-
-
-def _is_held(run: SimulatedRun) -> bool:
-    """Tell whether an epoch is held, or was until its attempt ended."""
-    return any(epoch["held_at"] is not None for epoch in of_status(run.rows.epochs, "OPEN"))
