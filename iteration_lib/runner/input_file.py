@@ -18,6 +18,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from iteration_lib.errors import InputError, StateLocationError
 from iteration_lib.runner.seam import PinnedFile
 from iteration_lib.state.location import FileSystem, filesystem_of, is_no_file, only_os_errors
@@ -51,6 +54,21 @@ def reading(path: str) -> Iterator[None]:
         if is_no_file(err):
             raise InputError(f"input {path} is not there; check the path") from err
         raise InputError(f"input {path} cannot be read ({err})", is_passing=True) from err
+
+
+@contextmanager
+def open_parquet(filesystem: FileSystem, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file, to be read in the block; raises OSError, and pyarrow.ArrowInvalid for what is none.
+
+    What Arrow's threads read must not be Python's (see `open_verified`): Arrow opens a local file itself, and of another,
+    which is an object of Python's, it may neither read ahead nor decode (`use_threads`) in threads.
+    """
+    is_own = is_local(filesystem)
+    with (
+        pa.OSFile(path) if is_own else filesystem.open(path, "rb") as file,
+        pq.ParquetFile(file, pre_buffer=is_own) as parquet,
+    ):
+        yield parquet
 
 
 def describe_file(filesystem: FileSystem, path: str, *, address: str, rows: int) -> PinnedFile:

@@ -15,7 +15,6 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from iteration_lib.errors import (
     SHOWN_TO_ALL,
@@ -26,7 +25,15 @@ from iteration_lib.errors import (
 )
 from iteration_lib.model.operator import Operator
 from iteration_lib.model.source import ParquetSource, RecordsSource
-from iteration_lib.runner.input_file import check_unchanged, describe_file, is_local, open_input, reading, with_digest
+from iteration_lib.runner.input_file import (
+    check_unchanged,
+    describe_file,
+    is_local,
+    open_input,
+    open_parquet,
+    reading,
+    with_digest,
+)
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.block import batch_of_result
 from iteration_lib.state.copies import moved_path
@@ -193,7 +200,7 @@ def _local_files(root: str) -> Iterator[str]:
 
 def _read_footer(filesystem: FileSystem, path: str, columns: Sequence[str] | None) -> tuple[pa.Schema, int]:
     try:
-        with filesystem.open(path, "rb") as file, pq.ParquetFile(file) as parquet:
+        with open_parquet(filesystem, path) as parquet:
             schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
     except pa.ArrowInvalid as err:
         raise InputError(f"input {path} is not a Parquet file ({str(err).splitlines()[0]})") from err

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from iteration_lib.errors import OperatorFailedError, OperatorResultError
 from iteration_lib.model.operator import Operator
-from iteration_lib.runner.input_file import check_unchanged, reading
+from iteration_lib.runner.input_file import check_unchanged, open_parquet, reading
 from iteration_lib.runner.pins import is_own, resolve
 from iteration_lib.runner.plan import PartsNode
 from iteration_lib.runner.rows import file_with_rows
@@ -187,8 +187,8 @@ class Frames:
         """Ask Spark for its types of these columns by a file that has no others, and no rows."""
         file = file_with_rows(pinned)
         filesystem, path = resolve(self._location, file.path)
-        with reading(file.path), filesystem.open(path, "rb") as opened:
-            schema = pq.read_schema(opened)
+        with reading(file.path), open_parquet(filesystem, path) as parquet:
+            schema = parquet.schema_arrow
         asked = new_part_path(f"{self._scratch}/columns", 0, FileFormat.PARQUET)
         with create_file(self._location, asked) as new:
             pq.write_table(pa.schema([schema.field(name) for name in columns]).empty_table(), new)

@@ -131,9 +131,16 @@ def read_if_there(location: StateLocation, path: str) -> bytes | None:
 
 
 def open_verified(location: StateLocation, path: str, *, size_bytes: int, sha256: str) -> pa.NativeFile:
-    """Return a file for random access, verified: mapped into memory on local disks, else fetched whole."""
+    """Return a file for random access, verified: mapped into memory on local disks, else fetched whole.
+
+    Its bytes are Arrow's own. Its threads let go of what they read when it was long handed out; where that is an object
+    of Python's, and the process is ending by then, they end it with SIGABRT.
+    """
     if not location.is_local:
-        return pa.BufferReader(read_bytes(location, path, size_bytes=size_bytes, sha256=sha256))
+        content = read_bytes(location, path, size_bytes=size_bytes, sha256=sha256)
+        buffer = pa.allocate_buffer(len(content))
+        memoryview(buffer).cast("B")[:] = content
+        return pa.BufferReader(buffer)
     verify_file(location, path, size_bytes=size_bytes, sha256=sha256)
     return pa.memory_map(location.path(path))
 
