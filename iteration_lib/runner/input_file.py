@@ -57,18 +57,18 @@ def reading(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def open_parquet(filesystem: FileSystem, path: str) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file, to be read in the block; raises OSError, and pyarrow.ArrowInvalid for what is none.
+def open_parquet(filesystem: FileSystem, path: str) -> Iterator[tuple[pq.ParquetFile, bool]]:
+    """Open a Parquet file, to be read in the block, and tell whether Arrow may decode it in threads (`use_threads`).
 
-    What Arrow's threads read must not be Python's (see `open_verified`): Arrow opens a local file itself, and of another,
-    which is an object of Python's, it may neither read ahead nor decode (`use_threads`) in threads.
+    Threads of Arrow's may read nothing of Python's (see `open_verified`): it opens a local file itself, and of another,
+    which fsspec opens, it may not read ahead either. Raises OSError, and pyarrow.ArrowInvalid for what is no Parquet.
     """
-    is_own = is_local(filesystem)
+    in_threads = is_local(filesystem)
     with (
-        pa.OSFile(path) if is_own else filesystem.open(path, "rb") as file,
-        pq.ParquetFile(file, pre_buffer=is_own) as parquet,
+        pa.OSFile(path) if in_threads else filesystem.open(path, "rb") as file,
+        pq.ParquetFile(file, pre_buffer=in_threads) as parquet,
     ):
-        yield parquet
+        yield parquet, in_threads
 
 
 def describe_file(filesystem: FileSystem, path: str, *, address: str, rows: int) -> PinnedFile:

@@ -200,7 +200,7 @@ def _local_files(root: str) -> Iterator[str]:
 
 def _read_footer(filesystem: FileSystem, path: str, columns: Sequence[str] | None) -> tuple[pa.Schema, int]:
     try:
-        with open_parquet(filesystem, path) as parquet:
+        with open_parquet(filesystem, path) as (parquet, _):
             schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
     except pa.ArrowInvalid as err:
         raise InputError(f"input {path} is not a Parquet file ({str(err).splitlines()[0]})") from err

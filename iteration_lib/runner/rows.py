@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iteration_lib.errors import InputError
-from iteration_lib.runner.input_file import check_unchanged, is_local, open_parquet, reading
+from iteration_lib.runner.input_file import check_unchanged, open_parquet, reading
 from iteration_lib.runner.pins import is_own, resolve
 from iteration_lib.runner.seam import PinnedData, PinnedFile
 from iteration_lib.state.block import ColumnError, concat_batches, describe_schema, normal_batch
-from iteration_lib.state.location import FileSystem, StateLocation
+from iteration_lib.state.location import StateLocation
 
 
 def schema_of_data(location: StateLocation, pinned: PinnedData) -> pa.Schema:
@@ -67,13 +67,12 @@ class RowReader:
         if _overlap(self._decoded[0], wanted) == wanted:
             return [_slice(self._decoded, wanted)]
         tables, decoded = [], self._decoded
-        filesystem, path = resolve(self._location, file.path)
-        with self._opened(file, filesystem, path) as parquet:
+        with self._opened(file) as (parquet, use_threads):
             counts = (parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups))
             for group, rows in enumerate(_consecutive(counts, first)):
                 if part := _overlap(rows, wanted):
                     if rows != decoded[0]:
-                        decoded = (rows, self._decode(parquet, group, use_threads=is_local(filesystem)))
+                        decoded = (rows, self._decode(parquet, group, use_threads=use_threads))
                     tables.append(_slice(decoded, part))
         self._decoded = decoded  # known to be of the pinned file only now
         return tables
@@ -95,11 +94,12 @@ class RowReader:
         return batch
 
     @contextmanager
-    def _opened(self, pinned: PinnedFile, filesystem: FileSystem, path: str) -> Iterator[pq.ParquetFile]:
+    def _opened(self, pinned: PinnedFile) -> Iterator[tuple[pq.ParquetFile, bool]]:
         """Open a file, to be read in the block; raises InputError where it is not the pinned one behind that."""
+        filesystem, path = resolve(self._location, pinned.path)
         try:
-            with reading(pinned.path), open_parquet(filesystem, path) as parquet:
-                yield parquet
+            with reading(pinned.path), open_parquet(filesystem, path) as opened:
+                yield opened
         except Exception:  # another file cannot always be read as the pinned one could
             self._check_user_file(pinned)
             raise

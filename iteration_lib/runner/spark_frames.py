@@ -187,7 +187,7 @@ class Frames:
         """Ask Spark for its types of these columns by a file that has no others, and no rows."""
         file = file_with_rows(pinned)
         filesystem, path = resolve(self._location, file.path)
-        with reading(file.path), open_parquet(filesystem, path) as parquet:
+        with reading(file.path), open_parquet(filesystem, path) as (parquet, _):
             schema = parquet.schema_arrow
         asked = new_part_path(f"{self._scratch}/columns", 0, FileFormat.PARQUET)
         with create_file(self._location, asked) as new:

@@ -131,10 +131,10 @@ def read_if_there(location: StateLocation, path: str) -> bytes | None:
 
 
 def open_verified(location: StateLocation, path: str, *, size_bytes: int, sha256: str) -> pa.NativeFile:
-    """Return a file for random access, verified: mapped into memory on local disks, else fetched whole.
+    """Return a file for random access, verified: mapped into memory on local disks, else fetched whole, and copied.
 
-    Its bytes are Arrow's own. Its threads let go of what they read when it was long handed out; where that is an object
-    of Python's, and the process is ending by then, they end it with SIGABRT.
+    For its bytes must be Arrow's own. Arrow's threads drop what they read when it was long handed out, and to drop an
+    object of Python's while the interpreter ends aborts the process (SIGABRT).
     """
     if not location.is_local:
         content = read_bytes(location, path, size_bytes=size_bytes, sha256=sha256)

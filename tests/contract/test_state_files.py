@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from iteration_lib.errors import StateCorruptedError, StateLocationError
+from iteration_lib.state import files
 from iteration_lib.state.block import batch_of
 from iteration_lib.state.digest import RowDigest, row_digest
 from iteration_lib.state.files import copy_file, create_file, open_verified, read_bytes, verify_file, write_bytes
@@ -54,6 +56,18 @@ def test_file_holds_what_was_written_and_its_digest_is_known(location: StateLoca
     assert b"hello" == read_bytes(location, "a/b.bin", size_bytes=5, sha256=written.sha256)
     assert ("a/b.bin",) == location.list_files()
     assert ("a/b.bin",) == location.list_files("a")
+
+
+def test_bytes_of_a_file_that_was_fetched_are_arrows_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of Arrow's that drops what is Python's while the interpreter ends aborts the process."""
+    content = secrets.token_bytes(64)
+    before = sys.getrefcount(content)
+    monkeypatch.setattr(files, "read_bytes", lambda *_, **__: content)
+
+    opened = open_verified(StateLocation("memory://run"), "part", size_bytes=64, sha256="")
+
+    assert before == sys.getrefcount(content)
+    assert content == opened.read()
 
 
 def test_files_are_listed_with_their_sizes(location: StateLocation) -> None:

@@ -112,7 +112,7 @@ class SimulatedStore:
             saying.waits_for_lost = False
         elif saying is not None:
             saying.committed = True
-            saying.was_held = is_held(oracle.rows)
+            saying.was_held = saying.reports and is_held(oracle.rows)
         oracle.observe(attempt, keeping=fiber.keeping if fiber is not None else None)
         if attempt is not None and fiber is attempt.main:
             attempt.has_failed = oracle.has_failed(attempt)
@@ -257,6 +257,11 @@ class Said:
     was_held: bool = False
     stays_unheard: bool = False
     waits_for_lost: bool = False
+
+    @property
+    def reports(self) -> bool:
+        """Whether an epoch may be held with what it says."""
+        return any(isinstance(event, SubtasksAligned) for event in self.events)
 
     @property
     def publishes(self) -> bool:
