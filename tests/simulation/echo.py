@@ -80,7 +80,7 @@ def _answered(world: World, attempt: SimulatedAttempt, said: Said, *, was_live: 
     if changed and not was_live and not _is_live(attempt):
         oracle.violate("echo", f"attempt {attempt.number} is not in force, and an echo of it changed rows")
     if changed:
-        said.committed, said.was_held = True, said.reports and is_held(oracle.rows)
+        said.committed, said.was_held = True, said.goes_on and is_held(oracle.rows)
         world.counters["delayed call committed"] += 1
         return "committed"
     world.counters["echo answered without a change"] += 1

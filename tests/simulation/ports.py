@@ -18,7 +18,14 @@ from iteration_lib.crash_point import CrashPlan, CrashPoint
 from iteration_lib.errors import CommitLostError, LeaseHeldError, OutcomeUnknownError, SupersededError
 from iteration_lib.heartbeat import Heartbeat
 from iteration_lib.protocol import Command, Event, RunState
-from iteration_lib.protocol.event import AlignmentTimedOut, CheckpointAcknowledged, OutputsPublished, SubtasksAligned
+from iteration_lib.protocol.event import (
+    AlignmentTimedOut,
+    CheckpointAcknowledged,
+    CheckpointTriggered,
+    EpochOpened,
+    OutputsPublished,
+    SubtasksAligned,
+)
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import AttemptId, RunId
 from iteration_lib.store.memory import MemoryStore, MemoryTransaction
@@ -112,7 +119,7 @@ class SimulatedStore:
             saying.waits_for_lost = False
         elif saying is not None:
             saying.committed = True
-            saying.was_held = saying.reports and is_held(oracle.rows)
+            saying.was_held = saying.goes_on and is_held(oracle.rows)
         oracle.observe(attempt, keeping=fiber.keeping if fiber is not None else None)
         if attempt is not None and fiber is attempt.main:
             attempt.has_failed = oracle.has_failed(attempt)
@@ -259,9 +266,9 @@ class Said:
     waits_for_lost: bool = False
 
     @property
-    def reports(self) -> bool:
-        """Whether an epoch may be held with what it says."""
-        return any(isinstance(event, SubtasksAligned) for event in self.events)
+    def goes_on(self) -> bool:
+        """Whether it goes on with epochs: what a held one keeps from that may come true when it is said again."""
+        return any(isinstance(event, SubtasksAligned | CheckpointTriggered | EpochOpened) for event in self.events)
 
     @property
     def publishes(self) -> bool:
