@@ -19,7 +19,7 @@ from iteration_lib.errors import (
     SupersededError,
 )
 from iteration_lib.protocol.event import AttemptOpened, SubtasksAligned
-from tests.simulation.change import is_held, live_attempts
+from tests.simulation.change import live_attempts
 from tests.simulation.ports import FORGOTTEN
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _answered(world: World, attempt: SimulatedAttempt, said: Said, *, was_live: 
     if changed and not was_live and not _is_live(attempt):
         oracle.violate("echo", f"attempt {attempt.number} is not in force, and an echo of it changed rows")
     if changed:
-        said.committed, said.was_held = True, said.goes_on and is_held(oracle.rows)
+        said.note_commit(oracle.rows)
         world.counters["delayed call committed"] += 1
         return "committed"
     world.counters["echo answered without a change"] += 1

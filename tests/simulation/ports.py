@@ -29,6 +29,7 @@ from iteration_lib.protocol.event import (
 from iteration_lib.protocol.policy import CheckpointPolicy
 from iteration_lib.protocol.state import AttemptId, RunId
 from iteration_lib.store.memory import MemoryStore, MemoryTransaction
+from iteration_lib.store.memory_rows import MemoryRun
 from iteration_lib.store.record import (
     AttemptRecord,
     BranchRecord,
@@ -118,8 +119,7 @@ class SimulatedStore:
         if saying is not None and saying.waits_for_lost:
             saying.waits_for_lost = False
         elif saying is not None:
-            saying.committed = True
-            saying.was_held = saying.goes_on and is_held(oracle.rows)
+            saying.note_commit(oracle.rows)
         oracle.observe(attempt, keeping=fiber.keeping if fiber is not None else None)
         if attempt is not None and fiber is attempt.main:
             attempt.has_failed = oracle.has_failed(attempt)
@@ -265,10 +265,10 @@ class Said:
     stays_unheard: bool = False
     waits_for_lost: bool = False
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether it goes on with epochs: what a held one keeps from that may come true when it is said again."""
-        return any(isinstance(event, SubtasksAligned | CheckpointTriggered | EpochOpened) for event in self.events)
+    def note_commit(self, rows: MemoryRun) -> None:
+        """Note that it was committed, and whether an epoch is held that keeps some of it from coming true."""
+        goes_on = any(isinstance(event, SubtasksAligned | CheckpointTriggered | EpochOpened) for event in self.events)
+        self.committed, self.was_held = True, goes_on and is_held(rows)
 
     @property
     def publishes(self) -> bool:
