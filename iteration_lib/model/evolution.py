@@ -8,9 +8,10 @@ Operators are matched by their ids. Against the run's definition an operator may
     changed    its role, kind, code, `finishes`, `replays` or `state` is another
 
 What a run has computed has to be what its operators would compute, so a changed one is refused, and so is whatever
-the state at hand does not fit: a moved operator that finished for good, a variable whose value no checkpoint holds, a
-removed operator that has state, unless a person says that it may be dropped. The rest may go on: an operator may be
-renamed, moved, added or removed, and other tails, criteria and outputs named.
+the state at hand does not fit: a moved operator that finished for good, a variable whose value no checkpoint holds, a data
+stream of epoch 0 alone when that is over, a removed operator that has state, unless a person says that it may be
+dropped. The rest may go on: an operator may be renamed, moved, added or removed, and other tails, criteria and outputs
+named.
 
 Against a definition of format 1 a renamed operator counts as changed, because its code's digest holds its names.
 """
@@ -119,6 +120,7 @@ def check_evolution(
         *_changed_ones(evolution),
         *_moved_ones(evolution, finished),
         *_added_ones(evolution, stateful),
+        *_missed_ones(evolution, stateful),
         *_pinned_ones(evolution, pinned),
         *(_removed_ones(evolution, {*finished, *stateful, *captured}) if not allow_dropped_state else ()),
     )
@@ -229,10 +231,24 @@ def _moved_ones(evolution: Evolution, finished: Collection[str]) -> Iterator[str
 
 def _added_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str]:
     """A new variable has no value to go on with; an operator that carries state begins with none in any case."""
-    has_checkpoint = any(operator_id in stateful for operator_id in evolution.before.variables)
     for operator_id in evolution.added:
-        if has_checkpoint and operator_id in evolution.after.variables:
+        if _has_checkpoint(evolution, stateful) and operator_id in evolution.after.variables:
             yield f"variable {operator_id!r} is new, and has no value to go on with; start another run"
+
+
+def _missed_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str]:
+    """The epoch that a stream comes in, if it comes once, is over: no epoch would see it, and nobody would be told."""
+    for operator_id in evolution.added:
+        if _has_checkpoint(evolution, stateful) and not evolution.after.operators[operator_id].replays:
+            yield (
+                f"data stream {operator_id!r} is new, and comes once, in epoch 0, which is over; leave out "
+                "replays=False, or start another run"
+            )
+
+
+def _has_checkpoint(evolution: Evolution, stateful: Collection[str]) -> bool:
+    """Tell whether there is a checkpoint: each one holds the variables."""
+    return any(operator_id in stateful for operator_id in evolution.before.variables)
 
 
 def _pinned_ones(evolution: Evolution, pinned: Collection[str]) -> Iterator[str]:

@@ -55,7 +55,11 @@ class Markers:
 
     def has_value_of(self, vertex: Vertex) -> bool:
         """Tell whether the whole output is there without an edge: marked for good, or in the checkpoint."""
-        return vertex.operator_id in self.finished or (vertex.is_variable and self.epoch > 0)
+        return vertex.operator_id in self.finished or self.is_in_checkpoint(vertex)
+
+    def is_in_checkpoint(self, vertex: Vertex) -> bool:
+        """Tell whether the completed checkpoint holds the output: a variable's, after any epoch."""
+        return vertex.is_variable and self.epoch > 0
 
     def status(self, vertex: Vertex) -> OperatorStatus:
         """Return what the markers alone leave of an operator."""
@@ -124,7 +128,7 @@ def check_restore(topology: Topology, markers: Markers) -> tuple[Offence, ...]:
 
 def _offences(topology: Topology, markers: Markers, vertex: Vertex) -> list[Offence]:
     status = markers.status(vertex)
-    if status is OperatorStatus.RUNNING or vertex.is_variable:
+    if status is OperatorStatus.RUNNING or markers.is_in_checkpoint(vertex):
         return []
     found = []
     if vertex.is_global and status is OperatorStatus.PARTIALLY_FINISHED:

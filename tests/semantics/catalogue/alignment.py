@@ -450,6 +450,15 @@ GUARDS = (
         "            raise\n",
     ),
     guard(
+        "B1.13",
+        "a stream of an epoch that is over may be added",
+        "unit/model/test_evolution.py::"
+        "test_data_stream_that_comes_once_may_be_added_only_while_epoch_0_is_not_over",
+        "iteration_lib/model/evolution.py",
+        "        *_missed_ones(evolution, stateful),\n",
+        "",
+    ),
+    guard(
         "B1.14",
         "a state of one column passes for none",
         "contract/test_carry.py::test_operators_that_carry_state_compute_what_plain_calls_do",

@@ -189,6 +189,14 @@ GUARDS = (
     ),
     guard(
         "B4.6",
+        "a run ends with the checkpoint before its last epoch's",
+        f"{_UNIT}/test_checkpoint.py::test_run_ends_only_with_the_checkpoint_that_covers_its_last_epoch",
+        f"{_PROTOCOL}/checkpoint.py",
+        "    decision = covered[-1].decision\n",
+        "    decision = state.epochs[-1].decision\n",
+    ),
+    guard(
+        "B4.6",
         "a run finishes while a checkpoint is pending",
         f"{_UNIT}/test_checkpoint.py::test_run_publishes_nothing_while_a_hand_made_checkpoint_is_pending",
         f"{_PROTOCOL}/finished.py",
@@ -235,6 +243,14 @@ GUARDS = (
         _LEGALITY,
         "if source is not None and markers.status(source) is OperatorStatus.FINISHED:",
         "if source is not None and (source.is_variable or markers.status(source) is OperatorStatus.FINISHED):",
+    ),
+    guard(
+        "B4.8",
+        "a first value counts as held by a checkpoint before there is one",
+        f"{_UNIT}/test_legality.py::test_first_value_of_a_variable_whose_input_is_not_finished_is_refused",
+        _LEGALITY,
+        "if status is OperatorStatus.RUNNING or markers.is_in_checkpoint(vertex):",
+        "if status is OperatorStatus.RUNNING or vertex.is_variable:",
     ),
     guard(
         "B4.8",

@@ -66,6 +66,9 @@ BIAS = (
     "@km.variable\n    def bias(): ...\n\n    @km.operator\n    def biased(bias): ...\n\n    "
     "km.feedback(bias=biased)\n    km.feedback"
 )
+ONCE = (
+    "@km.data(replays=False)\n    def seeds(): ...\n\n    @km.operator\n    def grown(seeds): ...\n\n    km.feedback"
+)
 COUNT = "@km.operator(state='carry')\n    def counted(moved, state): ...\n\n    km.feedback"
 
 Evolve = Callable[..., Evolution]
@@ -307,6 +310,18 @@ def test_variable_may_be_added_only_before_there_is_a_checkpoint(evolve: Evolve)
     (sentence,) = refusals(found)
     assert ("variable 'bias' is new, and has no value to go on with; start another run") == sentence
     assert () == refusals(found, stateful=FINISHED)
+
+
+def test_data_stream_that_comes_once_may_be_added_only_while_epoch_0_is_not_over(evolve: Evolve) -> None:
+    """No epoch would see a record of it, and nobody would be told."""
+    found = evolve(("km.feedback", ONCE))
+
+    assert (
+        "data stream 'seeds' is new, and comes once, in epoch 0, which is over; leave out replays=False, or start "
+        "another run",
+    ) == refusals(found)
+    assert () == refusals(found, stateful=FINISHED)
+    assert () == refusals(evolve(("km.feedback", ONCE.replace("replays=False", "replays=True"))))
 
 
 def test_operator_that_carries_state_may_be_added_at_any_time(evolve: Evolve) -> None:

@@ -387,6 +387,17 @@ def test_run_publishes_nothing_while_a_hand_made_checkpoint_is_pending() -> None
     assert RunStatus.FINISHED == play(state, FIRST.completes(1), FIRST.publishes()).status
 
 
+def test_run_ends_only_with_the_checkpoint_that_covers_its_last_epoch() -> None:
+    """Not with the one before, though its last epoch is aligned by then (I10)."""
+    begun = started(max_epochs=2, max_pending=2)
+    state = play(begun, FIRST.opens(0), FIRST.reports(0), FIRST.triggers(0), FIRST.opens(1), FIRST.reports(1))
+    state = play(state, FIRST.triggers(1), FIRST.completes(1))
+
+    assert (RunStatus.RUNNING, None, 0) == (state.status, state.terminated_by, state.last_durable_epoch)
+    assert isinstance(refusal(state, FIRST.publishes()), ProtocolViolationError)
+    assert RunStatus.FINISHED == play(state, FIRST.completes(2), FIRST.publishes()).status
+
+
 def test_newer_attempt_cannot_complete_what_an_older_one_left_pending() -> None:
     """It was aborted with its attempt; the word on it arrives late, whoever says it."""
     state = play(aligned(), FIRST.triggers(0), claim(2, takeover=True))

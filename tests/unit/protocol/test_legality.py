@@ -8,7 +8,7 @@ import pytest
 
 from iteration_lib.protocol.event import FinishedPart
 from iteration_lib.protocol.legality import Markers, Offence, Rule, check_restore
-from iteration_lib.protocol.state import NO_EPOCH
+from iteration_lib.protocol.state import NO_EPOCH, EdgeState
 from iteration_lib.protocol.status import OperatorStatus
 from iteration_lib.protocol.topology import Exchange, Input, Topology
 from tests.protocol_script import FIRST, SECOND, claim, play, started
@@ -101,6 +101,15 @@ def test_edge_of_epoch_0_without_the_first_values_that_it_was_computed_from_is_r
 
     assert (expected,) == check_restore(KMEANS, Markers(epoch=0, finished=FOR_GOOD, edges=(edge(SUMS),)))
     assert () == check_restore(KMEANS, Markers(epoch=1, finished=FOR_GOOD, edges=(edge(SUMS, epoch=1),)))
+
+
+@pytest.mark.parametrize("left", [(), (edge(SCALED, (0, 3)),)], ids=["nothing", "a part"])
+def test_first_value_of_a_variable_whose_input_is_not_finished_is_refused(left: tuple[EdgeState, ...]) -> None:
+    """In epoch 0 a variable is an output as any other; later the checkpoint holds it, whatever its input became."""
+    expected = Offence(rule=Rule.FINISHED_AFTER_RUNNING, operator_id="centres", input_id="scaled")
+
+    assert (expected,) == check_restore(KMEANS, Markers(epoch=0, edges=(*left, edge(CENTRES))))
+    assert () == check_restore(KMEANS, Markers(epoch=1, edges=left))
 
 
 def test_unknown_operator_counts_as_one_that_runs() -> None:
