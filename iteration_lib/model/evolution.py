@@ -8,8 +8,8 @@ Operators are matched by their ids. Against the run's definition an operator may
     changed    its role, kind, code, `finishes`, `replays` or `state` is another
 
 What a run has computed has to be what its operators would compute, so a changed one is refused, and so is whatever
-the state at hand does not fit: a moved operator that finished for good, a variable whose value no checkpoint holds, a data
-stream of epoch 0 alone when that is over, a removed operator that has state, unless a person says that it may be
+the state at hand does not fit: a moved operator that finished for good, a variable whose value no checkpoint holds, a
+data stream of epoch 0 alone when that is over, a removed operator that has state, unless a person says that it may be
 dropped. The rest may go on: an operator may be renamed, moved, added or removed, and other tails, criteria and outputs
 named.
 

@@ -452,8 +452,7 @@ GUARDS = (
     guard(
         "B1.13",
         "a stream of an epoch that is over may be added",
-        "unit/model/test_evolution.py::"
-        "test_data_stream_that_comes_once_may_be_added_only_while_epoch_0_is_not_over",
+        "unit/model/test_evolution.py::test_data_stream_that_comes_once_may_be_added_only_while_epoch_0_is_not_over",
         "iteration_lib/model/evolution.py",
         "        *_missed_ones(evolution, stateful),\n",
         "",
