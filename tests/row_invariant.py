@@ -6,6 +6,8 @@ A deleted run's rows may be cleared away, so its are left out. `{behind}` is the
 
 from __future__ import annotations
 
+import psycopg2.extensions
+
 _BEHIND = "coalesce((SELECT branches.epoch FROM branches WHERE branches.run_id = r.run_id), -1)"
 
 _QUERIES = {
@@ -163,9 +165,18 @@ _QUERIES = {
 }
 
 _THERE = "(SELECT run_id FROM runs WHERE status <> 'DELETED')"
-# One query for all: which rule a run breaks.
-BROKEN = " UNION ALL ".join(
+_BROKEN = " UNION ALL ".join(
     f"SELECT '{rule.replace(chr(39), chr(39) * 2)}' AS rule, CAST(broken.run_id AS text) FROM "
     f"({query.format(behind=_BEHIND)}) AS broken (run_id) WHERE broken.run_id IN {_THERE}"
     for rule, query in _QUERIES.items()
 )
+RULES = frozenset(_QUERIES)
+
+
+def find_broken(cursor: psycopg2.extensions.cursor) -> dict[str, set[str]]:
+    """Return the runs that break a rule, by the rule."""
+    found: dict[str, set[str]] = {}
+    cursor.execute(_BROKEN)
+    for rule, run in cursor.fetchall():
+        found.setdefault(rule, set()).add(run)
+    return found

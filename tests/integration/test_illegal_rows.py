@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from tests.illegal_row import (
     set_run,
 )
 from tests.legal_rows import Rows, legal_rows_in
+from tests.row_invariant import RULES, find_broken
 
 pytestmark = pytest.mark.postgres
 
@@ -103,11 +105,18 @@ def savepoint(rows: Rows, statement: str) -> None:
         raise
 
 
-def drop(rows: Rows, rule: str) -> None:
+def drop_constraint(rows: Rows, rule: str) -> bool:
+    """Drop what is called so, if that is a constraint; tell whether it is."""
     table = rows.column(f"SELECT conrelid::regclass::text FROM pg_constraint WHERE conname = '{rule}'")
     if table:
         rows.execute(f"ALTER TABLE {table[0]} DROP CONSTRAINT {rule} CASCADE")
-    elif rule.endswith("_guard"):
+    return bool(table)
+
+
+def drop(rows: Rows, rule: str) -> None:
+    if drop_constraint(rows, rule):
+        return
+    if rule.endswith("_guard"):
         (guarded,) = rows.column(f"SELECT tgrelid::regclass::text FROM pg_trigger WHERE tgname = '{rule}'")
         rows.execute(f"DROP TRIGGER {rule} ON {guarded}")
     elif rule.endswith("_check"):
@@ -143,6 +152,38 @@ def test_illegal_change_is_refused_by_the_guard(rows: Rows, illegal: Illegal) ->
         rows.execute(illegal.statement)
 
     assert illegal.rule in str(caught.value)
+
+
+# What no other illegal statement breaks, for what refuses it comes before.
+BREAKING = (
+    "UPDATE checkpoints SET epoch = 9 - checkpoint_id, fencing_token = 1",
+    "UPDATE attempts SET policy = jsonb_set(policy, '{max_pending}', '0')",
+)
+
+
+def test_every_rule_that_committed_rows_are_judged_by_finds_what_breaks_it(rows: Rows) -> None:
+    """So that random statements which break none say something: here no guard is in the way."""
+    unbroken, seen = broken(rows), set[str]()
+    known = {
+        illegal.statement: (*illegal.instead, illegal.rule) for illegal in (*CONSTRAINTS.values(), *GUARDS.values())
+    }
+
+    for statement, rules in (known | dict.fromkeys(BREAKING, ())).items():
+        rows.execute("SAVEPOINT unbroken")
+        rows.execute("SET LOCAL session_replication_role = replica")
+        with suppress(psycopg2.Error):  # some lack what a guard fills in, or the key by which the rules ask
+            for rule in rules:
+                drop_constraint(rows, rule)
+            rows.execute(statement)
+            seen |= {rule for rule, runs in broken(rows).items() if runs - unbroken.get(rule, set())}
+        rows.execute("ROLLBACK TO unbroken")
+
+    assert RULES == seen
+
+
+def broken(rows: Rows) -> dict[str, set[str]]:
+    with rows.connection.cursor() as cursor:
+        return find_broken(cursor)
 
 
 TRANSITIONS = {
@@ -193,7 +234,12 @@ def test_status_cannot_take_a_step_that_is_not_in_the_table(rows: Rows, table: s
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("ABORTED", "COMPLETED"), ("SUBSUMED", "COMPLETED"), ("DISCARDED", "SUBSUMED")]
+    ("before", "after"),
+    [
+        (before, status.value)
+        for before, status in product(("ABORTED", "SUBSUMED", "DISCARDED"), CheckpointStatus)
+        if before != status.value and (before, status.value) not in LEGAL
+    ],
 )
 def test_closed_checkpoint_never_comes_back(rows: Rows, before: str, after: str) -> None:
     aborted = {"failure": "'ABORTED_BY_USER'", "reason": "'x'"} if before == "ABORTED" else {}
@@ -206,6 +252,21 @@ def test_closed_checkpoint_never_comes_back(rows: Rows, before: str, after: str)
 
     with pytest.raises(psycopg2.errors.CheckViolation, match=f"cannot go from {before} to {after}"):
         rows.execute(f"UPDATE checkpoints SET status = '{after}' WHERE run_id = %(aligned)s")
+
+
+@pytest.mark.parametrize("after", [status.value for status in RunStatus if status is not RunStatus.DELETED])
+def test_deleted_run_never_comes_back(rows: Rows, after: str) -> None:
+    rows.execute(set_run("finished", "status = 'DELETED', deleted_by = 'ann', deleted_at = now()"))
+
+    with pytest.raises(psycopg2.errors.CheckViolation, match=f"cannot go from DELETED to {after}"):
+        rows.execute(set_run("finished", f"status = '{after}'"))
+
+
+def test_every_step_of_a_status_is_legal_or_tried() -> None:
+    """Those of a checkpoint that is over, and of a run that is deleted, by the two tests above."""
+    closed = {CheckpointStatus: {"ABORTED", "SUBSUMED", "DISCARDED"}, RunStatus: {"DELETED"}}
+    for statuses, sources in TRANSITIONS.values():
+        assert {status.value for status in statuses} == {*sources, *closed.get(statuses, ())}
 
 
 VOIDED = "UPDATE epochs SET status = 'VOIDED' WHERE run_id = %(run)s AND status = "

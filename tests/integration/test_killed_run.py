@@ -50,11 +50,25 @@ def lost(*epochs: int, maybe: tuple[int, ...] = ()) -> Loss:
 
 
 # Reached only where operators leave edges, listeners are told, sinks publish, checkpoints go, or a person stops a run:
-# the tests of those kill there.
+# these kill there.
 ELSEWHERE = {
-    *(P.EDGE_MARKED, P.LISTENER_CALLED, P.LISTENER_NOTIFIED, P.ORIGIN_KEPT, P.CHECKPOINTS_DISCARDED, P.STOP_REACHED),
-    *(P.SINK_ABORTED, P.SINK_PREPARED, P.SINK_COMMITTED),
+    P.EDGE_MARKED: "test_durable_edges.py",
+    P.LISTENER_CALLED: "test_listeners.py",
+    P.LISTENER_NOTIFIED: "test_listeners.py",
+    P.ORIGIN_KEPT: "test_branching.py",
+    P.CHECKPOINTS_DISCARDED: "test_branching.py",
+    P.STOP_REACHED: "test_stopping.py",
+    P.SINK_ABORTED: "test_sinks_of_runs.py",
+    P.SINK_PREPARED: "test_sinks_of_runs.py",
+    P.SINK_COMMITTED: "test_sinks_of_runs.py",
 }
+
+
+@pytest.mark.parametrize(("point", "file"), ELSEWHERE.items(), ids=lambda known: getattr(known, "value", known))
+def test_crash_point_that_this_run_does_not_reach_is_met_elsewhere(point: CrashPoint, file: str) -> None:
+    text = (Path(__file__).parent / file).read_text()
+
+    assert re.search(rf"CrashPoint\.{point.name}\b|\"{point.value}[@\"]", text), f"nothing of {file} kills there"
 
 
 def losses() -> dict[str, Loss]:

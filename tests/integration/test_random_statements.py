@@ -12,7 +12,7 @@ import pytest
 from tests.fixture.store import NO_SYNC, upgraded
 from tests.legal_rows import Rows, legal_rows_in
 from tests.random_statement import TABLES, Statements
-from tests.row_invariant import BROKEN
+from tests.row_invariant import find_broken
 from tests.size import IS_NIGHTLY
 
 pytestmark = pytest.mark.postgres
@@ -84,13 +84,10 @@ def send(rows: Rows, statements: Statements) -> list[str]:
     return sent if touched else []
 
 
-def broken(rows: Rows) -> dict[str, list[str]]:
-    """Return the runs that break a rule, by the rule."""
-    found: dict[str, list[str]] = {}
+def broken(rows: Rows) -> dict[str, set[str]]:
+    """Return the runs that break a rule as committed, by the rule."""
     with rows.connection.cursor() as cursor:
-        cursor.execute(BROKEN)
-        for rule, run in cursor.fetchall():
-            found.setdefault(rule, []).append(run)
+        found = find_broken(cursor)
     rows.connection.rollback()
     return found
 
