@@ -1,6 +1,6 @@
 """Does any pair of calls on a run and on a branch of it have an outcome that no order of the two explains?
 
-The one is of those that could take away what the branch begins with, the other makes the branch, or lets go of what
+The one changes the run, and may take away what the branch begins with; the other makes the branch, or lets go of what
 it pinned. Each stops inside its transaction, where it holds its lock, has decided, or is about to commit, until the
 other has come.
 """
@@ -21,7 +21,7 @@ from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import NewRun, Origin
 from iteration_lib.store.seam import StoreWithHistory
 from tests.contract.meeting import WAYS, Stage, answer_of, meet, open_stage
-from tests.protocol_script import Sender, claim, deletes, keeps, releases
+from tests.protocol_script import Sender, aborts, claim, deletes, keeps, releases, stops
 from tests.store_script import a_run, history, new_family, origin_of, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
@@ -86,6 +86,12 @@ ON_THE_ORIGIN: dict[str, Call] = {
         pair.origin.run_id, pair.of_origin.attempt_id, 2, checkpoint_id=1, reason="a file is missing"
     ),
     "deletes": lambda pair: pair.coordinator.apply(pair.origin.run_id, deletes(gone=2, family=pair.of_origin.family)),
+    "takes over": lambda pair: pair.coordinator.apply(
+        pair.origin.run_id, claim(3, takeover=True, family=pair.of_origin.family)
+    ),
+    "stops": lambda pair: pair.coordinator.apply(pair.origin.run_id, stops(family=pair.of_origin.family)),
+    "aborts the next": lambda pair: pair.coordinator.apply(pair.origin.run_id, aborts(3)),
+    "has a third": lambda pair: pair.coordinator.apply(pair.origin.run_id, *pair.of_origin.passes(2, 3)),
 }
 ON_THE_BRANCH: dict[str, Call] = {
     _BEGINS: lambda pair: pair.make_branch(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 
@@ -38,7 +38,7 @@ from iteration_lib.store.record import (
     RequestRecord,
     StopRecord,
 )
-from iteration_lib.store.seam import StoreWithHistory
+from iteration_lib.store.seam import History, StoreWithHistory
 from tests.protocol_script import (
     DIGEST,
     HOLDER,
@@ -383,6 +383,21 @@ def test_stops_tell_who_asked_and_who_let_the_run_go_on(store: StoreWithHistory,
         == first
     )
     assert (StopKind.DRAIN, None, None, True) == (second.kind, second.stopped_at, second.resumed_at, second.is_in_force)
+
+
+def test_stores_are_compared_by_all_that_can_be_read_of_a_run(store: StoreWithHistory) -> None:
+    """Else two could differ in what no comparison asks for."""
+    run_id, asked = added(store), set[str]()
+
+    class Asked:
+        def __getattr__(self, name: str) -> object:
+            asked.add(name)
+            return getattr(store, name)
+
+    history(cast(StoreWithHistory, Asked()), run_id)
+
+    of_a_run = {name for name in vars(History) if not name.startswith("_")} - {"list_runs"}
+    assert of_a_run == asked
 
 
 def test_epochs_are_listed_from_the_one_that_is_asked_for(store: StoreWithHistory, family: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import pytest
@@ -22,7 +23,7 @@ from iteration_lib.protocol.event import CheckpointPinned, CheckpointsDiscarded,
 from iteration_lib.protocol.state import RunId
 from iteration_lib.store.memory import MemoryStore
 from iteration_lib.store.record import NewRun
-from iteration_lib.store.seam import StoreWithHistory
+from iteration_lib.store.seam import Store, StoreWithHistory
 from tests.contract.meeting import WAYS, Stage, answer_of, meet, open_stage
 from tests.contract.scenes import AT_THE_END, NAMES, RENEWS, SCENES, Call, Scene, events, named, scenes_of
 from tests.size import IS_NIGHTLY
@@ -30,6 +31,7 @@ from tests.store_script import history, new_family, read_state, timeless_state
 
 pytestmark = pytest.mark.postgres
 
+_MEETINGS = ("scenes.py", "test_branch_interleavings.py", "test_adding_interleavings.py")
 _ROUNDS = 100 if IS_NIGHTLY else 1
 
 Answer: TypeAlias = RunState | tuple[int, ...] | bool | type[Exception]
@@ -42,6 +44,22 @@ def test_every_kind_of_event_meets_every_other() -> None:
     sent = {type(sent) for sent in events(scene, scene.speaker()).values()}
 
     assert set(get_args(Event)) == {*sent, CheckpointsDiscarded, CheckpointPinned, FellBack}
+
+
+def test_every_call_that_writes_meets_others() -> None:
+    """Where a new one does not, nobody has asked what comes of it beside another."""
+    looks, inside = (
+        {"check_fallback", "discardable", "close"},
+        {"transaction", "write"},
+    )  # of whatever a coordinator does
+    there = {name for owner in (Coordinator, Store) for name in vars(owner) if not name.startswith("_")}
+    owed = there - looks - inside
+
+    text = "".join((Path(__file__).parent / file).read_text() for file in _MEETINGS)
+
+    assert looks | inside <= there
+    assert {"apply", "discard", "fall_back", "pin", "add_run", "renew_lease"} <= owed
+    assert set() == {name for name in owed if f".{name}(" not in text}
 
 
 @pytest.fixture(scope="module")
