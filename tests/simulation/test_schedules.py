@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -30,7 +31,7 @@ _SCHEDULES = 1_000_000 if IS_NIGHTLY else 20_000
 _AT_LEAST = 1_001 if IS_NIGHTLY else 1
 _EVOLVING_SCHEDULES = 50_000 if IS_NIGHTLY else 800
 _EVOLVING_AT_LEAST = 51 if IS_NIGHTLY else 1
-_EVOLVING_SELDOM_AT_LEAST = 10 if IS_NIGHTLY else 0
+_EVOLVING_SELDOM_AT_LEAST = 10  # of 50,000; 800 need not meet them
 _ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.long
@@ -50,8 +51,9 @@ def test_schedules_in_which_the_file_changes_keep_every_invariant_and_meet_every
 
     assert (_EVOLVING_SCHEDULES, {}) == (found.schedules, found.violations), found.report()
     assert {} == too_rare(found.counters, at_least=_EVOLVING_AT_LEAST, names=EVOLVING), found.report()
-    seldom = too_rare(found.counters, at_least=_EVOLVING_SELDOM_AT_LEAST, names=EVOLVING_SELDOM)
-    assert {} == seldom, found.report()
+    if IS_NIGHTLY:
+        seldom = too_rare(found.counters, at_least=_EVOLVING_SELDOM_AT_LEAST, names=EVOLVING_SELDOM)
+        assert {} == seldom, found.report()
 
 
 def test_schedule_without_faults_gives_what_the_reference_gives() -> None:
@@ -76,19 +78,17 @@ def test_seed_gives_the_same_schedule_whatever_the_hash_seed(options: tuple[str,
     assert len(first.splitlines()) > 1_000
 
 
-def test_seed_in_a_chunk_gives_what_it_gives_alone_and_traced() -> None:
+@pytest.mark.parametrize("is_evolving", [False, True], ids=["one program", "an evolving one"])
+def test_seed_in_a_chunk_gives_what_it_gives_alone_and_traced(*, is_evolving: bool) -> None:
     """What a schedule leaves behind in its process is nothing to the next one; nor is it to be watched."""
     late = (83, 91, 99)
 
-    in_a_chunk = [run_schedule(seed) for seed in range(max(late) + 1)]
+    in_a_chunk = [run_schedule(seed, is_evolving=is_evolving) for seed in range(max(late) + 1)]
 
+    traced = partial(run_schedule, is_traced=True, is_evolving=is_evolving)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as alone:
-        for outcome in alone.map(_run_traced, late):
+        for outcome in alone.map(traced, late):
             assert _told(in_a_chunk[outcome.seed]) == _told(outcome)
-
-
-def _run_traced(seed: int) -> Outcome:
-    return run_schedule(seed, is_traced=True)
 
 
 def _told(outcome: Outcome) -> tuple[str | None, int, Counter[str]]:

@@ -15,7 +15,7 @@ from tests.simulation.mutants.catalogue import MUTANTS, SHORT
 from tests.simulation.mutants.comparison import compared
 from tests.simulation.mutants.guard import untouched_guards
 from tests.simulation.mutants.mutant import Mutant
-from tests.simulation.mutants.trial import try_mutants
+from tests.simulation.mutants.trial import mutated, simulate, try_mutants
 from tests.size import IS_NIGHTLY, nightly
 
 _PACKAGE = Path(iteration_lib.__file__).parent
@@ -78,6 +78,25 @@ def test_every_mutant_is_noticed() -> None:
 
     missed = [trial.line() for trial in trials if trial.violation is None]
     assert not missed, "\n".join(missed)
+
+
+@pytest.mark.parametrize("is_evolving", [False, True], ids=["one program", "an evolving one"])
+def test_seed_that_violates_replays_alone(*, is_evolving: bool) -> None:
+    """In a process of its own it does what it did among others, and says so at its end."""
+    mutant = next(known for known in SHORT if known.is_evolving == is_evolving)
+    (trial,) = try_mutants([mutant])
+
+    with mutated(mutant) as folder:
+        evolving = ["--evolving"] if is_evolving else []
+        alone = simulate(folder, "tests.simulation.replay", *evolving, str(trial.schedules - 1))
+
+    assert 1 == alone.returncode, alone.stderr
+    assert alone.stdout.endswith(f"violation: {trial.violation}\n")
+
+
+@pytest.mark.parametrize("rule", [f"I{number}" for number in range(1, 22)])
+def test_every_invariant_has_mutants_that_are_to_be_noticed(rule: str) -> None:
+    assert [] != [mutant for mutant in MUTANTS if mutant.rule == rule and mutant.equivalent is None]
 
 
 def test_mutant_that_names_what_is_not_there_counts_as_not_noticed() -> None:

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,21 +59,12 @@ def try_mutants(mutants: Sequence[Mutant], *, schedules: int = SCHEDULES, worker
 def try_mutant(mutant: Mutant, *, schedules: int = SCHEDULES) -> Trial:
     """Explore a mutant until it is noticed, or until the schedules are used up."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        package = Path(folder) / "iteration_lib"
-        shutil.copytree(_PACKAGE, package, copy_function=shutil.copy2)
-        for file, old, new in mutant.patches:
-            patched = package / file
-            source = patched.read_text()
-            if source.count(old) != 1:
-                problem = f"{old!r} is in {file} {source.count(old)} times, not once"
-                return Trial(mutant=mutant, schedules=0, seconds=0.0, violation=None, problem=problem)
-            patched.unlink()  # a new file: the copied compiled form must not pass for its own
-            patched.write_text(source.replace(old, new))
-        found = _explore(Path(folder), schedules=schedules, is_evolving=mutant.is_evolving)
+    try:
+        with mutated(mutant) as folder:
+            found = _explore(folder, schedules=schedules, is_evolving=mutant.is_evolving)
+    except _NotTriedError as err:
+        return Trial(mutant=mutant, schedules=0, seconds=time.monotonic() - began, violation=None, problem=str(err))
     seconds = time.monotonic() - began
-    if "violations" not in found:
-        return Trial(mutant=mutant, schedules=0, seconds=seconds, violation=None, problem=found["problem"])
     first = min(found["violations"], key=int, default=None)
     if first is None:
         return Trial(mutant=mutant, schedules=found["schedules"], seconds=seconds, violation=None)
@@ -87,16 +79,46 @@ def try_mutant(mutant: Mutant, *, schedules: int = SCHEDULES) -> Trial:
     )
 
 
+class _NotTriedError(Exception):
+    """A mutant could not be tried, for the reason given."""
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[Path]:
+    """Copy the package, as the mutant has it, to a folder, and give that."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        package = Path(folder) / "iteration_lib"
+        shutil.copytree(_PACKAGE, package, copy_function=shutil.copy2)
+        for file, old, new in mutant.patches:
+            patched = package / file
+            source = patched.read_text()
+            if source.count(old) != 1:
+                raise _NotTriedError(f"{old!r} is in {file} {source.count(old)} times, not once")
+            patched.unlink()  # a new file: the copied compiled form must not pass for its own
+            patched.write_text(source.replace(old, new))
+        yield Path(folder)
+
+
+def simulate(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a module of tests.simulation on the package in this folder."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", *command],
+        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{_ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+
+
 def _explore(folder: Path, *, schedules: int, is_evolving: bool) -> dict[str, Any]:  # Any: what explore prints
-    """Run the simulation on the package in this folder."""
-    command = [sys.executable, "-P", "-m", "tests.simulation.explore", "--count", str(schedules), "--json"]
-    command += ["--evolving"] if is_evolving else []
-    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{_ROOT}"}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=folder)
+    """Return what the simulation finds of the package in this folder."""
+    evolving = ["--evolving"] if is_evolving else []
+    ended = simulate(folder, "tests.simulation.explore", "--count", str(schedules), "--json", *evolving)
     try:
         return dict(json.loads(ended.stdout))
-    except ValueError:
-        return {"problem": f"exit code {ended.returncode}: {ended.stderr[-500:]}"}
+    except ValueError as err:
+        raise _NotTriedError(f"exit code {ended.returncode}: {ended.stderr[-500:]}") from err
 
 
 def main(arguments: list[str]) -> int:
