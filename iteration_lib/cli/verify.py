@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 
 from iteration_lib.cli.options import settings_of, store_options
 from iteration_lib.cli.output import print_json, print_table
 from iteration_lib.errors import StateCorruptedError
+from iteration_lib.state.location import StateLocation
 from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.verification import CheckedFile, verify_run
 from iteration_lib.view import Json
@@ -24,15 +26,19 @@ def verify(run_name: str, store_url: str | None, *, checkpoint_id: int | None, a
         found = find_run(store, run_name)
         files = verify_run(store, found, checkpoint_id=checkpoint_id)
     bad = [file for file in files if file.problem is not None]
+    folder = StateLocation(found.state_uri).below(found.run_id).uri
     if as_json:
         print_json(
             {
                 "run_id": found.run_id,
                 "run_key": found.run_key,
+                "folder": folder,
                 "files": len(files),
                 "bytes": sum(file.size_bytes for file in files),
                 "checked": _by_owner(files),
-                "bad": [{"what": file.owner, "path": file.path, "problem": file.problem} for file in bad],
+                "bad": [
+                    {"what": f.owner, "path": f.path, "problem": f.problem, "unreadable": f.is_unreadable} for f in bad
+                ],
             }
         )
     else:
@@ -40,7 +46,17 @@ def verify(run_name: str, store_url: str | None, *, checkpoint_id: int | None, a
     for file in bad:
         click.echo(f"error: {file.owner}: {file.path} {file.problem}", err=True)
     if bad:
+        click.echo(way_out(folder, bad), err=True)
         sys.exit(StateCorruptedError.exit_code)
+
+
+def way_out(folder: str, bad: Sequence[CheckedFile]) -> str:
+    """Say what to do about bad files."""
+    if all(file.is_unreadable for file in bad):
+        return f"What cannot be read may be whole: verify again when {folder} can be read."
+    return (
+        f"Put back what is bad in {folder}; `iteration run --allow-fallback` goes on from an older, whole checkpoint."
+    )
 
 
 def _by_owner(files: tuple[CheckedFile, ...]) -> list[Json]:

@@ -26,6 +26,7 @@ from iteration_lib.model.graph import Graph
 from iteration_lib.model.operator import Operator, Role
 
 _ELSE = "start another run, or branch this one"
+_BACK = f"put it back, {_ELSE}"
 _FIXED = ("role", "kind", "finishes", "replays", "state", "code")
 
 
@@ -213,10 +214,10 @@ def _unfit_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str
 def _changed_ones(evolution: Evolution) -> Iterator[str]:
     before, after = evolution.before, evolution.after
     if before.iteration != after.iteration:
-        yield f"the iteration is called {after.iteration!r}, and the run is one of {before.iteration!r}"
+        yield f"the iteration is called {after.iteration!r}, and the run is one of {before.iteration!r}; {_BACK}"
     for operator_id in evolution.changed:
         for change in _changes(before.operators[operator_id], after.operators[operator_id]):
-            yield f"operator {operator_id!r}: {change}"
+            yield f"operator {operator_id!r}: {change}; {_BACK}"
 
 
 def _moved_ones(evolution: Evolution, finished: Collection[str]) -> Iterator[str]:

@@ -454,7 +454,7 @@ def test_other_parameters_under_the_same_key_are_refused_with_the_difference(
         f"error: run key {RUN_KEY!r} belongs to a run that differs:",
         "  - parameter 'max_epochs' was 3, now 9",
         "  - parameter 'seed' was 3, now 4",
-        "Use another run key, or the same parameters and code to resume that run.",
+        "Mend what is named, use another run key, or start from a checkpoint of that run with `iteration branch`.",
     ] == answer.err.splitlines()
     assert before == store.find_run(RUN_KEY)
 
@@ -484,7 +484,9 @@ def test_other_code_under_the_same_key_is_refused_until_it_is_put_back(store_url
     resumed = shell.run(reference, "code", *counted(shell))
 
     assert 2 == refused.code
-    assert ["  - operator 'moved': its code changed"] == [line for line in refused.err.splitlines() if " - " in line]
+    assert ["  - operator 'moved': its code changed; put it back, start another run, or branch this one"] == [
+        line for line in refused.err.splitlines() if " - " in line
+    ]
     assert (0, EPOCHS) == (resumed.code, resumed.json["epochs"]), resumed.err
 
 

@@ -399,7 +399,7 @@ def test_operator_that_is_another_one_is_refused(evolve: Evolve, old: str, new: 
 
     refused = refusals(found, finished=set(), allow_dropped_state=True)
 
-    assert tuple(problems) == refused
+    assert tuple(f"{problem}; put it back, start another run, or branch this one" for problem in problems) == refused
     assert found.sentences
 
 
@@ -441,11 +441,12 @@ def test_definition_of_format_1_goes_on_with_the_same_code_alone(write: Write) -
 
     assert () == sentences(body)
     assert () == sentences(body.replace("km.feedback", MORE))
-    assert ("operator 'moved': its code changed",) == sentences(body.replace("return 4", "return 5"))
+    back = "; put it back, start another run, or branch this one"
+    assert (f"operator 'moved': its code changed{back}",) == sentences(body.replace("return 4", "return 5"))
     assert ["operator 'points': its code changed", "operator 'scaled': its code changed"] == sorted(
         sentence.partition(";")[0] for sentence in sentences(body, points="rows")
     )
-    assert ("operator 'points': replays was True, now False",) == sentences(
+    assert (f"operator 'points': replays was True, now False{back}",) == sentences(
         body.replace('(operator_id="points")', '(operator_id="points", replays=False)')
     )
 
