@@ -8,7 +8,7 @@ import click
 
 from iteration_lib import view
 from iteration_lib.cli.options import settings_of, store_options
-from iteration_lib.cli.output import print_fields, print_json, print_table
+from iteration_lib.cli.output import print_fields, print_json, print_sentences, print_table
 from iteration_lib.cli.person import this_person
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.errors import IterationError
@@ -19,6 +19,7 @@ from iteration_lib.stopping import is_driven
 from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
+from iteration_lib.view import instant
 
 CHECKPOINT_COLUMNS = ("checkpoint_id", "epoch", "attempt", "kind", "status", "size_bytes", "seconds")
 _POLL_SECONDS = 0.2
@@ -28,10 +29,14 @@ _POLL_SECONDS = 0.2
 @click.argument("run_name", metavar="RUN")
 @store_options
 def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
-    """List a run's checkpoints. It says what they failed of, who pins them, and whether they are safe to delete."""
+    """List a run's checkpoints. It says what they failed of, who pins them, and whether they are safe to delete.
+
+    What was asked for and has not begun stands below, and which one is skipped when its turn comes.
+    """
     with open_store(settings_of(store_url)) as store:
         found = find_run(store, run_name)
         listed = store.list_checkpoints(found.run_id)
+        requests = store.list_requests(found.run_id)
         pinned_by = [", ".join(_pinned_by(store, known)) for known in listed if not as_json]
     rows = [view.checkpoint_json(known) for known in listed]
     if as_json:
@@ -40,6 +45,10 @@ def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
         shown = [{**row, "pinned_by": who} for row, who in zip(rows, pinned_by, strict=True)]
         columns = [name for name in ("pinned_by", "failure", "reason") if any(row[name] for row in shown)]
         print_table(f"checkpoints of {found.run_key}", shown, (*CHECKPOINT_COLUMNS, "safe_to_delete", *columns))
+        waiting = [known for known in requests if known.checkpoint_id is None]
+        print_sentences("asked for", [f"by {known.requested_by}, {instant(known.requested_at)}" for known in waiting])
+        skipped = range(found.last_checkpoint_id + 1, found.aborted_through + 1)
+        print_sentences("aborted beforehand", [f"checkpoint {known}" for known in skipped])
 
 
 def _pinned_by(store: StoreWithHistory, checkpoint: CheckpointRecord) -> list[str]:

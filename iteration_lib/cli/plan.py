@@ -61,6 +61,10 @@ def plan_json(planned: RunPlan) -> Json:
             for edge in (resume.unused if resume is not None else ())
         ],
         "commits": [{"output": c.output, "epoch": c.epoch, "target": c.target} for c in planned.commits],
+        "unheard": [
+            {"listener_id": known.listener_id, "first_epoch": known.first_epoch, "last_epoch": known.last_epoch}
+            for known in planned.unheard
+        ],
         "pins": [
             {"name": pin.name, "files": pin.files, "rows": pin.rows, "problem": pin.problem} for pin in planned.pins
         ],
@@ -127,6 +131,10 @@ def _step_json(step: Step) -> Json:
     }
 
 
+def _epochs(first: int, last: int) -> str:
+    return f"epoch {first}" if first == last else f"the epochs {first} to {last}"
+
+
 def print_plan(planned: RunPlan) -> None:
     """Print a plan for a person, but for its refusals."""
     answer = plan_json(planned)
@@ -161,4 +169,8 @@ def print_plan(planned: RunPlan) -> None:
         ]
         print_table("pinned input", pins, ("stream", "files", "rows", "problem"))
     print_sentences("commits first", [f"{c.output} of epoch {c.epoch} to {c.target}" for c in planned.commits])
+    print_sentences(
+        "listeners hear first",
+        [f"{known.listener_id} of {_epochs(known.first_epoch, known.last_epoch)}" for known in planned.unheard],
+    )
     print_sentences("the iteration has changed", planned.changes)

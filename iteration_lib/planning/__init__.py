@@ -2,5 +2,6 @@
 
 from iteration_lib.planning.input import CheckedPin
 from iteration_lib.planning.plan import RestoredCheckpoint, RunPlan, plan_run
+from iteration_lib.planning.rows import UnheardEpochs
 
-__all__ = ["CheckedPin", "RestoredCheckpoint", "RunPlan", "plan_run"]
+__all__ = ["CheckedPin", "RestoredCheckpoint", "RunPlan", "UnheardEpochs", "plan_run"]

@@ -22,7 +22,7 @@ from iteration_lib.model.loop import LOOP_REFERENCE, graph_of_loop
 from iteration_lib.model.params import parse_params
 from iteration_lib.planning.input import CheckedPin, check_pins, check_unpinned, tried
 from iteration_lib.planning.reading import check_durable, check_outputs, check_restored
-from iteration_lib.planning.rows import PlanRows, is_still, read_rows
+from iteration_lib.planning.rows import PlanRows, UnheardEpochs, is_still, read_rows
 from iteration_lib.protocol.legality import check_restored_epoch
 from iteration_lib.protocol.resume import Action, ResumePlan, UnusedEdge, plan_resume
 from iteration_lib.protocol.status import RunStatus
@@ -59,8 +59,9 @@ class RestoredCheckpoint:
 class RunPlan:
     """What the next attempt of a run would do; `resume` is None when it runs no epoch.
 
-    `commits` is what it lets sinks commit before anything else, `stop` the request to stop or to drain that is in
-    force. `changes` are the differences of the iteration as it is now; `refusals` say why the attempt would not be let.
+    `commits` is what it lets sinks commit before anything else, `unheard` the durable epochs that it tells listeners
+    of, `stop` the request to stop or to drain that is in force. `changes` are the differences of the iteration as it is
+    now; `refusals` say why the attempt would not be let.
     """
 
     run: RunRecord
@@ -71,6 +72,7 @@ class RunPlan:
     refusals: tuple[str, ...]
     live: AttemptRecord | None
     commits: tuple[CommittableRecord, ...] = ()
+    unheard: tuple[UnheardEpochs, ...] = ()
     stop: StopRecord | None = None
 
 
@@ -130,6 +132,7 @@ def _plan(store: StoreWithHistory, rows: PlanRows, params: type | None, *, allow
         refusals=(*refusals, *problems, *(pin.problem for pin in pins if pin.problem is not None)),
         live=rows.live,
         commits=rows.commits,
+        unheard=rows.unheard,
         stop=rows.stop,
     )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from iteration_lib.continuation import Continuation, read_continuation
 from iteration_lib.model.graph import Graph
+from iteration_lib.model.listener import ListenerEvent
 from iteration_lib.protocol.state import NO_EPOCH
 from iteration_lib.protocol.status import EpochStatus, RunStatus, StopKind
 from iteration_lib.state.location import StateLocation
@@ -22,6 +24,15 @@ from iteration_lib.store.record import (
     StopRecord,
 )
 from iteration_lib.store.seam import History
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnheardEpochs:
+    """The durable epochs, the first to the last, of which a listener has not heard yet."""
+
+    listener_id: str
+    first_epoch: int
+    last_epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +54,7 @@ class PlanRows:
     completed: CheckpointRecord | None
     held: BranchRecord | None
     commits: tuple[CommittableRecord, ...]
+    unheard: tuple[UnheardEpochs, ...]
     is_in_progress: bool
 
     @property
@@ -90,6 +102,7 @@ def read_rows(store: History, run: RunRecord, graph: Graph, *, ignore_edges: boo
         completed=store.find_completed(run_id),
         held=branch if branch is not None and branch.holds_origin else None,
         commits=store.list_uncommitted(run_id),
+        unheard=tuple(_unheard(store, run, graph, behind=branch.epoch if branch is not None else NO_EPOCH)),
         is_in_progress=_is_in_progress(store, run),
     )
 
@@ -98,6 +111,18 @@ def is_still(store: History, rows: PlanRows) -> bool:
     """Tell whether a run is what it was when its rows were read: nothing at all was written, which its row counts."""
     now = store.find_run(rows.run.run_id)
     return now is not None and rows.run.revision == now.revision
+
+
+def _unheard(store: History, run: RunRecord, graph: Graph, *, behind: int) -> Iterator[UnheardEpochs]:
+    """Yield what listeners of a run that began behind an epoch have to hear."""
+    for listener in graph.listeners:
+        if listener.event is ListenerEvent.EPOCH_DURABLE:
+            heard = (notice.epoch for notice in store.list_notices(run.run_id, listener.listener_id))
+            last_heard = max(heard, default=behind)
+            if last_heard < run.last_durable_epoch:
+                yield UnheardEpochs(
+                    listener_id=listener.listener_id, first_epoch=last_heard + 1, last_epoch=run.last_durable_epoch
+                )
 
 
 def _is_in_progress(store: History, run: RunRecord) -> bool:

@@ -295,11 +295,13 @@ def test_abort_of_the_next_checkpoint_lets_it_be_skipped(shell: CommandLine) -> 
         wait_until(lambda: _completed(shell, key) == [1], "checkpoint 1 to complete")
 
         skipped, far = shell.call("abort", key, "2"), shell.call("abort", key, "3")
+        listed = shell.call("checkpoints", key)
         latch.unlink()
 
     assert (0, "checkpoint 2 will be skipped when its turn comes\n", "") == (skipped.code, skipped.out, skipped.err)
     assert (2, "") == (far.code, far.out)
     assert "has no checkpoint 3; its checkpoints are 1 to 1" in far.err
+    assert listed.out.endswith("\n\naborted beforehand\n  checkpoint 2\n")
     known = shell.call("checkpoints", key, "--json").json
     assert ("ABORTED", "aborted before it began") == (known[1]["status"], known[1]["reason"])
 
@@ -357,6 +359,7 @@ def test_checkpoint_that_does_not_come_in_time_is_an_error_that_says_so(killed: 
     assert late.err.startswith(
         "error: the checkpoint that was asked for is not completed after 0.3 s (none has begun since)"
     )
+    assert f"\nasked for\n  by {ME}, 20" in killed.call("checkpoints", KILLED).out
 
 
 def test_finished_run_takes_no_checkpoint_any_more(finished: CommandLine) -> None:

@@ -10,7 +10,7 @@ from iteration_lib.continuation import read_continuation
 from iteration_lib.errors import RunMismatchError
 from iteration_lib.explanation import read_history
 from iteration_lib.model.definition import load_iteration
-from iteration_lib.planning import plan_run
+from iteration_lib.planning import UnheardEpochs, plan_run
 from iteration_lib.protocol.status import RunStatus
 from tests.driven_in_memory import SOURCE, InMemory
 
@@ -44,7 +44,10 @@ def test_listener_that_keeps_its_id_may_be_renamed_and_hears_nothing_twice(bench
     bench.drive(until_epoch=2)
 
     edit(bench, "@planned.on_epoch_durable(listener_id='tell')\ndef announce(epoch):")
+    planned = plan_run(bench.store, bench.run).unheard
     bench.drive()
+
+    assert () == planned
 
     assert ["0", "1", "2"] == said(bench)
 
@@ -55,8 +58,10 @@ def test_renamed_listener_without_an_id_is_a_new_one_and_hears_of_every_durable_
     bench.drive(until_epoch=2)
 
     edit(bench, "@planned.on_epoch_durable\ndef announce(epoch):")
+    planned = plan_run(bench.store, bench.run).unheard
     bench.drive()
 
+    assert (UnheardEpochs(listener_id="announce", first_epoch=0, last_epoch=1),) == planned
     assert ["0", "1", "0", "1", "2"] == said(bench)
 
 

@@ -10,7 +10,7 @@ import pytest
 from iteration_lib.cli.plan import plan_json, print_plan
 from iteration_lib.coordinator import Coordinator
 from iteration_lib.planning import plan_run
-from tests.driven_in_memory import InMemory
+from tests.driven_in_memory import SOURCE, InMemory
 from tests.protocol_script import claim, stops
 
 
@@ -37,6 +37,21 @@ def test_stop_that_is_in_force_is_shown_with_who_asked(
         "resumed_by": None,
         "resumed_at": None,
     } == plan_json(planned)["stop"]
+
+
+def test_durable_epochs_that_a_listener_has_yet_to_hear_of_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bench = InMemory.begin(tmp_path)
+    bench.drive(until_epoch=2)
+    bench.write_iteration(f"{SOURCE}\n\n@planned.on_epoch_durable\ndef tell(epoch): ...\n")
+
+    planned = plan_run(bench.store, bench.run)
+    print_plan(planned)
+
+    assert "\nlisteners hear first\n  tell of the epochs 0 to 1\n" in capsys.readouterr().out
+    assert [{"listener_id": "tell", "first_epoch": 0, "last_epoch": 1}] == plan_json(planned)["unheard"]
 
 
 def test_attempt_whose_lease_is_over_is_not_said_to_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
