@@ -23,7 +23,8 @@ class Checkpointing(CheckpointPolicy):
     cannot write what they hold, the epoch has failed, and the attempt ends, as in Flink.
 
     With `alignment_timeout_seconds` an epoch that takes longer keeps what its operators finish as they finish it, so
-    that a retry goes on inside the epoch; 0 keeps it from the start, None only when the process is told to end.
+    that a retry goes on inside the epoch; 0 keeps it from the start, None only when the process is told to end. It is
+    kept behind an epoch that a checkpoint holds, or is about to: with `every_epochs=N` one of N.
 
     Raises ParameterError that names the field.
     """
