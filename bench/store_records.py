@@ -9,7 +9,7 @@
               session that recorded all before, and in new ones; dead rows
 
 A ratio is the median of those of 20 slices of the rounds, with its range, so that it shows what else the machine did.
-Each is printed with what is owed; the exit code is 1 where one is missed.
+Each is printed with what is owed; the exit code is 1 where one is missed, or is not measured.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Bare:
 
 
 def measure_epoch(database: Database, rounds: int) -> bool:
-    """Alternate between the ways to record something, and print; return whether it took no more than it may."""
+    """Alternate between the ways to record something, and print; tell whether it was seen to take no more than it may."""
     attempt = open_attempt(database.store, centroids=SUBTASKS)
     ways: dict[str, Callable[[int], object]] = {"bare insert": database.bare.insert, "epoch": attempt.record}
     keeps = report(alternate(ways, rounds), "epoch", over=("bare insert",))

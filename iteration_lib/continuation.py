@@ -118,7 +118,16 @@ class Continuation:
     def offences(self) -> tuple[str, ...]:
         """Return which operators are marked as finished and cannot be, a sentence each; none if all is legal."""
         topology = topology_of(self.graph, max_buckets=self.run.max_buckets)
-        return tuple(offence.describe() for offence in check_restore(topology, self.kept))
+        return tuple(
+            f"{offence.describe()}; {self._way_out(offence.operator_id)}"
+            for offence in check_restore(topology, self.kept)
+        )
+
+    def _way_out(self, operator_id: str) -> str:
+        """Say what to do about a marker that cannot be."""
+        if operator_id in self.kept.finished:
+            return "put the operators back as they were, or start another run"
+        return "put the operators back as they were, or begin without what is durable inside the epoch (--ignore-edges)"
 
 
 def read_continuation(store: History, run: RunRecord, graph: Graph, *, ignore_edges: bool = False) -> Continuation:

@@ -137,7 +137,7 @@ class RunMismatchError(UsageError):
         shown = "\n".join(f"  - {difference}" for difference in differences)
         super().__init__(
             f"run key {run_key!r} belongs to a run that differs:\n{shown}\n"
-            "Mend what is named, use another run key, or start from a checkpoint of that run with `iteration branch`."
+            "Use another run key, or the same parameters and code to resume that run."
         )
 
 
@@ -150,8 +150,7 @@ class IllegalRestoreError(UsageError):
         shown = "\n".join(f"  - {offence}" for offence in offences)
         super().__init__(
             f"run {run_key!r} cannot go on with these operators:\n{shown}\n"
-            "Put the operators back as they were, begin the open epoch anew with --ignore-edges where only edges are "
-            "named, or start another run with another run key."
+            "Put the operators back as they were, or start another run with another run key."
         )
 
 

@@ -45,6 +45,7 @@ def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
         shown = [{**row, "pinned_by": who} for row, who in zip(rows, pinned_by, strict=True)]
         columns = [name for name in ("pinned_by", "failure", "reason") if any(row[name] for row in shown)]
         print_table(f"checkpoints of {found.run_key}", shown, (*CHECKPOINT_COLUMNS, "safe_to_delete", *columns))
+    if not as_json and found.status is not RunStatus.DELETED:
         waiting = [known for known in requests if known.checkpoint_id is None]
         print_sentences("asked for", [f"by {known.requested_by}, {instant(known.requested_at)}" for known in waiting])
         skipped = range(found.last_checkpoint_id + 1, found.aborted_through + 1)

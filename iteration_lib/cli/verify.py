@@ -12,6 +12,7 @@ from iteration_lib.cli.output import print_json, print_table
 from iteration_lib.errors import StateCorruptedError
 from iteration_lib.state.location import StateLocation
 from iteration_lib.store.opening import find_run, open_store
+from iteration_lib.store.record import RunRecord
 from iteration_lib.verification import CheckedFile, verify_run
 from iteration_lib.view import Json
 
@@ -46,17 +47,16 @@ def verify(run_name: str, store_url: str | None, *, checkpoint_id: int | None, a
     for file in bad:
         click.echo(f"error: {file.owner}: {file.path} {file.problem}", err=True)
     if bad:
-        click.echo(way_out(folder, bad), err=True)
+        click.echo(way_out(found, folder, bad), err=True)
         sys.exit(StateCorruptedError.exit_code)
 
 
-def way_out(folder: str, bad: Sequence[CheckedFile]) -> str:
-    """Say what to do about bad files."""
+def way_out(run: RunRecord, folder: str, bad: Sequence[CheckedFile]) -> str:
+    """Say what to do about bad files of a run, whose paths are below a folder or full ones."""
     if all(file.is_unreadable for file in bad):
-        return f"What cannot be read may be whole: verify again when {folder} can be read."
-    return (
-        f"Put back what is bad in {folder}; `iteration run --allow-fallback` goes on from an older, whole checkpoint."
-    )
+        return "What cannot be read may be whole: verify again when it can be read."
+    needed = f"`iteration plan {run.run_key}` says whether the next attempt needs it"
+    return f"Put back what is bad (paths are below {folder}); {needed}."
 
 
 def _by_owner(files: tuple[CheckedFile, ...]) -> list[Json]:

@@ -26,7 +26,8 @@ from iteration_lib.model.graph import Graph
 from iteration_lib.model.operator import Operator, Role
 
 _ELSE = "start another run, or branch this one"
-_BACK = f"put it back, {_ELSE}"
+_OTHER_CODE = "its code changed"
+_BACK = "put it back, or start another run"
 _FIXED = ("role", "kind", "finishes", "replays", "state", "code")
 
 
@@ -217,7 +218,8 @@ def _changed_ones(evolution: Evolution) -> Iterator[str]:
         yield f"the iteration is called {after.iteration!r}, and the run is one of {before.iteration!r}; {_BACK}"
     for operator_id in evolution.changed:
         for change in _changes(before.operators[operator_id], after.operators[operator_id]):
-            yield f"operator {operator_id!r}: {change}; {_BACK}"
+            way_out = f"put it back, {_ELSE}" if change == _OTHER_CODE else _BACK
+            yield f"operator {operator_id!r}: {change}; {way_out}"
 
 
 def _moved_ones(evolution: Evolution, finished: Collection[str]) -> Iterator[str]:
@@ -238,9 +240,18 @@ def _added_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str
 
 
 def _missed_ones(evolution: Evolution, stateful: Collection[str]) -> Iterator[str]:
-    """The epoch that a stream comes in, if it comes once, is over: no epoch would see it, and nobody would be told."""
+    """What takes, in each epoch, a stream that comes once would see no row of it: epoch 0 is over.
+
+    What finishes for good sees it whenever it runs.
+    """
+    after = evolution.after
+    in_epochs = [
+        known for known in after.operators.values() if not known.finishes and known.role != Role.VARIABLE.value
+    ]
+    taken = {operator_id for known in in_epochs for operator_id in known.inputs}
     for operator_id in evolution.added:
-        if _has_checkpoint(evolution, stateful) and not evolution.after.operators[operator_id].replays:
+        is_missed = operator_id in taken and not after.operators[operator_id].replays
+        if is_missed and _has_checkpoint(evolution, stateful):
             yield (
                 f"data stream {operator_id!r} is new, and comes once, in epoch 0, which is over; leave out "
                 "replays=False, or start another run"
@@ -278,7 +289,7 @@ def _differing(old: DefinedOperator, new: DefinedOperator) -> Iterator[str]:
 def _changes(old: DefinedOperator, new: DefinedOperator) -> Iterator[str]:
     for field in _differing(old, new):
         if field == "code":
-            yield "its code changed"
+            yield _OTHER_CODE
         else:
             yield f"{field} was {getattr(old, field)}, now {getattr(new, field)}"
 

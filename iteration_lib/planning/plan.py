@@ -132,7 +132,7 @@ def _plan(store: StoreWithHistory, rows: PlanRows, params: type | None, *, allow
         refusals=(*refusals, *problems, *(pin.problem for pin in pins if pin.problem is not None)),
         live=rows.live,
         commits=rows.commits,
-        unheard=rows.unheard,
+        unheard=rows.unheard if not rows.is_stopped_instead else (),
         stop=rows.stop,
     )
 

@@ -454,7 +454,7 @@ def test_other_parameters_under_the_same_key_are_refused_with_the_difference(
         f"error: run key {RUN_KEY!r} belongs to a run that differs:",
         "  - parameter 'max_epochs' was 3, now 9",
         "  - parameter 'seed' was 3, now 4",
-        "Mend what is named, use another run key, or start from a checkpoint of that run with `iteration branch`.",
+        "Use another run key, or the same parameters and code to resume that run.",
     ] == answer.err.splitlines()
     assert before == store.find_run(RUN_KEY)
 

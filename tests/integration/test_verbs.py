@@ -244,9 +244,8 @@ def test_verify_names_every_bad_file_and_fails(shell: CommandLine) -> None:
     assert (1, 1) == (verified.code, only.code)
     named = {str(path.relative_to(folder)) for path in (missing, spoilt)}
     assert named == {bad["path"] for bad in verified.json["bad"]}
-    way_out = (
-        f"Put back what is bad in {folder}; `iteration run --allow-fallback` goes on from an older, whole checkpoint."
-    )
+    needed = "`iteration plan spoilt` says whether the next attempt needs it"
+    way_out = f"Put back what is bad (paths are below {folder}); {needed}."
     assert (3, way_out) == (len(verified.err.splitlines()), verified.err.splitlines()[-1])
     assert (3, way_out) == (len(only.err.splitlines()), only.err.splitlines()[-1])
     assert (str(folder), {False}) == (verified.json["folder"], {bad["unreadable"] for bad in verified.json["bad"]})

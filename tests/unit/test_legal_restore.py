@@ -19,7 +19,10 @@ CLEANED = SOURCE.replace(
     "@planned.map_buckets(finishes=True)\ndef cleaned(points):\n    return points\n\n\n"
     "@planned.map_buckets(finishes=True)\ndef scaled(cleaned, made):",
 ).replace('points["x"] * 2.0', 'cleaned["x"] * 2.0')
-OFFENCE = "operator 'scaled' is finished, but its input 'cleaned' is not"
+OFFENCE = (
+    "operator 'scaled' is finished, but its input 'cleaned' is not; put the operators back as they were, or start "
+    "another run"
+)
 
 
 @pytest.mark.parametrize("option", ["", "takeover", "ignore_edges", "allow_fallback", "allow_dropped_state"])

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from iteration_lib.cli.verify import way_out
 from iteration_lib.verification import CheckedFile
+from tests.driven_in_memory import InMemory
 
 MISSING = CheckedFile(owner="checkpoint 2", path="a.arrow", size_bytes=1, problem="is missing")
 UNREADABLE = CheckedFile(
@@ -11,13 +16,11 @@ UNREADABLE = CheckedFile(
 )
 
 
-def test_file_that_cannot_be_read_is_not_taken_for_a_bad_one() -> None:
-    assert "may be whole: verify again when s3://models/nightly can be read" in way_out(
-        "s3://models/nightly", [UNREADABLE]
-    )
+def test_file_that_cannot_be_read_is_not_taken_for_a_bad_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = InMemory.begin(tmp_path).run
 
+    unreadable, both = (way_out(run, "s3://models", bad) for bad in ([UNREADABLE], [UNREADABLE, MISSING]))
 
-def test_file_that_is_bad_has_a_way_out_though_others_cannot_be_read() -> None:
-    told = way_out("s3://models/nightly", [UNREADABLE, MISSING])
-
-    assert told.startswith("Put back what is bad in s3://models/nightly; `iteration run --allow-fallback`")
+    assert unreadable == "What cannot be read may be whole: verify again when it can be read."
+    assert both.startswith("Put back what is bad (paths are below s3://models); `iteration plan ")

@@ -321,6 +321,7 @@ def test_data_stream_that_comes_once_may_be_added_only_while_epoch_0_is_not_over
     )
     assert () == refusals(found, stateful=FINISHED)
     assert () == refusals(evolve(("km.feedback", ONCE.replace("replays=False", "replays=True"))))
+    assert () == refusals(evolve(("km.feedback", ONCE.replace("@km.operator", "@km.operator(finishes=True)"))))
 
 
 def test_operator_that_carries_state_may_be_added_at_any_time(evolve: Evolve) -> None:
@@ -399,7 +400,9 @@ def test_operator_that_is_another_one_is_refused(evolve: Evolve, old: str, new: 
 
     refused = refusals(found, finished=set(), allow_dropped_state=True)
 
-    assert tuple(f"{problem}; put it back, start another run, or branch this one" for problem in problems) == refused
+    branch = "put it back, start another run, or branch this one"
+    ways_out = (branch if "code" in problem else "put it back, or start another run" for problem in problems)
+    assert tuple(f"{problem}; {way_out}" for problem, way_out in zip(problems, ways_out, strict=True)) == refused
     assert found.sentences
 
 
@@ -441,12 +444,12 @@ def test_definition_of_format_1_goes_on_with_the_same_code_alone(write: Write) -
 
     assert () == sentences(body)
     assert () == sentences(body.replace("km.feedback", MORE))
-    back = "; put it back, start another run, or branch this one"
-    assert (f"operator 'moved': its code changed{back}",) == sentences(body.replace("return 4", "return 5"))
+    branch = "put it back, start another run, or branch this one"
+    assert (f"operator 'moved': its code changed; {branch}",) == sentences(body.replace("return 4", "return 5"))
     assert ["operator 'points': its code changed", "operator 'scaled': its code changed"] == sorted(
         sentence.partition(";")[0] for sentence in sentences(body, points="rows")
     )
-    assert (f"operator 'points': replays was True, now False{back}",) == sentences(
+    assert ("operator 'points': replays was True, now False; put it back, or start another run",) == sentences(
         body.replace('(operator_id="points")', '(operator_id="points", replays=False)')
     )
 
