@@ -113,13 +113,14 @@ class SimulatedStore:
             self._world.counters["fenced commit refused"] += 1
             oracle.nothing_changed("a refused event", attempt)
             raise
-        if attempt is not None:
-            attempt.looks += fiber is attempt.main
         saying = fiber.saying if fiber is not None else None
         if saying is not None and saying.waits_for_lost:
-            saying.waits_for_lost = False
-        elif saying is not None:
-            saying.note_commit(oracle.rows)
+            saying.waits_for_lost = False  # what was to be said, or seen, has yet to be
+        else:
+            if saying is not None:
+                saying.note_commit(oracle.rows)
+            if attempt is not None:
+                attempt.looks += fiber is attempt.main
         oracle.observe(attempt, keeping=fiber.keeping if fiber is not None else None)
         if attempt is not None and fiber is attempt.main:
             attempt.has_failed = oracle.has_failed(attempt)

@@ -130,6 +130,7 @@ def test_scratch_that_cannot_be_removed_ends_no_attempt() -> None:
         pytest.param(306913, id="a copy of the origin that could not be read was written over, half of it"),
         pytest.param(120617, id="killed between two looks, and no longer waiting"),
         pytest.param(68483, id="damaged pointer, written over by half of it, put back by who healed the disk"),
+        pytest.param(700809, id="told to end once it had repeated what the server had lost, before it looked"),
         pytest.param(358714, id="report that an echo brought first, held, and brought again when it no longer was"),
     ],
 )
