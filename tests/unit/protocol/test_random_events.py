@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from typing import get_args
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import rule, run_state_machine_as_test
 
 from iteration_lib.errors import (
     CheckpointNotFoundError,
@@ -104,5 +105,18 @@ def is_from_live_attempt(state: RunState, event: GuardedEvent) -> bool:
     return live is not None and (live.attempt_id, live.fencing_token) == (event.attempt_id, event.fencing_token)
 
 
-AnyEvents.TestCase.settings = settings(max_examples=max(200, settings().max_examples), stateful_step_count=30)
-TestAnyEvents = AnyEvents.TestCase
+def test_every_kind_of_event_takes_effect_and_none_breaks_an_invariant() -> None:
+    """One that took none anywhere would not have been tried."""
+    effective = set[type[Event]]()
+
+    class Noting(AnyEvents):
+        def answer(self, event: Event) -> RunState | None:
+            before, after = self.state, super().answer(event)
+            if after not in (None, before):
+                effective.add(type(event))
+            return after
+
+    examples = max(200, settings().max_examples)
+    run_state_machine_as_test(Noting, settings=settings(max_examples=examples, stateful_step_count=30))
+
+    assert set(get_args(Event)) == effective
