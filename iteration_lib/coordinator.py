@@ -68,11 +68,12 @@ class _Cached:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Unflushed:
-    """Events whose commit a crash of the server may have undone, what they changed, and which checkpoint began."""
+    """Events whose commit a crash of the server may have undone, what they changed, and which checkpoints began."""
 
     events: tuple[Event, ...]
     commands: tuple[Command, ...]
     checkpoint_id: int
+    begun: tuple[CheckpointState, ...]
 
 
 class Coordinator:
@@ -204,7 +205,10 @@ class Coordinator:
         if is_flushed:
             self._note_flushed(run_id, unflushed)
         else:
-            committed = _Unflushed(events=events, commands=tuple(commands), checkpoint_id=state.last_checkpoint_id)
+            begun = tuple(known for known in state.pending if known.checkpoint_id > cached.state.last_checkpoint_id)
+            committed = _Unflushed(
+                events=events, commands=tuple(commands), checkpoint_id=state.last_checkpoint_id, begun=begun
+            )
             self._note_unflushed(run_id, committed)
         return self._keep(run_id, revision, state)
 
@@ -302,11 +306,20 @@ class Coordinator:
             except IterationError as err:
                 raise CommitLostError(state.run_id, str(err)) from err
             is_same = not commands or tuple(commands) == committed.commands
-            if not is_same or state.last_checkpoint_id < committed.checkpoint_id:
+            if not is_same or state.last_checkpoint_id < committed.checkpoint_id or _is_another(state, committed):
                 raise CommitLostError(state.run_id, "the run was changed in between")
             if commands:
                 return state, commands
         return state, []
+
+
+def _is_another(state: RunState, committed: _Unflushed) -> bool:
+    """Tell whether a checkpoint that began is pending as another one: the same events were decided on anew."""
+    begun = {known.checkpoint_id: (known.epoch, known.kind) for known in committed.begun}
+    return any(
+        (known.epoch, known.kind) != begun.get(known.checkpoint_id, (known.epoch, known.kind))
+        for known in state.pending
+    )
 
 
 def _decide_all(state: RunState, events: tuple[Event, ...], *, now: datetime | None) -> tuple[RunState, list[Command]]:

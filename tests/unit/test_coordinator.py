@@ -394,6 +394,24 @@ def test_commit_that_would_not_be_the_same_again_ends_the_attempt(change: Event)
     assert coordinator.apply(run_id, FIRST.fails("lost")).attempt is None
 
 
+def test_commit_that_a_second_copy_made_up_for_otherwise_ends_the_attempt() -> None:
+    """Seed 926869: nothing follows from it any more, but the epoch ends the run now, which its driver does not know."""
+    store = ForgetfulStore()
+    run_id, coordinator = added(store), Coordinator(store)
+    coordinator.apply(run_id, claim(), *FIRST.passes(0, 1), FIRST.opens(1))
+    aligns = (FIRST.reports(1), FIRST.triggers(1), FIRST.opens_if_ready(2))
+    coordinator.apply(run_id, *aligns)
+    store.crash()
+    Coordinator(store).apply(run_id, drains())
+    Coordinator(store).apply(run_id, *aligns)
+
+    for events in ((FIRST.completes(2),), ()):
+        with pytest.raises(CommitLostError):
+            coordinator.apply(run_id, *events)
+
+    assert coordinator.apply(run_id, FIRST.fails("lost")).attempt is None
+
+
 def test_attempt_that_was_superseded_while_its_commit_was_lost_hears_that() -> None:
     store = ForgetfulStore()
     run_id, coordinator = begun(store)
