@@ -72,8 +72,12 @@ class _Unflushed:
 
     events: tuple[Event, ...]
     commands: tuple[Command, ...]
-    checkpoint_id: int
     begun: tuple[CheckpointState, ...]
+
+    @property
+    def checkpoint_id(self) -> int:
+        """The last checkpoint that began."""
+        return max(known.checkpoint_id for known in self.begun)
 
 
 class Coordinator:
@@ -206,10 +210,7 @@ class Coordinator:
             self._note_flushed(run_id, unflushed)
         else:
             begun = tuple(known for known in state.pending if known.checkpoint_id > cached.state.last_checkpoint_id)
-            committed = _Unflushed(
-                events=events, commands=tuple(commands), checkpoint_id=state.last_checkpoint_id, begun=begun
-            )
-            self._note_unflushed(run_id, committed)
+            self._note_unflushed(run_id, _Unflushed(events=events, commands=tuple(commands), begun=begun))
         return self._keep(run_id, revision, state)
 
     @contextmanager
@@ -315,10 +316,10 @@ class Coordinator:
 
 def _is_another(state: RunState, committed: _Unflushed) -> bool:
     """Tell whether a checkpoint that began is pending as another one: the same events were decided on anew."""
-    begun = {known.checkpoint_id: (known.epoch, known.kind) for known in committed.begun}
+    pending = {known.checkpoint_id: (known.epoch, known.kind) for known in state.pending}
     return any(
-        (known.epoch, known.kind) != begun.get(known.checkpoint_id, (known.epoch, known.kind))
-        for known in state.pending
+        known.checkpoint_id in pending and pending[known.checkpoint_id] != (known.epoch, known.kind)
+        for known in committed.begun
     )
 
 

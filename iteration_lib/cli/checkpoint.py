@@ -19,7 +19,6 @@ from iteration_lib.stopping import is_driven
 from iteration_lib.store.opening import find_run, open_store
 from iteration_lib.store.record import CheckpointRecord, RunRecord
 from iteration_lib.store.seam import StoreWithHistory
-from iteration_lib.view import instant
 
 CHECKPOINT_COLUMNS = ("checkpoint_id", "epoch", "attempt", "kind", "status", "size_bytes", "seconds")
 _POLL_SECONDS = 0.2
@@ -47,7 +46,9 @@ def checkpoints(run_name: str, store_url: str | None, *, as_json: bool) -> None:
         print_table(f"checkpoints of {found.run_key}", shown, (*CHECKPOINT_COLUMNS, "safe_to_delete", *columns))
     if not as_json and found.status is not RunStatus.DELETED:
         waiting = [known for known in requests if known.checkpoint_id is None]
-        print_sentences("asked for", [f"by {known.requested_by}, {instant(known.requested_at)}" for known in waiting])
+        print_sentences(
+            "asked for", [f"by {known.requested_by}, {view.instant(known.requested_at)}" for known in waiting]
+        )
         skipped = range(found.last_checkpoint_id + 1, found.aborted_through + 1)
         print_sentences("aborted beforehand", [f"checkpoint {known}" for known in skipped])
 

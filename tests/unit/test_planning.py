@@ -557,9 +557,8 @@ def test_new_operator_before_one_that_finished_is_refused_with_both_names(bench:
         ).replace('points["x"] * 2.0', 'cleaned["x"] * 2.0')
     )
 
-    assert "operator 'scaled' is finished, but its input 'cleaned' is not" in [
-        refusal.partition(";")[0] for refusal in plan(bench).refusals
-    ]
+    offence = "operator 'scaled' is finished, but its input 'cleaned' is not"
+    assert f"{offence}; put the operators back as they were, or start another run" in plan(bench).refusals
 
 
 def test_operator_whose_state_would_be_lost_is_refused_unless_it_may_be(bench: InMemory) -> None:
