@@ -76,7 +76,7 @@ def _mutants(file: str, source: str) -> Iterator[Mutant]:
             )
 
 
-def _operators(node: ast.AST) -> Iterator[tuple[ast.expr, tuple[int, int], tuple[int, int]]]:
+def _operators(node: ast.AST) -> Iterator[tuple[ast.AST, tuple[int, int], tuple[int, int]]]:
     """Yield each operator below a node: the expression that it is in, and after and before which place it stands."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef):
