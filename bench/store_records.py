@@ -179,7 +179,7 @@ class Bare:
 
 
 def measure_epoch(database: Database, rounds: int) -> bool:
-    """Alternate between the ways to record something, and print; tell whether it took what it may, by all measures."""
+    """Alternate between the ways to record something, and print; tell whether it kept to all that is owed."""
     attempt = open_attempt(database.store, centroids=SUBTASKS)
     ways: dict[str, Callable[[int], object]] = {"bare insert": database.bare.insert, "epoch": attempt.record}
     keeps = report(alternate(ways, rounds), "epoch", over=("bare insert",))

@@ -68,16 +68,11 @@ class _Cached:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Unflushed:
-    """Events whose commit a crash of the server may have undone, what they changed, and which checkpoints began."""
+    """Events whose commit a crash of the server may have undone, what they changed, and the answer to them."""
 
     events: tuple[Event, ...]
     commands: tuple[Command, ...]
-    begun: tuple[CheckpointState, ...]
-
-    @property
-    def checkpoint_id(self) -> int:
-        """The last checkpoint that began."""
-        return max(known.checkpoint_id for known in self.begun)
+    state: RunState
 
 
 class Coordinator:
@@ -209,8 +204,7 @@ class Coordinator:
         if is_flushed:
             self._note_flushed(run_id, unflushed)
         else:
-            begun = tuple(known for known in state.pending if known.checkpoint_id > cached.state.last_checkpoint_id)
-            self._note_unflushed(run_id, _Unflushed(events=events, commands=tuple(commands), begun=begun))
+            self._note_unflushed(run_id, _Unflushed(events=events, commands=tuple(commands), state=state))
         return self._keep(run_id, revision, state)
 
     @contextmanager
@@ -296,8 +290,8 @@ class Coordinator:
         """Decide on what may be lost as if it were; return what follows from the first that is.
 
         Nothing follows from what is not lost, the same as before from what is. Who was superseded since hears so by
-        what he says next. Raises CommitLostError where anything else follows: the run was changed in between, and
-        whoever was answered goes by what is not true any more.
+        what he says next. Raises CommitLostError where anything else follows, or nothing, and the run is not where
+        the answer said: it was changed in between, and whoever was answered goes by what is not true any more.
         """
         for committed in unflushed:
             try:
@@ -307,19 +301,23 @@ class Coordinator:
             except IterationError as err:
                 raise CommitLostError(state.run_id, str(err)) from err
             is_same = not commands or tuple(commands) == committed.commands
-            if not is_same or state.last_checkpoint_id < committed.checkpoint_id or _is_another(state, committed):
+            if not is_same or _is_behind(state, committed.state):
                 raise CommitLostError(state.run_id, "the run was changed in between")
             if commands:
                 return state, commands
         return state, []
 
 
-def _is_another(state: RunState, committed: _Unflushed) -> bool:
-    """Tell whether a checkpoint that began is pending as another one: the same events were decided on anew."""
-    pending = {known.checkpoint_id: (known.epoch, known.kind) for known in state.pending}
-    return any(
-        known.checkpoint_id in pending and pending[known.checkpoint_id] != (known.epoch, known.kind)
-        for known in committed.begun
+def _is_behind(state: RunState, answer: RunState) -> bool:
+    """Tell whether a state lacks what was answered: a checkpoint, its kind, or an open epoch.
+
+    It does behind another change, and also behind a copy of the lost events that was decided on after that change.
+    """
+    kinds = {known.checkpoint_id: known.kind for known in state.pending}
+    return (
+        state.last_checkpoint_id < answer.last_checkpoint_id
+        or state.last_epoch < answer.last_epoch
+        or any(kinds.get(known.checkpoint_id, known.kind) is not known.kind for known in answer.pending)
     )
 
 
@@ -347,7 +345,7 @@ def _still_known(cached: _Cached | None, found: RunVersion, unflushed: tuple[_Un
 
 def _includes(state: RunState, unflushed: tuple[_Unflushed, ...]) -> bool:
     """Tell whether a state has what may be lost: it may be older, where a thread heard late of what it committed."""
-    return all(committed.checkpoint_id <= state.last_checkpoint_id for committed in unflushed)
+    return all(committed.state.last_checkpoint_id <= state.last_checkpoint_id for committed in unflushed)
 
 
 def _read_checkpoint(transaction: Transaction, state: RunState, checkpoint_id: int) -> CheckpointState:

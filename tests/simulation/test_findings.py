@@ -136,7 +136,7 @@ def test_scratch_that_cannot_be_removed_ends_no_attempt() -> None:
     ],
 )
 def test_seed_of_a_million_that_found_something_is_clean(seed: int) -> None:
-    """All but the third and the last were findings about the simulation alone."""
+    """All but the third and the last were about the simulation alone, and the last takes a copy that it alone sends."""
     assert run_schedule(seed).violation is None
 
 

@@ -350,14 +350,15 @@ def test_commit_that_ends_a_checkpoint_that_it_began_is_flushed_also_where_it_be
     assert [True] == store.waits
 
 
-def test_commit_that_was_lost_before_anybody_noted_it_is_missed() -> None:
+@pytest.mark.parametrize("opens", [(), (FIRST.opens_if_ready(3),)], ids=["no epoch", "an epoch"])
+def test_commit_that_was_lost_before_anybody_noted_it_is_missed(opens: tuple[Event, ...]) -> None:
     """Another thread's commit came between; by now the attempt has failed, and nothing follows from the lost one."""
     store = ForgetfulStore()
     run_id, coordinator = added(store), Coordinator(store)
     coordinator.apply(run_id, claim(max_pending=2), *FIRST.passes(0, 1), FIRST.opens(1))
     coordinator.apply(run_id, *ALIGNS)
     coordinator.apply(run_id, FIRST.reports(2))
-    coordinator.apply(run_id, FIRST.triggers(2), FIRST.opens_if_ready(3))
+    coordinator.apply(run_id, FIRST.triggers(2), *opens)
     store.crash()
     Coordinator(store).apply(run_id, FIRST.lets_expire(2))
 
@@ -394,22 +395,50 @@ def test_commit_that_would_not_be_the_same_again_ends_the_attempt(change: Event)
     assert coordinator.apply(run_id, FIRST.fails("lost")).attempt is None
 
 
-def test_commit_that_a_second_copy_made_up_for_otherwise_ends_the_attempt() -> None:
-    """Seed 926869: nothing follows from it any more, but the epoch ends the run now, which its driver does not know."""
+READIES = (FIRST.reports(1), FIRST.triggers_after(1, 1))
+OPENS_IF_READY = (*READIES, FIRST.opens_if_ready(2))
+
+
+@pytest.mark.parametrize(
+    ("asked", "lost", "changes"),
+    [
+        ((), READIES, ((drains(),), READIES)),
+        ((asks(),), OPENS_IF_READY, ((stops(),), OPENS_IF_READY)),
+        ((), OPENS_IF_READY, ((stops(),), OPENS_IF_READY, (aborts(2),))),
+    ],
+    ids=["a checkpoint of another kind", "no open epoch", "no open epoch, and the checkpoint is aborted"],
+)
+def test_commit_is_lost_where_a_copy_of_its_events_was_decided_otherwise(
+    asked: tuple[Event, ...], lost: tuple[Event, ...], changes: tuple[tuple[Event, ...], ...]
+) -> None:
+    """Seed 926869: nothing follows from it any more, but its epoch ends the run now, which the driver does not know."""
     store = ForgetfulStore()
     run_id, coordinator = added(store), Coordinator(store)
     coordinator.apply(run_id, claim(), *FIRST.passes(0, 1), FIRST.opens(1))
-    aligns = (FIRST.reports(1), FIRST.triggers(1), FIRST.opens_if_ready(2))
-    coordinator.apply(run_id, *aligns)
+    coordinator.apply(run_id, *asked)
+    coordinator.apply(run_id, *lost)
     store.crash()
-    Coordinator(store).apply(run_id, drains())
-    Coordinator(store).apply(run_id, *aligns)
+    for events in changes:
+        Coordinator(store).apply(run_id, *events)
+    before = history(store, run_id)
 
     for events in ((FIRST.completes(2),), ()):
         with pytest.raises(CommitLostError):
             coordinator.apply(run_id, *events)
 
+    assert before == history(store, run_id)
     assert coordinator.apply(run_id, FIRST.fails("lost")).attempt is None
+
+
+def test_commit_that_a_copy_of_its_events_made_up_for_is_not_lost() -> None:
+    store = ForgetfulStore()
+    run_id, coordinator = begun(store)
+    store.crash()
+    Coordinator(store).apply(run_id, *ALIGNS)
+
+    state = coordinator.apply(run_id, FIRST.completes(2))
+
+    assert (1, 2) == (state.last_durable_epoch, state.last_epoch)
 
 
 def test_attempt_that_was_superseded_while_its_commit_was_lost_hears_that() -> None:

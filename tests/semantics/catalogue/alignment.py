@@ -68,6 +68,22 @@ GUARDS = (
     ),
     guard(
         "B1.2",
+        "an alignment that the server forgot, and that a copy made another, opens the next epoch for its driver alone",
+        "unit/test_coordinator.py::test_commit_is_lost_where_a_copy_of_its_events_was_decided_otherwise",
+        "iteration_lib/coordinator.py",
+        "or state.last_epoch < answer.last_epoch",
+        "or False",
+    ),
+    guard(
+        "B1.2",
+        "such a one ends the run, and its driver does not know",
+        "unit/test_coordinator.py::test_commit_is_lost_where_a_copy_of_its_events_was_decided_otherwise",
+        "iteration_lib/coordinator.py",
+        "kinds.get(known.checkpoint_id, known.kind) is not known.kind for",
+        "False for",
+    ),
+    guard(
+        "B1.2",
         "a report may contradict an earlier one",
         f"{_UNIT}/test_alignment.py::test_report_that_contradicts_an_aligned_epoch_is_refused",
         _ALIGNMENT,
