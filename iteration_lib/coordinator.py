@@ -290,8 +290,8 @@ class Coordinator:
         """Decide on what may be lost as if it were; return what follows from the first that is.
 
         Nothing follows from what is not lost, the same as before from what is. Who was superseded since hears so by
-        what he says next. Raises CommitLostError where anything else follows, or nothing, and the run is not where
-        the answer said: it was changed in between, and whoever was answered goes by what is not true any more.
+        what he says next. Raises CommitLostError where anything else follows, and where the run lacks what was answered
+        all the same: it was changed in between, and whoever was answered goes by what is not true any more.
         """
         for committed in unflushed:
             try:
@@ -309,15 +309,17 @@ class Coordinator:
 
 
 def _is_behind(state: RunState, answer: RunState) -> bool:
-    """Tell whether a state lacks what was answered: a checkpoint, its kind, or an open epoch.
+    """Tell whether a state lacks what was answered: a checkpoint, an epoch, or a decision as it was.
 
-    It does behind another change, and also behind a copy of the lost events that was decided on after that change.
+    Where nothing follows from the lost events it may still: the attempt has failed since, or a copy of them was
+    decided on after another change.
     """
-    kinds = {known.checkpoint_id: known.kind for known in state.pending}
+    decisions = {known.epoch: known.decision for known in state.epochs}
+    answered = {known.epoch: known.decision for known in answer.epochs if known.decision is not None}
     return (
         state.last_checkpoint_id < answer.last_checkpoint_id
         or state.last_epoch < answer.last_epoch
-        or any(kinds.get(known.checkpoint_id, known.kind) is not known.kind for known in answer.pending)
+        or any(decisions.get(epoch, decision) != decision for epoch, decision in answered.items())
     )
 
 

@@ -403,15 +403,16 @@ OPENS_IF_READY = (*READIES, FIRST.opens_if_ready(2))
     ("asked", "lost", "changes"),
     [
         ((), READIES, ((drains(),), READIES)),
+        ((), READIES, ((drains(),), READIES, (aborts(2),))),
         ((asks(),), OPENS_IF_READY, ((stops(),), OPENS_IF_READY)),
         ((), OPENS_IF_READY, ((stops(),), OPENS_IF_READY, (aborts(2),))),
     ],
-    ids=["a checkpoint of another kind", "no open epoch", "no open epoch, and the checkpoint is aborted"],
+    ids=["another decision", "another decision, aborted", "no open epoch", "no open epoch, aborted"],
 )
 def test_commit_is_lost_where_a_copy_of_its_events_was_decided_otherwise(
     asked: tuple[Event, ...], lost: tuple[Event, ...], changes: tuple[tuple[Event, ...], ...]
 ) -> None:
-    """Seed 926869: nothing follows from it any more, but its epoch ends the run now, which the driver does not know."""
+    """Seed 926869: nothing follows from it any more, but the epoch is the run's last now, and its driver goes on."""
     store = ForgetfulStore()
     run_id, coordinator = added(store), Coordinator(store)
     coordinator.apply(run_id, claim(), *FIRST.passes(0, 1), FIRST.opens(1))
@@ -435,6 +436,7 @@ def test_commit_that_a_copy_of_its_events_made_up_for_is_not_lost() -> None:
     run_id, coordinator = begun(store)
     store.crash()
     Coordinator(store).apply(run_id, *ALIGNS)
+    Coordinator(store).pin(run_id, 1, pinned_by="ann")
 
     state = coordinator.apply(run_id, FIRST.completes(2))
 

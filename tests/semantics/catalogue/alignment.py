@@ -68,7 +68,7 @@ GUARDS = (
     ),
     guard(
         "B1.2",
-        "an alignment that the server forgot, and that a copy made another, opens the next epoch for its driver alone",
+        "a driver takes an epoch for open that a copy of a lost alignment left out",
         "unit/test_coordinator.py::test_commit_is_lost_where_a_copy_of_its_events_was_decided_otherwise",
         "iteration_lib/coordinator.py",
         "or state.last_epoch < answer.last_epoch",
@@ -76,11 +76,19 @@ GUARDS = (
     ),
     guard(
         "B1.2",
-        "such a one ends the run, and its driver does not know",
+        "a driver goes on behind an epoch that a copy of a lost alignment made the last",
         "unit/test_coordinator.py::test_commit_is_lost_where_a_copy_of_its_events_was_decided_otherwise",
         "iteration_lib/coordinator.py",
-        "kinds.get(known.checkpoint_id, known.kind) is not known.kind for",
+        "decisions.get(epoch, decision) != decision for",
         "False for",
+    ),
+    guard(
+        "B1.2",
+        "a driver takes a checkpoint for begun that its failed attempt cannot begin again",
+        "unit/test_coordinator.py::test_commit_that_was_lost_before_anybody_noted_it_is_missed",
+        "iteration_lib/coordinator.py",
+        "        state.last_checkpoint_id < answer.last_checkpoint_id\n",
+        "        False\n",
     ),
     guard(
         "B1.2",
