@@ -314,12 +314,11 @@ def _is_behind(state: RunState, answer: RunState) -> bool:
     Where nothing follows from the lost events it may still: the attempt has failed since, or a copy of them was
     decided on after another change.
     """
-    decisions = {known.epoch: known.decision for known in state.epochs}
-    answered = {known.epoch: known.decision for known in answer.epochs if known.decision is not None}
+    decided = [(known, state.epoch_state(known.epoch)) for known in answer.epochs if known.decision is not None]
     return (
         state.last_checkpoint_id < answer.last_checkpoint_id
         or state.last_epoch < answer.last_epoch
-        or any(decisions.get(epoch, decision) != decision for epoch, decision in answered.items())
+        or any(found is not None and found.decision != known.decision for known, found in decided)
     )
 
 

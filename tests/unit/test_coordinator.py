@@ -395,17 +395,17 @@ def test_commit_that_would_not_be_the_same_again_ends_the_attempt(change: Event)
     assert coordinator.apply(run_id, FIRST.fails("lost")).attempt is None
 
 
-READIES = (FIRST.reports(1), FIRST.triggers_after(1, 1))
-OPENS_IF_READY = (*READIES, FIRST.opens_if_ready(2))
+TRIGGERS = (FIRST.reports(1), FIRST.triggers_after(1, 1))
+READY_ALIGNS = (*TRIGGERS, FIRST.opens_if_ready(2))
 
 
 @pytest.mark.parametrize(
     ("asked", "lost", "changes"),
     [
-        ((), READIES, ((drains(),), READIES)),
-        ((), READIES, ((drains(),), READIES, (aborts(2),))),
-        ((asks(),), OPENS_IF_READY, ((stops(),), OPENS_IF_READY)),
-        ((), OPENS_IF_READY, ((stops(),), OPENS_IF_READY, (aborts(2),))),
+        ((), TRIGGERS, ((drains(),), TRIGGERS)),
+        ((), TRIGGERS, ((drains(),), TRIGGERS, (aborts(2),))),
+        ((asks(),), READY_ALIGNS, ((stops(),), READY_ALIGNS)),
+        ((), READY_ALIGNS, ((stops(),), READY_ALIGNS, (aborts(2),))),
     ],
     ids=["another decision", "another decision, aborted", "no open epoch", "no open epoch, aborted"],
 )

@@ -79,7 +79,7 @@ GUARDS = (
         "a driver goes on behind an epoch that a copy of a lost alignment made the last",
         "unit/test_coordinator.py::test_commit_is_lost_where_a_copy_of_its_events_was_decided_otherwise",
         "iteration_lib/coordinator.py",
-        "decisions.get(epoch, decision) != decision for",
+        "found is not None and found.decision != known.decision for",
         "False for",
     ),
     guard(
